@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values, ops, functions and modules: the whole of memc's intermediate representation.
+
+SSA, static shapes, and an ordered op list per function: the list order is the execution order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from .types import DType, TensorType
+
+Array = npt.NDArray[Any]
+"""Any numpy array."""
+
+Attr = Union[bool, int, float, str, DType, Array, tuple["Attr", ...]]
+"""An attribute. Lists are tuples; an array appears only as the value of a small constant."""
+
+
+class Role(Enum):
+    """What a function parameter is for."""
+
+    INPUT = "input"
+    """Given by the caller at each run and never written to."""
+    WEIGHT = "weight"
+    """Constant data held outside the text, in `Module.weights` under the parameter's name."""
+    STATE = "state"
+    """Persistent and updated, such as optimizer moments."""
+
+
+@dataclass(frozen=True, eq=False)
+class Alias:
+    """The value's bytes are those of `root` from `offset` (bytes) on.
+
+    `root` is never an alias itself. It may be defined after the value: an op that writes straight into a
+    concat's slice aliases the concat's result.
+    """
+
+    root: Value
+    offset: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a value lives: byte `offset` in memory space `space` (`arena`, or a shared buffer before layout)."""
+
+    space: str
+    offset: int
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor: a parameter, an op's result, or an op's workspace. Compared by identity."""
+
+    name: str
+    """Unique in its function, without the leading %."""
+    type: TensorType
+    op: Op | None = None
+    """The op that defines it; None for a parameter."""
+    role: Role | None = None
+    """Set exactly on function parameters (not on region parameters)."""
+    alias: Alias | None = None
+    placement: Placement | None = None
+
+    @property
+    def root(self) -> Value:
+        """The value whose bytes this one uses: itself, or its alias's root."""
+        return self.alias.root if self.alias else self
+
+    @property
+    def offset_in_root(self) -> int:
+        """Bytes from the start of `root`."""
+        return self.alias.offset if self.alias else 0
+
+    def __repr__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+@dataclass(eq=False)
+class Op:
+    """One operation. `results[i].op is self` for every result, and likewise for the workspace."""
+
+    name: str
+    """A registered op's name, or a foreign one (such as `aten.convolution`), printed in quotes."""
+    operands: list[Value]
+    results: list[Value]
+    attrs: dict[str, Attr] = field(default_factory=dict)
+    region: Block | None = None
+    """The body of a fused group; its parameters stand for the operands, its returns for the results."""
+    workspace: Value | None = None
+    """Scratch bytes (type u8[n]) that live during this op only."""
+    location: str | None = None
+    """Where it came from, for messages: usually the ONNX node's name."""
+
+    def __post_init__(self) -> None:
+        for result in self.results:
+            result.op = self
+        if self.workspace is not None:
+            self.workspace.op = self
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        if len(self.results) != 1:
+            raise ValueError(f"{self.name} has {len(self.results)} results, expected one")
+        return self.results[0]
+
+    def __repr__(self) -> str:
+        return f"<{self.name}({', '.join('%' + v.name for v in self.operands)})>"
+
+
+@dataclass(eq=False)
+class Block:
+    """Parameters, ops in execution order, and the values handed back."""
+
+    params: list[Value]
+    ops: list[Op] = field(default_factory=list)
+    returns: list[Value] = field(default_factory=list)
+
+    def values(self) -> Iterator[Value]:
+        """Every value defined here, parameters first, in order of definition, workspaces after their op's results."""
+        yield from self.params
+        for op in self.ops:
+            yield from op.results
+            if op.workspace is not None:
+                yield op.workspace
+
+    def uses(self) -> dict[Value, list[Op]]:
+        """The ops that read each value, in order; an op that reads a value twice appears twice. Returns do not count."""
+        found: dict[Value, list[Op]] = {value: [] for value in self.values()}
+        for op in self.ops:
+            for operand in op.operands:
+                found.setdefault(operand, []).append(op)
+        return found
+
+
+@dataclass(eq=False)
+class Function(Block):
+    """A block with a name."""
+
+    name: str = "main"
+    result_names: list[str] = field(default_factory=list)
+    """What the caller calls the results (the ONNX outputs' names); as long as `returns`, or empty."""
+
+    def params_of(self, role: Role) -> list[Value]:
+        return [p for p in self.params if p.role is role]
+
+
+@dataclass(eq=False)
+class Module:
+    """Functions and the data of their weights. `main` is the entry point."""
+
+    functions: list[Function] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+    """Data by weight parameter name; arrays may be memory-mapped. Empty for a module parsed from text."""
+
+    @property
+    def main(self) -> Function:
+        for function in self.functions:
+            if function.name == "main":
+                return function
+        raise ValueError("module has no function @main")
+
+
+def replace_all_uses(block: Block, mapping: dict[Value, Value]) -> None:
+    """Make every op and return of `block` use `mapping[v]` instead of `v`. Chains are followed."""
+
+    def final(value: Value) -> Value:
+        while value in mapping:
+            value = mapping[value]
+        return value
+
+    for op in block.ops:
+        op.operands = [final(v) for v in op.operands]
+    block.returns = [final(v) for v in block.returns]
+
+
+def fresh_names(taken: Iterable[str], stem: str = "") -> Iterator[str]:
+    """Names not in `taken`: 0, 1, 2 ... (or stem.0, stem.1 ...)."""
+    used = set(taken)
+    number = 0
+    while True:
+        name = f"{stem}.{number}" if stem else str(number)
+        number += 1
+        if name not in used:
+            used.add(name)
+            yield name
+
+
+def is_small(array: Array, limit: int = 16) -> bool:
+    """Whether a constant of this size is written inline in the text instead of kept as a weight."""
+    return bool(np.size(array) <= limit)

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors a user can cause. Each carries one line: what, where, expected, got, what to do."""
+
+from __future__ import annotations
+
+
+class MemcError(Exception):
+    """Base of all errors that are the input's fault. `exit_code` is what the command line returns."""
+
+    exit_code = 3
+
+
+class CheckError(MemcError):
+    """A comparison or a plan check failed."""
+
+    exit_code = 1
+
+
+class UsageError(MemcError):
+    """Bad options or arguments."""
+
+    exit_code = 2
+
+
+class InvalidError(MemcError):
+    """The model, IR text or problem file is invalid."""
+
+
+class UnsupportedError(MemcError):
+    """Valid input that memc cannot compile yet; the message names the node and op."""
+
+
+class BudgetError(MemcError):
+    """The memory budget or capacity cannot be met; the message names the least reachable."""
+
+    exit_code = 4
+
+
+class OpError(InvalidError):
+    """An op's operands, attributes or types break its contract. Raised by type inference without a location;
+    whoever knows the op (verifier, importer, builder) adds it."""

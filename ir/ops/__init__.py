@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops. Importing this package registers all of them; a new op is one new module named here."""
+
+from . import (  # noqa: F401
+    constant,
+    reshape,
+)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reshape: the same elements in row-major order under another shape."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import TensorType
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    (source,) = operands
+    shape = attrs.get("shape")
+    if not isinstance(shape, tuple) or math.prod(shape) != source.elements:  # type: ignore[type-var,arg-type]
+        raise OpError(f"expected attribute `shape` with {source.elements} elements like {source}, got {shape}")
+    return [source.with_shape(tuple(int(d) for d in shape))]  # type: ignore[arg-type]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    return [inputs[0].reshape(results[0].shape)]
+
+
+def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    source, target = op.operands[0].type.shape, op.result.type.shape
+
+    def body(*index: Expr) -> Expr:
+        flat: Expr | int = 0
+        for i, extent in zip(index, target):
+            flat = flat * extent + i
+        position: list[Expr | int] = []
+        for extent in reversed(source):
+            position.append(b.floormod(flat, extent) if not isinstance(flat, int) else 0)
+            flat = b.floordiv(flat, extent) if not isinstance(flat, int) else 0
+        return inputs[0][tuple(reversed(position))]
+
+    return [b.compute(op.result.type, body)]
+
+
+register(
+    OpDef(
+        name="reshape",
+        doc="The same elements in row-major order under another shape.\n\n"
+        "Attribute `shape`: the whole shape, no -1 or 0 placeholders; its element count equals the operand's.",
+        spec="https://onnx.ai/onnx/operators/onnx__Reshape.html",
+        infer=infer,
+        evaluate=evaluate,
+        gradient=None,
+        in_place=None,
+        view=lambda op: 0,
+        slices=None,
+        flops=no_flops,
+        lower=Compute(lower),
+        library=(),
+        traits=frozenset({Trait.INJECTIVE, Trait.CHEAP}),
+    )
+)

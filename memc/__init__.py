@@ -1,0 +1,1 @@
+"""memc: a memory-optimizing compiler for deep-learning models."""
