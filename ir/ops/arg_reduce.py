@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""arg_max, arg_min: where along an axis the greatest or least element is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..build import IRBuilder
+from ..core import Array, Op, Value
+from ..errors import OpError
+from ..types import DType, TensorType
+from .axes import axis_of, flag_of, only
+from .base import Attrs, Decompose, OpDef, Trait, register
+from .reduce import highest, lowest, reduced_shape
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    source = only(operands)
+    axis = axis_of(attrs, source)
+    flag_of(attrs, "last")
+    if source.dtype is DType.BOOL or source.shape[axis] == 0:
+        raise OpError(f"expected numbers, one or more along axis {axis}, got {source}")
+    return [TensorType(DType.I64, reduced_shape(source.shape, [axis], keepdims=False))]
+
+
+def _evaluate(inputs: Sequence[Array], attrs: Attrs, largest: bool) -> Sequence[Array]:
+    axis, x = int(attrs["axis"]), inputs[0]  # type: ignore[arg-type]
+    if np.issubdtype(x.dtype, np.floating) or x.dtype.kind == "V":
+        x = np.where(np.isnan(x), x.dtype.type(np.inf if largest else -np.inf), x)
+    find: Any = np.argmax if largest else np.argmin
+    if attrs["last"]:
+        return [np.asarray(x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis), dtype=np.int64)]
+    return [np.asarray(find(x, axis=axis), dtype=np.int64)]
+
+
+def _decompose(b: IRBuilder, op: Op, largest: bool) -> Sequence[Value]:
+    x = op.operands[0]
+    dtype, axis = x.type.dtype, axis_of(op.attrs, x.type)
+    extent, last = x.type.shape[axis], op.attrs["last"]
+    if dtype.is_float:
+        extreme = b.scalar(highest(dtype) if largest else lowest(dtype), dtype)
+        x = b.op("select", [b.op("is_nan", [x]), extreme, x])
+    best = b.op("reduce_max" if largest else "reduce_min", [x], axes=(axis,), keepdims=True)
+    shape = tuple(extent if d == axis else 1 for d in range(x.type.rank))
+    position = b.op("iota", [], shape=shape, axis=axis, dtype=DType.I64)
+    # The other side of the select is the extreme that never wins against a real position and is a valid one.
+    other = b.scalar(0 if last else extent - 1, DType.I64)
+    where = b.op("select", [b.op("equal", [x, best]), position, other])
+    return [b.op("reduce_max" if last else "reduce_min", [where], axes=(axis,), keepdims=False)]
+
+
+def _define(name: str, what: str, nan: str, spec: str, largest: bool) -> None:
+    register(
+        OpDef(
+            name=name,
+            doc=f"Position (i64) of the {what} element along an axis; nan counts as {nan}.\n\n"
+            "Attributes `axis`, which the result lacks, and `last`: of equal ones take the last, not the first.",
+            spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
+            infer=infer,
+            evaluate=lambda inputs, attrs, results: _evaluate(inputs, attrs, largest),
+            gradient=None,
+            in_place=None,
+            view=None,
+            slices=None,
+            flops=lambda op: 2 * op.operands[0].type.elements,
+            lower=Decompose(lambda b, op: _decompose(b, op, largest)),
+            library=(),
+            traits=frozenset({Trait.REDUCTION}),
+        )
+    )
+
+
+_define("arg_max", "greatest", "inf", "ArgMax", True)
+_define("arg_min", "least", "-inf", "ArgMin", False)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cumsum, cumprod: running sums and products along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import DType, TensorType
+from .axes import axis_of, flag_of, only
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .reduce import HALF
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    source = only(operands)
+    axis_of(attrs, source)
+    flag_of(attrs, "exclusive")
+    flag_of(attrs, "reverse")
+    if source.dtype is DType.BOOL or source.dtype in HALF:
+        raise OpError(f"expected f64, f32 or integers (half precision is cast to f32 first), got {source}")
+    return [source]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, run: Any, start: int) -> Sequence[Array]:
+    x, axis = inputs[0], int(attrs["axis"])  # type: ignore[arg-type]
+    if attrs["reverse"]:
+        x = np.flip(x, axis)
+    found: Array = run(x, axis=axis, dtype=x.dtype)
+    if attrs["exclusive"]:
+        first = np.full_like(np.take(found, range(min(1, x.shape[axis])), axis=axis), start)
+        found = np.concatenate([first, np.take(found, range(max(0, x.shape[axis] - 1)), axis=axis)], axis=axis)
+    return [np.flip(found, axis) if attrs["reverse"] else found]
+
+
+def lower(b: Builder, op: Op, inputs: Sequence[Tensor], kind: str, start: int) -> Sequence[Tensor]:
+    type = op.result.type
+    axis, exclusive, reverse = axis_of(op.attrs, type), op.attrs["exclusive"], op.attrs["reverse"]
+
+    def body(*index: Expr) -> Expr:
+        i = index[axis]
+
+        def element(k: Expr) -> Expr:
+            low, high = (i, k) if reverse else (k, i)
+            position = tuple(k if d == axis else p for d, p in enumerate(index))
+            counts = low < high if exclusive else low <= high
+            return b.select(counts, inputs[0][position], b.const(start, type.dtype))
+
+        return b.reduce(kind, [type.shape[axis]], element)
+
+    return [b.compute(type, body)]
+
+
+def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int) -> None:
+    register(
+        OpDef(
+            name=name,
+            doc=f"Running {what} along an axis.\n\n"
+            "Attributes `axis`, `exclusive` (an element's own value is left out) and `reverse` (from the end).\n"
+            "Half precision is rejected: cast to f32 first. The generated kernel is quadratic in the axis's extent.",
+            spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
+            infer=infer,
+            evaluate=lambda inputs, attrs, results: evaluate(inputs, attrs, run, start),
+            gradient=None,
+            in_place=None,
+            view=None,
+            slices=None,
+            flops=lambda op: op.result.type.elements * op.result.type.shape[axis_of(op.attrs, op.result.type)],
+            lower=Compute(lambda b, op, inputs: lower(b, op, inputs, kind, start)),
+            library=(),
+            traits=frozenset({Trait.REDUCTION}),
+        )
+    )
+
+
+_define("cumsum", "sum", "CumSum", np.cumsum, "sum", 0)
+_define("cumprod", "product", "CumProd", np.cumprod, "prod", 1)

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_mean: combine the elements along some axes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..build import IRBuilder
+from ..core import Array, Op, Value
+from ..errors import OpError
+from ..types import DType, TensorType
+from .axes import axes_of, flag_of, only
+from .base import Attrs, Builder, Compute, Decompose, Expr, InferFn, OpDef, Tensor, Trait, register
+
+HALF = (DType.F16, DType.BF16)
+"""Element types that accumulate in f32."""
+
+
+def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
+    """`shape` with `axes` of extent 1, or left out."""
+    if keepdims:
+        return tuple(1 if d in axes else n for d, n in enumerate(shape))
+    return tuple(n for d, n in enumerate(shape) if d not in axes)
+
+
+def lowest(dtype: DType) -> Any:
+    """The neutral element of max: minus infinity, the least integer, or false."""
+    if dtype.is_float:
+        return -math.inf
+    return False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).min)
+
+
+def highest(dtype: DType) -> Any:
+    """The neutral element of min: infinity, the greatest integer, or true."""
+    if dtype.is_float:
+        return math.inf
+    return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).max)
+
+
+def infer_with(accepts: Callable[[DType], bool], expected: str) -> InferFn:
+    def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+        source = only(operands)
+        if not accepts(source.dtype):
+            raise OpError(f"expected an operand of {expected}, got {source}")
+        return [source.with_shape(reduced_shape(source.shape, axes_of(attrs, source), flag_of(attrs, "keepdims")))]
+
+    return infer
+
+
+def evaluate_with(
+    combine: Callable[..., Any], neutral: Callable[[DType], Any] | None
+) -> Callable[..., Sequence[Array]]:
+    def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+        dtype = results[0].dtype
+        options = {"dtype": dtype.numpy} if neutral is None else {"initial": dtype.numpy.type(neutral(dtype))}
+        found = combine(inputs[0], axis=attrs["axes"], keepdims=attrs["keepdims"], **options)
+        return [np.asarray(found, dtype=dtype.numpy)]
+
+    return evaluate
+
+
+def lower_with(kind: str) -> Compute:
+    def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        source = op.operands[0].type
+        axes = axes_of(op.attrs, source)
+        keepdims = op.attrs["keepdims"]
+        how = {"max": "any", "min": "all"}[kind] if source.dtype is DType.BOOL else kind
+
+        def body(*index: Expr) -> Expr:
+            kept = iter([i for d, i in enumerate(index) if d not in axes] if keepdims else index)
+            outer = {d: next(kept) for d in range(source.rank) if d not in axes}
+
+            def element(*inner: Expr) -> Expr:
+                position = {**outer, **dict(zip(axes, inner))}
+                return inputs[0][tuple(position[d] for d in range(source.rank))]
+
+            return b.reduce(how, [source.shape[a] for a in axes], element)
+
+        return [b.compute(op.result.type, body)]
+
+    return Compute(lower)
+
+
+def decompose_mean(b: IRBuilder, op: Op) -> Sequence[Value]:
+    axes = op.attrs["axes"]
+    assert isinstance(axes, tuple)
+    return [mean(b, op.operands[0], [a for a in axes if isinstance(a, int)], bool(op.attrs["keepdims"]))]
+
+
+def cast(b: IRBuilder, x: Value, to: DType) -> Value:
+    """`x` with another element type; `x` itself if it has that type."""
+    return x if x.type.dtype is to else b.op("cast", [x], to=to)
+
+
+def widen(b: IRBuilder, x: Value) -> Value:
+    """Half precision as f32, so that what follows accumulates in it; others as they are."""
+    return cast(b, x, DType.F32) if x.type.dtype in HALF else x
+
+
+def reduce(b: IRBuilder, kind: str, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
+    """`x` reduced over `axes` by `kind` (sum, prod, max, min) in its own element type; over no axes, `x` itself."""
+    if not axes:
+        return x
+    wide = widen(b, x) if kind in ("sum", "prod") else x
+    found = b.op(f"reduce_{kind}", [wide], axes=tuple(sorted(axes)), keepdims=keepdims)
+    return cast(b, found, x.type.dtype)
+
+
+def mean(b: IRBuilder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
+    """The mean over `axes` in `x`'s element type; integers divide with truncation. Over an empty range it is nan."""
+    count = math.prod(x.type.shape[a] for a in axes)
+    if not axes:
+        return x
+    total = b.op("reduce_sum", [widen(b, x)], axes=tuple(sorted(axes)), keepdims=keepdims)
+    return cast(b, b.op("div", [total, b.scalar(count, total.type.dtype)]), x.type.dtype)
+
+
+def evaluate_mean(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    (x,) = inputs
+    dtype = results[0].dtype
+    wide = np.dtype(np.float32) if dtype in HALF else x.dtype
+    axes: Any = attrs["axes"]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        total = np.sum(x, axis=axes, keepdims=bool(attrs["keepdims"]), dtype=wide)
+        count = math.prod(x.shape[a] for a in axes)
+        found = total / wide.type(count) if dtype.is_float else np.trunc(total / count)
+    return [np.asarray(found, dtype=dtype.numpy)]
+
+
+def define(name: str, doc: str, spec: str, infer: InferFn, evaluate: Any, lower: Compute | Decompose) -> None:
+    register(
+        OpDef(
+            name=name,
+            doc=f"{doc}\n\nAttributes `axes` (ascending, at least one) and `keepdims` (extent 1 instead of none).",
+            spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
+            infer=infer,
+            evaluate=evaluate,
+            gradient=None,
+            in_place=None,
+            view=None,
+            slices=None,
+            flops=lambda op: op.operands[0].type.elements,
+            lower=lower,
+            library=(),
+            traits=frozenset({Trait.REDUCTION}),
+        )
+    )
+
+
+_SUMMABLE = infer_with(
+    lambda t: t is not DType.BOOL and t not in HALF, "f64, f32 or integers (half precision is cast to f32 first)"
+)
+_ORDERED = infer_with(lambda t: True, "any element type")
+
+
+def infer_mean(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    results = _MEANABLE(operands, attrs)
+    if not operands[0].dtype.is_float and math.prod(operands[0].shape[a] for a in axes_of(attrs, operands[0])) == 0:
+        raise OpError(f"expected one or more integers along each axis of the mean, got {operands[0]}")
+    return results
+
+
+_MEANABLE = infer_with(lambda t: t.is_float or t.itemsize >= 4, "floats or integers of 32 or 64 bits")
+
+define(
+    "reduce_sum",
+    "Sum along axes; 0 over an empty range. Half precision is rejected: cast to f32, so that sums accumulate in it.",
+    "ReduceSum",
+    _SUMMABLE,
+    evaluate_with(np.sum, None),
+    lower_with("sum"),
+)
+define(
+    "reduce_prod",
+    "Product along axes; 1 over an empty range. Half precision is rejected: cast to f32 first.",
+    "ReduceProd",
+    _SUMMABLE,
+    evaluate_with(np.prod, None),
+    lower_with("prod"),
+)
+define(
+    "reduce_max",
+    "Maximum along axes; over an empty range -inf, the least integer, or false. Bool: any. With a nan among the\n"
+    "elements the result is that nan or the maximum of some of the others.",
+    "ReduceMax",
+    _ORDERED,
+    evaluate_with(np.max, lowest),
+    lower_with("max"),
+)
+define(
+    "reduce_min",
+    "Minimum along axes; over an empty range inf, the greatest integer, or true. Bool: all. With a nan among the\n"
+    "elements the result is that nan or the minimum of some of the others.",
+    "ReduceMin",
+    _ORDERED,
+    evaluate_with(np.min, highest),
+    lower_with("min"),
+)
+define(
+    "reduce_mean",
+    "Mean along axes, accumulated in f32 for half precision; integers divide with truncation.",
+    "ReduceMean",
+    infer_mean,
+    evaluate_mean,
+    Decompose(decompose_mean),
+)
