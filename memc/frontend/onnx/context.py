@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Union
 
 import numpy as np
@@ -30,6 +30,8 @@ class NodeContext:
     """None for an omitted optional input."""
     b: IRBuilder
     """Appends ops; its location is the node's name."""
+    constants: dict[int, tuple[Array, Value]] = field(default_factory=dict)
+    """Values already made of known arrays, by the array's identity, so that an array becomes one weight."""
 
     def has(self, index: int) -> bool:
         """Whether input `index` is given."""
@@ -42,7 +44,11 @@ class NodeContext:
             raise self.unsupported(f"input {index} is missing")
         if isinstance(known, Value):
             return known
-        made = self.b.constant(known, name=self.node.input[index] or None)
+        if id(known) not in self.constants:
+            _ir_dtype(known, self)
+            name = self.node.input[index] if index < len(self.node.input) else ""
+            self.constants[id(known)] = (known, self.b.constant(known, name=name or None))
+        made = self.constants[id(known)][1]
         self.inputs[index] = made
         return made
 
@@ -53,7 +59,7 @@ class NodeContext:
             raise self.unsupported(f"input {index} is missing")
         if isinstance(known, Value):
             return known.type
-        return TensorType(DType.from_numpy(known.dtype), known.shape)
+        return TensorType(_ir_dtype(known, self), known.shape)
 
     def known(self, index: int) -> Array | None:
         """Data of input `index` if it is known at import, else None."""
@@ -83,6 +89,13 @@ class NodeContext:
         """An error that names the node and op; raise it."""
         label = self.node.name or (self.node.output[0] if self.node.output else "")
         return UnsupportedError(f"unsupported: node `{label}` ({self.node.op_type}): {why}")
+
+
+def _ir_dtype(array: Array, context: NodeContext) -> DType:
+    try:
+        return DType.from_numpy(array.dtype)
+    except KeyError:
+        raise context.unsupported(f"tensors of element type {array.dtype.name}") from None
 
 
 def _python(value: Any) -> Any:

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Importers of ONNX op types. Importing this package registers all of them; a new file is one new line here."""
