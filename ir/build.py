@@ -9,7 +9,6 @@ import numpy as np
 
 from .core import Array, Attr, Function, Module, Op, Role, Value, fresh_names, is_small
 from .errors import OpError
-from .ops.base import lookup
 from .types import DType, TensorType
 
 
@@ -39,6 +38,8 @@ class IRBuilder:
 
     def multi(self, name: str, operands: Sequence[Value], **attrs: Attr) -> Op:
         """Append an op with any number of results and return it."""
+        from .ops.base import lookup  # the ops' decompositions import this module
+
         definition = lookup(name)
         if definition is None:
             raise ValueError(f"op {name} is not registered")
