@@ -23,6 +23,10 @@ Attr = Union[bool, int, float, str, DType, Array, tuple["Attr", ...]]
 """An attribute. Lists are tuples; an array appears only as the value of a small constant."""
 
 
+FUSED = "fused"
+"""The op with a region: its body says what it computes."""
+
+
 class Role(Enum):
     """What a function parameter is for."""
 
