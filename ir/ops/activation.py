@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activation functions: elementwise, one float operand, parameters as attributes. `clip` and `relu` take integers too."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import DType, TensorType
+from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
+from .common import compute_dtype, count, elementwise, elementwise_in_place, float_attr, str_attr, widen
+from .unary import FLOAT, NUMERIC, accepts
+
+ScalarFn = Callable[[Builder, Expr, DType, Attrs], Expr]
+NumpyFn = Callable[[Any, Attrs], Any]
+
+_SQRT_HALF = math.sqrt(0.5)
+_GELU_SCALE = math.sqrt(2 / math.pi)
+_GELU_CUBIC = 0.044715
+
+
+def _relu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    # Comparing this way round keeps NaN.
+    zero = b.const(0, dtype)
+    return b.select(x < zero, zero, x)
+
+
+def _sigmoid(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    one = b.const(1, dtype)
+    return b.divide(one, one + b.unary("exp", x * b.const(-1, dtype)))
+
+
+def _sigmoid_numpy(x: Any, attrs: Attrs) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def _leaky_relu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    return b.select(x < b.const(0, dtype), x * b.const(float_attr(attrs, "alpha"), dtype), x)
+
+
+def _elu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    negative = (b.unary("exp", x) - b.const(1, dtype)) * b.const(float_attr(attrs, "alpha"), dtype)
+    return b.select(x < b.const(0, dtype), negative, x)
+
+
+def _gelu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    half, one = b.const(0.5, dtype), b.const(1, dtype)
+    if attrs["approximate"] == "tanh":
+        inner = x * (one + x * x * b.const(_GELU_CUBIC, dtype)) * b.const(_GELU_SCALE, dtype)
+        return x * half * (one + b.unary("tanh", inner))
+    return x * half * (one + b.unary("erf", x * b.const(_SQRT_HALF, dtype)))
+
+
+def _gelu_numpy(x: Any, attrs: Attrs) -> Any:
+    wide = np.asarray(x, dtype=np.float64)
+    if attrs["approximate"] == "tanh":
+        return 0.5 * wide * (1 + np.tanh(_GELU_SCALE * (wide + _GELU_CUBIC * wide**3)))
+    return 0.5 * wide * (1 + np.frompyfunc(math.erf, 1, 1)(wide * _SQRT_HALF).astype(np.float64))
+
+
+def _silu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    return x * _sigmoid(b, x, dtype, attrs)
+
+
+def _hard_sigmoid(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    zero, one = b.const(0, dtype), b.const(1, dtype)
+    line = x * b.const(float_attr(attrs, "alpha"), dtype) + b.const(float_attr(attrs, "beta"), dtype)
+    return b.select(line < zero, zero, b.select(line > one, one, line))
+
+
+def _hard_sigmoid_numpy(x: Any, attrs: Attrs) -> Any:
+    alpha, beta = (x.dtype.type(float_attr(attrs, key)) for key in ("alpha", "beta"))
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _softplus(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    # log(1 + e^x) = max(x, 0) + log(1 + e^-|x|) does not overflow. Where e^-|x| is tiny, 1 + e^-|x| would round to 1
+    # and the logarithm to 0: two terms of its series are exact there.
+    small = b.unary("exp", b.unary("abs", x) * b.const(-1, dtype))
+    series = small * (b.const(1, dtype) - small * b.const(0.5, dtype))
+    tail = b.select(small < b.const(1e-4, dtype), series, b.unary("log", b.const(1, dtype) + small))
+    return _relu(b, x, dtype, attrs) + tail
+
+
+def _clip(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
+    low, high = (b.const(_bound(attrs, key, dtype), dtype) for key in ("min", "max"))
+    return b.select(x < low, low, b.select(x > high, high, x))
+
+
+def _bound(attrs: Attrs, name: str, dtype: DType) -> int | float:
+    value = float_attr(attrs, name)
+    return value if dtype.is_float else int(attrs[name])  # type: ignore[arg-type]
+
+
+def _clip_numpy(x: Any, attrs: Attrs) -> Any:
+    dtype = DType.from_numpy(x.dtype)
+    return np.clip(x, x.dtype.type(_bound(attrs, "min", dtype)), x.dtype.type(_bound(attrs, "max", dtype)))
+
+
+def _check_clip(dtype: DType, attrs: Attrs) -> None:
+    low, high = float_attr(attrs, "min"), float_attr(attrs, "max")
+    if not low <= high:
+        raise OpError(f"expected min <= max, got min = {low} and max = {high}")
+    if dtype.is_integer:
+        info = np.iinfo(dtype.numpy)
+        for name in ("min", "max"):
+            value = attrs[name]
+            if isinstance(value, float) or not info.min <= int(value) <= info.max:  # type: ignore[arg-type]
+                raise OpError(f"expected an integer of type {dtype.value} as attribute `{name}`, got {value!r}")
+
+
+def _define(
+    name: str,
+    summary: str,
+    spec: str | None,
+    numpy_fn: NumpyFn,
+    scalar: ScalarFn,
+    floats: Sequence[str] = (),
+    kind: str = FLOAT,
+) -> None:
+    def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+        count(operands, 1)
+        if not accepts(kind, operands[0].dtype):
+            raise OpError(f"expected {kind} operand, got {operands[0]}")
+        for key in floats:
+            float_attr(attrs, key)
+        if name == "gelu":
+            str_attr(attrs, "approximate", ("none", "tanh"))
+        if name == "clip":
+            _check_clip(operands[0].dtype, attrs)
+        return [operands[0]]
+
+    def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+        with np.errstate(all="ignore"):
+            return [np.asarray(numpy_fn(widen(inputs[0]), attrs)).astype(results[0].dtype.numpy)]
+
+    def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
+        return scalar(b, x[0], compute_dtype(op.operands[0].type.dtype), op.attrs)
+
+    register(
+        OpDef(
+            name=name,
+            doc=f"{summary}\n\nOne operand, {kind}; the result has its type; f16 and bf16 are computed in f32.",
+            spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html" if spec else None,
+            infer=infer,
+            evaluate=evaluate,
+            gradient=None,
+            in_place=elementwise_in_place,
+            view=None,
+            slices=None,
+            flops=result_elements,
+            lower=elementwise(element),
+            library=(),
+            traits=frozenset({Trait.ELEMENTWISE, Trait.CHEAP}),
+        )
+    )
+
+
+_define("relu", "max(x, 0); NaN stays NaN.", "Relu", lambda x, attrs: np.maximum(x, 0), _relu, kind=NUMERIC)
+_define("sigmoid", "1 / (1 + e^-x).", "Sigmoid", _sigmoid_numpy, _sigmoid)
+_define(
+    "leaky_relu",
+    "x where x >= 0, else alpha x. Attribute `alpha`.",
+    "LeakyRelu",
+    lambda x, attrs: np.where(x < 0, x.dtype.type(float_attr(attrs, "alpha")) * x, x),
+    _leaky_relu,
+    ("alpha",),
+)
+_define(
+    "elu",
+    "x where x >= 0, else alpha (e^x - 1). Attribute `alpha`.",
+    "Elu",
+    lambda x, attrs: np.where(x < 0, x.dtype.type(float_attr(attrs, "alpha")) * np.expm1(x), x),
+    _elu,
+    ("alpha",),
+)
+_define(
+    "gelu",
+    "x times the normal distribution function of x (arXiv:1606.08415). Attribute `approximate`: `none` (by erf) or "
+    "`tanh` (equation 2 there).",
+    "Gelu",
+    _gelu_numpy,
+    _gelu,
+)
+_define("silu", "x sigmoid(x), also called swish.", "Swish", lambda x, attrs: x * _sigmoid_numpy(x, attrs), _silu)
+_define(
+    "hard_sigmoid",
+    "alpha x + beta, kept inside [0, 1]. Attributes `alpha` and `beta`.",
+    "HardSigmoid",
+    _hard_sigmoid_numpy,
+    _hard_sigmoid,
+    ("alpha", "beta"),
+)
+_define("softplus", "log(1 + e^x), without overflow.", "Softplus", lambda x, attrs: np.logaddexp(0, x), _softplus)
+_define(
+    "clip",
+    "x kept inside [min, max]; NaN stays NaN. Attributes `min` <= `max`, integers for an integer operand.",
+    "Clip",
+    _clip_numpy,
+    _clip,
+    ("min", "max"),
+    NUMERIC,
+)

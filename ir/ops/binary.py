@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Elementwise ops of two operands of one element type, with numpy broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import DType, TensorType
+from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
+from .common import broadcast_shapes, compute_dtype, count, elementwise, elementwise_in_place, same_dtype, widen
+from .unary import BOOL, INTEGER, NUMERIC, accepts
+
+ANY = "any"
+ScalarFn = Callable[[Builder, Expr, Expr, DType], Expr]
+NumpyFn = Callable[[Any, Any], Any]
+
+
+def _guarded(b: Builder, y: Expr, dtype: DType, at_minus_one: Expr, otherwise: Expr) -> Expr:
+    """An integer quotient or remainder without the traps of division by zero and of the least integer by -1."""
+    if dtype.is_signed:
+        otherwise = b.select(b.equal(y, b.const(-1, dtype)), at_minus_one, otherwise)
+    return b.select(b.equal(y, b.const(0, dtype)), b.const(0, dtype), otherwise)
+
+
+def _div(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    if dtype.is_float:
+        return b.divide(x, y)
+    return _guarded(b, y, dtype, b.const(0, dtype) - x, b.divide(x, y))
+
+
+def _mod(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    zero = b.const(0, dtype)
+    if not dtype.is_float:
+        return _guarded(b, y, dtype, zero, b.floormod(x, y))
+    rest = b.binary("fmod", x, y)
+    wrong_sign = b.logical_or(b.logical_and(rest < zero, y > zero), b.logical_and(rest > zero, y < zero))
+    return b.select(wrong_sign, rest + y, rest)
+
+
+def _fmod(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    if dtype.is_float:
+        return b.binary("fmod", x, y)
+    return _guarded(b, y, dtype, b.const(0, dtype), x - b.divide(x, y) * y)
+
+
+def _pow(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    if dtype.is_float:
+        return b.binary("pow", x, y)
+    # Through f64 and rounded, since a power function may be off by one unit in the last place.
+    power = b.binary("pow", b.cast(x, DType.F64), b.cast(y, DType.F64))
+    whole = b.unary("rint", power)
+    return b.cast(whole, dtype) if dtype is DType.U64 else b.cast(b.cast(whole, DType.I64), dtype)
+
+
+def _pow_numpy(x: Any, y: Any) -> Any:
+    if np.issubdtype(x.dtype, np.signedinteger) and (y < 0).any():
+        wide = np.rint(np.power(x.astype(np.float64), y.astype(np.float64)))
+        return np.where(y < 0, wide, np.power(x, np.maximum(y, 0)).astype(np.float64)).astype(x.dtype)
+    return np.power(x, y)
+
+
+def _pick(first: Callable[[Expr, Expr], Expr]) -> ScalarFn:
+    def pick(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+        # A comparison with NaN is false, which picks y: right if y is NaN, so only NaN in x needs a test.
+        chosen = b.select(first(x, y), x, y)
+        return b.select(b.unary("isnan", x), x, chosen) if dtype.is_float else chosen
+
+    return pick
+
+
+def _equal(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    if dtype is DType.BOOL:
+        return b.equal(b.cast(x, DType.I8), b.cast(y, DType.I8))
+    return b.equal(x, y)
+
+
+def _not_equal(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    if dtype is DType.BOOL:
+        return b.not_equal(b.cast(x, DType.I8), b.cast(y, DType.I8))
+    return b.not_equal(x, y)
+
+
+def _bitwise(name: str) -> ScalarFn:
+    return lambda b, x, y, dtype: b.binary(name, x, y)
+
+
+def _shift_left(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    bits = b.const(8 * dtype.itemsize, dtype)
+    return b.select(y < bits, b.binary("shift_left", x, y), b.const(0, dtype))
+
+
+def _shift_right(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
+    bits = b.const(8 * dtype.itemsize, dtype)
+    emptied = b.const(0, dtype)
+    if dtype.is_signed:
+        emptied = b.select(x < emptied, b.const(-1, dtype), emptied)
+    return b.select(y < bits, b.binary("shift_right", x, y), emptied)
+
+
+def _divide_numpy(x: Any, y: Any) -> Any:
+    if np.issubdtype(x.dtype, np.floating):
+        return x / y
+    # Truncating, where numpy's own integer division rounds down; by zero gives 0.
+    quotient = np.floor_divide(x, y)
+    inexact = (x - quotient * y != 0) & ((x < 0) != (y < 0)) & (y != 0)
+    return quotient + inexact.astype(x.dtype)
+
+
+def _define(name: str, kind: str, numpy_fn: NumpyFn, scalar: ScalarFn, summary: str, spec: str | None) -> None:
+    predicate = name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
+    def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+        count(operands, 2)
+        dtype = same_dtype(operands)
+        if kind != ANY and not accepts(kind, dtype):
+            raise OpError(f"expected {kind} as operands, got {operands[0]} and {operands[1]}")
+        shape = broadcast_shapes(operands[0].shape, operands[1].shape)
+        return [TensorType(DType.BOOL if predicate else dtype, shape)]
+
+    def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+        with np.errstate(all="ignore"):
+            return [np.asarray(numpy_fn(widen(inputs[0]), widen(inputs[1]))).astype(results[0].dtype.numpy)]
+
+    def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
+        return scalar(b, x[0], x[1], compute_dtype(op.operands[0].type.dtype))
+
+    traits = {Trait.ELEMENTWISE, Trait.CHEAP}
+    if name in _COMMUTATIVE:
+        traits.add(Trait.COMMUTATIVE)
+    register(
+        OpDef(
+            name=name,
+            doc=f"{summary}\n\nTwo operands of one element type"
+            + ("" if kind == ANY else f", {kind}")
+            + ", broadcast numpy-style"
+            + ("; the result is bool." if predicate else "; f16 and bf16 are computed in f32."),
+            spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html" if spec else None,
+            infer=infer,
+            evaluate=evaluate,
+            gradient=None,
+            in_place=elementwise_in_place,
+            view=None,
+            slices=None,
+            flops=result_elements,
+            lower=elementwise(element),
+            library=(),
+            traits=frozenset(traits),
+        )
+    )
+
+
+# Not min and max: with two different NaNs, or zeros of both signs, the order may show in the bits.
+_COMMUTATIVE = frozenset(
+    {"add", "mul", "equal", "not_equal", "logical_and", "logical_or", "logical_xor"}
+    | {"bitwise_and", "bitwise_or", "bitwise_xor"}
+)
+
+_TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
+    ("add", NUMERIC, np.add, lambda b, x, y, t: x + y, "x + y; integers wrap.", "Add"),
+    ("sub", NUMERIC, np.subtract, lambda b, x, y, t: x - y, "x - y; integers wrap.", "Sub"),
+    ("mul", NUMERIC, np.multiply, lambda b, x, y, t: x * y, "x y; integers wrap.", "Mul"),
+    ("div", NUMERIC, _divide_numpy, _div, "x / y; integers truncate towards 0, and x / 0 is 0.", "Div"),
+    ("pow", NUMERIC, _pow_numpy, _pow, "x to the power of y; undefined where an integer overflows.", "Pow"),
+    ("min", NUMERIC, np.minimum, _pick(lambda x, y: x < y), "The smaller; NaN if either is NaN.", "Min"),
+    ("max", NUMERIC, np.maximum, _pick(lambda x, y: x > y), "The larger; NaN if either is NaN.", "Max"),
+    ("mod", NUMERIC, np.mod, _mod, "Remainder with the sign of the divisor; for integers, 0 by 0.", "Mod"),
+    ("fmod", NUMERIC, np.fmod, _fmod, "Remainder with the sign of the dividend; for integers, 0 by 0.", "Mod"),
+    ("equal", ANY, np.equal, _equal, "x = y.", "Equal"),
+    ("not_equal", ANY, np.not_equal, _not_equal, "x differs from y.", None),
+    ("less", NUMERIC, np.less, lambda b, x, y, t: x < y, "x < y.", "Less"),
+    ("less_equal", NUMERIC, np.less_equal, lambda b, x, y, t: x <= y, "x <= y.", "LessOrEqual"),
+    ("greater", NUMERIC, np.greater, lambda b, x, y, t: x > y, "x > y.", "Greater"),
+    ("greater_equal", NUMERIC, np.greater_equal, lambda b, x, y, t: x >= y, "x >= y.", "GreaterOrEqual"),
+    ("logical_and", BOOL, np.logical_and, lambda b, x, y, t: b.logical_and(x, y), "Both.", "And"),
+    ("logical_or", BOOL, np.logical_or, lambda b, x, y, t: b.logical_or(x, y), "At least one.", "Or"),
+    ("logical_xor", BOOL, np.logical_xor, _not_equal, "Exactly one.", "Xor"),
+    ("bitwise_and", INTEGER, np.bitwise_and, _bitwise("bitwise_and"), "Bitwise and.", "BitwiseAnd"),
+    ("bitwise_or", INTEGER, np.bitwise_or, _bitwise("bitwise_or"), "Bitwise or.", "BitwiseOr"),
+    ("bitwise_xor", INTEGER, np.bitwise_xor, _bitwise("bitwise_xor"), "Bitwise exclusive or.", "BitwiseXor"),
+    ("shift_left", INTEGER, np.left_shift, _shift_left, "x shifted left by 0 <= y bits.", "BitShift"),
+    (
+        "shift_right",
+        INTEGER,
+        np.right_shift,
+        _shift_right,
+        "x shifted right by 0 <= y bits, copies of the sign coming in for signed types.",
+        "BitShift",
+    ),
+]
+
+for _row in _TABLE:
+    _define(*_row)

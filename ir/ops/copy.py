@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""copy: the same tensor in bytes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core import Array, Op
+from ..types import TensorType
+from .base import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
+from .common import count, elementwise
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    count(operands, 1)
+    return [operands[0]]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    return [inputs[0].copy()]
+
+
+def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
+    return x[0]
+
+
+register(
+    OpDef(
+        name="copy",
+        doc="The operand's elements in other bytes.\n\n"
+        "It is there to have bytes of its own, so it is neither in place nor a view.",
+        spec=None,
+        infer=infer,
+        evaluate=evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=no_flops,
+        lower=elementwise(element, raw=True),
+        library=(),
+        traits=frozenset({Trait.ELEMENTWISE, Trait.INJECTIVE, Trait.CHEAP}),
+    )
+)

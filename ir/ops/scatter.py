@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""scatter_elements, scatter_nd: updates written or combined into a copy of a tensor.
+
+No atomics: every result element looks for the updates that name it. An op expands into `scatter_*_combine`, which
+reduces the updates meant for each element (or finds the last of them), and elementwise ops that merge that with the
+data. Of several updates of one element the last one in row-major order wins, which ONNX leaves open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core import Array, Op, Value
+from ..errors import OpError
+from ..types import DType, TensorType
+from .base import Attrs, Decompose, OpDef, no_flops, register
+from .common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr
+
+if TYPE_CHECKING:
+    from ..build import IRBuilder
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+_NUMPY: dict[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _check(operands: Sequence[TensorType], attrs: Attrs) -> None:
+    count(operands, 3)
+    data, indices, updates = operands
+    index_operand(indices)
+    if updates.dtype is not data.dtype:
+        raise OpError(f"expected updates of the data's element type, got {data} and {updates}")
+    if str_attr(attrs, "reduction", REDUCTIONS) != "none" and data.dtype is DType.BOOL:
+        raise OpError(f"expected numbers for reduction `{attrs['reduction']}`, got {data}")
+
+
+def infer_elements(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    _check(operands, attrs)
+    data, indices, updates = operands
+    axis = axis_attr(attrs, data.rank)
+    if updates.shape != indices.shape:
+        raise OpError(f"expected updates of the indices' shape, got {indices} and {updates}")
+    if indices.rank != data.rank or any(i > d for k, (i, d) in enumerate(zip(indices.shape, data.shape)) if k != axis):
+        raise OpError(f"expected indices within {data} on all axes but {axis}, got {indices}")
+    return [data]
+
+
+def infer_nd(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    _check(operands, attrs)
+    data, indices, updates = operands
+    depth = indices.shape[-1] if indices.rank else 0
+    if not 1 <= depth <= data.rank:
+        raise OpError(f"expected 1 to {data.rank} indices per update into {data}, got {indices}")
+    if updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
+        expected = [*indices.shape[:-1], *data.shape[depth:]]
+        raise OpError(f"expected updates of shape {expected} for {data} and {indices}, got {updates}")
+    return [data]
+
+
+def evaluate_elements(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    data, indices, updates = inputs
+    axis = int_attr(attrs, "axis")
+    position = list(np.indices(indices.shape))
+    position[axis] = checked_indices(indices, data.shape[axis])
+    return [_apply(data, [p.reshape(-1) for p in position], updates.reshape(-1), attrs)]
+
+
+def evaluate_nd(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    data, indices, updates = inputs
+    depth = indices.shape[-1]
+    position = [checked_indices(indices[..., k].reshape(-1), data.shape[k]) for k in range(depth)]
+    return [_apply(data, position, updates.reshape(-1, *data.shape[depth:]), attrs)]
+
+
+def _apply(data: Array, position: Sequence[Array], updates: Array, attrs: Attrs) -> Array:
+    result, reduction = data.copy(), str_attr(attrs, "reduction", REDUCTIONS)
+    if reduction == "none":
+        for k in range(len(updates)):
+            result[tuple(p[k] for p in position)] = updates[k]
+    elif updates.size:
+        with np.errstate(all="ignore"):
+            _NUMPY[reduction].at(result, tuple(position), updates)
+    return result
+
+
+def _merge(b: IRBuilder, op: Op, combine: str, **attrs: Any) -> Sequence[Value]:
+    data, indices, updates = op.operands
+    reduction = str_attr(op.attrs, "reduction", REDUCTIONS)
+    if updates.type.elements == 0 or data.type.elements == 0:
+        return [b.op("copy", [data])]
+    combined = b.op(combine, [indices, updates], shape=data.type.shape, reduction=reduction, **attrs)
+    if reduction != "none":
+        if combined.type.dtype is not data.type.dtype:
+            # Sums and products of f16 and bf16 stay in f32 until they meet the data.
+            wide = b.op(reduction, [b.op("cast", [data], to=combined.type.dtype), combined])
+            return [b.op("cast", [wide], to=data.type.dtype)]
+        return [b.op(reduction, [data, combined])]
+    # `combined` holds the position of the winning update, or -1, which reads the last one and is discarded.
+    flat = b.op("reshape", [updates], shape=(updates.type.elements,))
+    hit = b.op("greater_equal", [combined, b.scalar(0, combined.type.dtype)])
+    return [b.op("select", [hit, b.op("gather", [flat, combined], axis=0), data])]
+
+
+def decompose_elements(b: IRBuilder, op: Op) -> Sequence[Value]:
+    return _merge(b, op, "scatter_elements_combine", axis=int_attr(op.attrs, "axis"))
+
+
+def decompose_nd(b: IRBuilder, op: Op) -> Sequence[Value]:
+    return _merge(b, op, "scatter_nd_combine")
+
+
+_DOC = (
+    "Operands data, indices (i32 or i64, negative ones count from the end) and updates; the result has data's type.\n"
+    "Attribute `reduction`: `none` writes the update, `add`, `mul`, `max` and `min` combine it with what is there."
+)
+
+register(
+    OpDef(
+        name="scatter_elements",
+        doc="Each update goes to its own place with the coordinate on `axis` replaced by its index.\n\n" + _DOC,
+        spec="https://onnx.ai/onnx/operators/onnx__ScatterElements.html",
+        infer=infer_elements,
+        evaluate=evaluate_elements,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=no_flops,
+        lower=Decompose(decompose_elements),
+        library=(),
+    )
+)
+
+register(
+    OpDef(
+        name="scatter_nd",
+        doc="Slices of updates go to the index tuples along the last axis of indices.\n\n" + _DOC,
+        spec="https://onnx.ai/onnx/operators/onnx__ScatterND.html",
+        infer=infer_nd,
+        evaluate=evaluate_nd,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=no_flops,
+        lower=Decompose(decompose_nd),
+        library=(),
+    )
+)
