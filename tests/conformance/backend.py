@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the node tests that onnx generates through memc, evaluated with numpy or compiled.
+
+Selected are the tests whose graph inputs and outputs are tensors of static shape with elements f32, i64, i32 or bool,
+at least one of them f32: 1,267 of the 1,884 in onnx 1.23. Inputs that must be known at compile time (shapes, axes,
+sizes) are bound to the test's data when the import asks for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import tempfile
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto
+
+from memc.frontend.onnx import import_onnx
+from memc.ir.core import Module
+from memc.ir.errors import MemcError, UnsupportedError
+
+Array = npt.NDArray[Any]
+
+ELEMENTS = frozenset({TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL})
+
+VERDICTS = ("match", "unsupported", "wrong", "rejected", "crash", "hang")
+"""`rejected`: an error other than "unsupported" for a valid model."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One generated test: a model, its inputs and the expected outputs, in the graph's order."""
+
+    name: str
+    model: onnx.ModelProto
+    inputs: dict[str, Array]
+    expected: dict[str, Array]
+    rtol: float
+    atol: float
+
+    @property
+    def ops(self) -> str:
+        """The op types in the graph, for grouping."""
+        return "+".join(sorted({node.op_type for node in self.model.graph.node}))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one case."""
+
+    name: str
+    ops: str
+    verdict: str
+    detail: str = ""
+    bound: tuple[str, ...] = ()
+
+
+@functools.lru_cache(maxsize=None)
+def collect() -> dict[str, Any]:
+    """All generated node tests by name."""
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        return {case.name: case for case in collect_testcases(None)}
+
+
+def _static_tensor(info: onnx.ValueInfoProto) -> bool:
+    if info.type.WhichOneof("value") != "tensor_type":
+        return False
+    tensor = info.type.tensor_type
+    static = tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim)
+    return static and tensor.elem_type in ELEMENTS
+
+
+@functools.lru_cache(maxsize=None)
+def selected() -> dict[str, Case]:
+    """The tests a static compiler with f32 and integer tensors is asked to pass, by name."""
+    cases = {}
+    for name, test in collect().items():
+        inputs, outputs = list(test.model.graph.input), list(test.model.graph.output)
+        infos = inputs + outputs
+        if not all(_static_tensor(i) for i in infos):
+            continue
+        if not any(i.type.tensor_type.elem_type == TensorProto.FLOAT for i in infos):
+            continue
+        given, wanted = test.data_sets[0]
+        cases[name] = Case(
+            name,
+            test.model,
+            {i.name: np.asarray(a) for i, a in zip(inputs, given)},
+            {o.name: np.asarray(a) for o, a in zip(outputs, wanted)},
+            test.rtol,
+            test.atol,
+        )
+    return cases
+
+
+def import_case(case: Case) -> tuple[Module, tuple[str, ...]]:
+    """Import the model, binding inputs to the test's data where the import says that they must be known.
+
+    Returns the module and the names of the inputs bound. Raises what the import raises.
+    """
+    bound: dict[str, Array] = {}
+    shapes = {i.name: case.inputs[i.name].shape for i in case.model.graph.input if i.name in case.inputs}
+    while True:
+        try:
+            free = {n: s for n, s in shapes.items() if n not in bound}
+            return import_onnx(case.model, input_shapes=free, bind=bound), tuple(bound)
+        except UnsupportedError as error:
+            asked = re.search(r"--bind ([^\s=]+)=", str(error))
+            if asked is None:
+                raise
+            names = [asked[1]] if asked[1] in case.inputs else _shape_like(case)
+            names = [n for n in names if n not in bound]
+            if not names:
+                raise
+            bound.update({n: case.inputs[n] for n in names})
+
+
+def _shape_like(case: Case) -> list[str]:
+    """Integer and boolean inputs: candidates where a function's inner value must be known."""
+    return [name for name, array in case.inputs.items() if array.dtype.kind in "iub"]
+
+
+def run_evaluated(case: Case) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Import and evaluate with numpy; returns outputs by name and the inputs bound."""
+    from memc.ir.evaluate import evaluate
+    from memc.ir.verifier import verify
+
+    module, bound = import_case(case)
+    verify(module)
+    given = {n: a for n, a in case.inputs.items() if n not in bound}
+    with np.errstate(all="ignore"):
+        return dict(evaluate(module, given)), bound
+
+
+def run_compiled(case: Case) -> tuple[dict[str, Array], tuple[str, ...]]:
+    """Import, compile at -O2 for this machine's CPU, load the artifact and run it."""
+    import memc
+
+    _, bound = import_case(case)
+    given = {n: a for n, a in case.inputs.items() if n not in bound}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.memc"
+        memc.compile(
+            case.model,
+            target="llvm",
+            opt_level=2,
+            input_shapes={n: a.shape for n, a in given.items()},
+            bind={n: case.inputs[n] for n in bound},
+            output=path,
+        )
+        results = memc.load(path)(**given)
+        return {name: np.array(results[name]) for name in case.expected}, bound
+
+
+MODES = {"evaluate": run_evaluated, "compiled": run_compiled}
+
+
+def run_case(case: Case, mode: str) -> Outcome:
+    """Run one case in this process. Exceptions become verdicts; crashes and hangs of the process do not."""
+    try:
+        results, bound = MODES[mode](case)
+    except UnsupportedError as error:
+        return Outcome(case.name, case.ops, "unsupported", _one_line(error))
+    except MemcError as error:
+        return Outcome(case.name, case.ops, "rejected", _one_line(error))
+    except Exception as error:
+        return Outcome(case.name, case.ops, "crash", f"{type(error).__name__}: {_one_line(error)}")
+    difference = compare(results, case)
+    return Outcome(case.name, case.ops, "wrong" if difference else "match", difference, bound)
+
+
+def _one_line(error: BaseException) -> str:
+    return " | ".join(str(error).strip().splitlines())[:400]
+
+
+def compare(results: Mapping[str, Array], case: Case) -> str:
+    """The first difference to the expected outputs, judged as onnx's own runner does; empty if there is none."""
+    for name, expected in case.expected.items():
+        got = results.get(name)
+        if got is None:
+            return f"output `{name}` is missing"
+        if got.dtype != expected.dtype or got.shape != expected.shape:
+            return f"output `{name}`: expected {expected.dtype}{expected.shape}, got {got.dtype}{got.shape}"
+        if not np.allclose(got, expected, rtol=case.rtol, atol=case.atol, equal_nan=True):
+            both = np.isfinite(expected.astype(np.float64)) & np.isfinite(got.astype(np.float64))
+            gap = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+            worst = float(gap[both].max()) if both.any() else float("nan")
+            bad = int((~np.isclose(got, expected, rtol=case.rtol, atol=case.atol, equal_nan=True)).sum())
+            return f"output `{name}`: {bad} of {expected.size} elements differ, at most by {worst:.3g}"
+    return ""
+
+
