@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// The solvers, and the table by which callers name them. A solver is a pure function of the
+// problem: the same problem gives the same plan on every machine.
+#ifndef MEMC_SOLVERS_H_
+#define MEMC_SOLVERS_H_
+
+#include <string>
+#include <vector>
+
+#include "memc/problem.h"
+
+namespace memc {
+
+enum class Order {
+  kGiven,     // As the buffers come.
+  kSize,      // Largest first.
+  kLifetime,  // Longest lifetime first.
+  kArea,      // Largest size x lifetime first.
+};
+
+// Every buffer its own bytes, one after another in the given order; no reuse.
+Solution Sequential(const Problem& problem);
+
+// Puts the buffers, in this order, each at the lowest offset free throughout its lifetime; those
+// with fixed offsets first. Quadratic at worst, near linear when few buffers are live together.
+Solution FirstFit(const Problem& problem, Order order);
+
+// The best-fit heuristic of Sekiyama et al. 2018, section 3.2. Near O(n log n).
+Solution BestFit(const Problem& problem);
+
+// All of the above, then first fit over orders improved step by step, until the lower bound is
+// met or a fixed amount of work is done (about 0.3 s). Never above any of the heuristics.
+Solution Search(const Problem& problem);
+
+using Solver = Solution (*)(const Problem&);
+
+struct SolverEntry {
+  const char* name;  // Kebab-case.
+  Solver solve;
+};
+
+// All solvers by name.
+const std::vector<SolverEntry>& SolverTable();
+
+// Throws std::invalid_argument listing the known names if there is none of this name.
+Solver FindSolver(const std::string& name);
+
+}  // namespace memc
+
+#endif  // MEMC_SOLVERS_H_

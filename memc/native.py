@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds and loads `libmemc_core`, the native part of memc, and tells it where OpenBLAS is."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import scipy_openblas32
+import tvm_ffi
+
+import memc
+
+_NAME = "libmemc_core.so"
+
+
+@functools.cache
+def library_path() -> Path:
+    """The library beside the package (in an editable install, beside its installed half).
+
+    Raises FileNotFoundError if it was not built.
+    """
+    for folder in memc.__path__:
+        path = Path(folder) / _NAME
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"{_NAME} is not in {', '.join(memc.__path__)}; install memc with pip, or build it")
+
+
+@functools.cache
+def openblas_path() -> Path:
+    """The OpenBLAS library of the `scipy-openblas32` wheel."""
+    return Path(scipy_openblas32.get_lib_dir()) / scipy_openblas32.get_library(fullname=True)
+
+
+@functools.cache
+def load() -> Any:
+    """The library as a tvm-ffi module. Loading it registers its CPU kernels (`memc.cpu.*`)."""
+    for error in (OverflowError, MemoryError):  # C++ errors of these kinds arrive as themselves.
+        tvm_ffi.register_error(error.__name__, error)
+    library = tvm_ffi.load_module(str(library_path()), keep_module_alive=True)
+    if tvm_ffi.get_global_func("memc.cpu.set_blas", allow_missing=True) is not None:
+        tvm_ffi.get_global_func("memc.cpu.set_blas")(os.fspath(openblas_path()))
+    return library
