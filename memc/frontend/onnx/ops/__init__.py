@@ -1,2 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Importers of ONNX op types. Importing this package registers all of them; a new file is one new line here."""
+
+from . import (  # noqa: F401
+    attention,
+    ml,
+    normalization,
+    optimizer,
+    quantize,
+    reduction,
+    scan_sort,
+    signal,
+    softmax,
+)
