@@ -101,7 +101,7 @@ def function_body(node: NodeProto, opset: int, domain: str, types: Sequence[Type
         return None
     body = FunctionProto()
     body.ParseFromString(data)
-    given = set(body.attribute) | {a.name for a in body.attribute_proto}
+    given = {a.name for a in body.attribute_proto}
     for name, attribute in found.attributes.items():
         if name not in given and attribute.default_value.name:
             body.attribute_proto.append(attribute.default_value)
