@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deform_conv: 2-D convolution that reads each kernel element at a position of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import DType, TensorType
+from . import bilinear
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .window import integer, require_count, require_numeric, window
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    require_count(operands, 3, 4)
+    require_numeric(operands)
+    x, w, offset = operands[:3]
+    group, offset_group = integer(attrs, "group", 1), integer(attrs, "offset_group", 1)
+    if x.dtype not in (DType.F32, DType.F64):
+        raise OpError(f"expected operands of f32 or f64, got {x}")
+    if x.rank != 4 or w.rank != 4 or x.shape[1] != w.shape[1] * group or w.shape[0] % group or 0 in w.shape:
+        raise OpError(f"expected x [N, C, H, W] and w [M, C/{group}, kH, kW], got {x} and {w}")
+    if x.shape[1] % offset_group:
+        raise OpError(f"expected an offset_group that divides the {x.shape[1]} channels, got {offset_group}")
+    out = window(attrs, w.shape[2:], 2).output(x.shape[2:])
+    taps = offset_group * math.prod(w.shape[2:])
+    for tensor, channels in zip(operands[2:], (2 * taps, taps)):
+        if tensor.shape != (x.shape[0], channels, *out):
+            raise OpError(f"expected offsets or mask of shape {(x.shape[0], channels, *out)}, got {tensor}")
+    return [x.with_shape((x.shape[0], w.shape[0], *out))]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    x, w, offset = inputs[:3]
+    view = window(attrs, w.shape[2:], 2)
+    group, offset_group = integer(attrs, "group", 1), integer(attrs, "offset_group", 1)
+    n, channels, height, width = x.shape
+    kh, kw = view.kernel
+    out = results[0].shape[2:]
+    shift = offset.reshape(n, offset_group, kh, kw, 2, *out)
+    base = [
+        np.arange(view.kernel[a])[:, None] * view.dilations[a] + np.arange(out[a]) * view.strides[a] - view.low[a]
+        for a in range(2)
+    ]
+    y = shift[..., 0, :, :] + base[0][None, None, :, None, :, None]
+    column = shift[..., 1, :, :] + base[1][None, None, None, :, None, :]
+    image = np.moveaxis(x.reshape(n, offset_group, channels // offset_group, height, width), 2, -1)
+    lead = np.ix_(np.arange(n), np.arange(offset_group), *([[0]] * 4))[:2]
+    sampled: Array = np.zeros((*y.shape, channels // offset_group), dtype=x.dtype)
+    for r, c, weight in bilinear.corners(y, column, height, width):
+        sampled += image[(*lead, r, c)] * weight[..., None].astype(x.dtype)
+    if len(inputs) == 4:
+        sampled *= inputs[3].reshape(n, offset_group, kh, kw, *out)[..., None]
+    columns = np.moveaxis(sampled, -1, 2).reshape(n, group, channels // group * kh * kw, math.prod(out))
+    return [np.matmul(w.reshape(group, w.shape[0] // group, -1), columns).reshape(results[0].shape)]
+
+
+def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    x, w = op.operands[0].type, op.operands[1].type
+    view = window(op.attrs, w.shape[2:], 2)
+    per_group = w.shape[0] // integer(op.attrs, "group", 1)
+    per_offset = x.shape[1] // integer(op.attrs, "offset_group", 1)
+    kh, kw = view.kernel
+
+    def body(n: Expr, m: Expr, i: Expr, j: Expr) -> Expr:
+        def term(c: Expr, ki: Expr, kj: Expr) -> Expr:
+            channel = b.floordiv(m, per_group) * w.shape[1] + c
+            tap = (b.floordiv(channel, per_offset) * kh + ki) * kw + kj
+            at = []
+            for axis, (o, k) in enumerate(((i, ki), (j, kj))):
+                start = o * view.strides[axis] + k * view.dilations[axis] - view.low[axis]
+                at.append(b.cast(start, x.dtype) + inputs[2][n, tap * 2 + axis, i, j])
+            first, *rest = bilinear.terms(
+                b, lambda r, s: inputs[0][n, channel, r, s], at[0], at[1], x.shape[2], x.shape[3], x.dtype
+            )
+            for part in rest:
+                first = first + part
+            if len(inputs) == 4:
+                first = first * inputs[3][n, tap, i, j]
+            return first * inputs[1][m, c, ki, kj]
+
+        return b.reduce("sum", w.shape[1:], term)
+
+    return [b.compute(op.result.type, body)]
+
+
+def flops(op: Op) -> int:
+    return 10 * op.result.type.elements * math.prod(op.operands[1].type.shape[1:])
+
+
+register(
+    OpDef(
+        name="deform_conv",
+        doc="2-D convolution whose kernel elements are read at shifted positions, bilinearly, zeros outside.\n\n"
+        "Operands (f32 or f64): x [N, C, H, W]; w [M, C/group, kH, kW]; offset [N, offset_group * kH * kW * 2, outH, outW]\n"
+        "(row shift, then column shift per kernel element); optionally a mask [N, offset_group * kH * kW, outH, outW] that\n"
+        "scales each read. Attributes as conv's, and `offset_group`: groups of channels with offsets of their own.",
+        spec="https://onnx.ai/onnx/operators/onnx__DeformConv.html",
+        infer=infer,
+        evaluate=evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=flops,
+        lower=Compute(lower),
+        library=(),
+        traits=frozenset({Trait.REDUCTION}),
+    )
+)

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""grid_sample: interpolated reads of an image at positions that another tensor gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import DType, TensorType
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .window import choice, flag, require_count, require_numeric
+
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+_ALPHA = -0.75
+"""Keys' cubic convolution parameter."""
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    require_count(operands, 2)
+    require_numeric(operands)
+    x, grid = operands
+    choice(attrs, "mode", tuple(_TAPS))
+    choice(attrs, "padding_mode", ("zeros", "border", "reflection"))
+    flag(attrs, "align_corners")
+    rank = x.rank - 2
+    if x.dtype not in (DType.F32, DType.F64):
+        raise OpError(f"expected operands of f32 or f64, got {x} and {grid}")
+    if rank < 1 or grid.rank != x.rank or grid.shape[0] != x.shape[0] or grid.shape[-1] != rank or 0 in x.shape[2:]:
+        raise OpError(f"expected x [N, C, spatial...] and grid [N, out..., {rank}], got {x} and {grid}")
+    return [x.with_shape((*x.shape[:2], *grid.shape[1:-1]))]
+
+
+def _border(extent: int, align: bool) -> tuple[float, float]:
+    return (0.0, extent - 1.0) if align else (-0.5, extent - 0.5)
+
+
+def _reflect(x: Array, low: float, high: float) -> Array:
+    """Reflect at the nearer border until inside [low, high]."""
+    if high <= low:
+        return np.full_like(x, low)
+    span = high - low
+    below = x < low
+    distance = np.where(below, low - x, x - high)
+    turns = np.trunc(distance / span)
+    rest = distance - turns * span
+    rising = below == (turns % 2 == 0)
+    return np.where(below | (x > high), np.where(rising, low + rest, high - rest), x)
+
+
+def _cubic(frac: Array) -> list[Array]:
+    near = [((_ALPHA + 2) * d - (_ALPHA + 3)) * d * d + 1 for d in (frac, 1 - frac)]
+    far = [((_ALPHA * d - 5 * _ALPHA) * d + 8 * _ALPHA) * d - 4 * _ALPHA for d in (1 + frac, 2 - frac)]
+    return [far[0], near[0], near[1], far[1]]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    x, grid = inputs
+    mode, padding, align = attrs["mode"], attrs["padding_mode"], bool(attrs["align_corners"])
+    spatial = x.shape[2:]
+    axes: list[list[tuple[Array, Array, Array]]] = []
+    for axis, extent in enumerate(spatial):
+        n = grid[..., len(spatial) - 1 - axis]
+        low, high = _border(extent, align)
+        at = (n + 1) / 2 * (extent - 1) if align else ((n + 1) * extent - 1) / 2
+        at = np.where(np.isnan(at), low, at)
+        if mode == "nearest":
+            at = np.rint(at)
+        outside = (at < low) | (at > high)
+        if padding == "border":
+            at = np.where(outside, np.clip(at, 0, extent - 1), at)
+        elif padding == "reflection":
+            at = _reflect(at, low, high)
+        at = np.clip(at, -4, extent + 3)
+        floor = np.floor(at)
+        frac = at - floor
+        if mode == "cubic":
+            taps = [(floor - 1 + t, w) for t, w in enumerate(_cubic(frac))]
+        else:
+            taps = [(floor, 1 - frac), (floor + 1, frac)] if mode == "linear" else [(floor, np.ones_like(frac))]
+        axes.append([_pixel(i, w, extent, str(padding), align) for i, w in taps])
+    batch = np.arange(x.shape[0]).reshape(-1, *([1] * len(spatial)))
+    channels_last = np.moveaxis(x, 1, -1)
+    total = np.zeros((*grid.shape[:-1], x.shape[1]), dtype=x.dtype)
+    for combination in product(*axes):
+        weight = math.prod(w for _, w, _ in combination)
+        inside = np.logical_and.reduce([ok for _, _, ok in combination])
+        value = channels_last[(batch, *(i for i, _, _ in combination))]
+        total += np.where(inside, weight, 0)[..., None].astype(x.dtype) * value
+    return [np.ascontiguousarray(np.moveaxis(total, -1, 1))]
+
+
+def _pixel(index: Array, weight: Array, extent: int, padding: str, align: bool) -> tuple[Array, Array, Array]:
+    """A valid index for a tap, its weight, and whether it counts."""
+    inside = np.ones(index.shape, dtype=bool)
+    if padding == "zeros":
+        inside = (index >= 0) & (index < extent)
+    elif padding == "reflection":
+        index = _reflect(index, *_border(extent, align))
+    return np.clip(index.astype(np.int64), 0, extent - 1), weight, inside
+
+
+def _reflect_expr(b: Builder, x: Expr, low: float, high: float, dtype: DType) -> Expr:
+    if high <= low:
+        return b.const(low, dtype)
+    below, above = x < low, x > high
+    distance = b.select(below, low - x, x - high)
+    turns = b.unary("floor", b.maximum(distance, b.const(0, dtype)) * (1.0 / (high - low)))
+    rest = distance - turns * (high - low)
+    even = b.equal(turns, b.unary("floor", turns * 0.5) * 2.0)
+    rising = b.logical_or(b.logical_and(below, even), b.logical_not(b.logical_or(below, even)))
+    return b.select(b.logical_or(below, above), b.select(rising, low + rest, high - rest), x)
+
+
+def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    x = op.operands[0].type
+    mode, padding, align = str(op.attrs["mode"]), op.attrs["padding_mode"], bool(op.attrs["align_corners"])
+    spatial, dtype = x.shape[2:], x.dtype
+    zero = b.const(0, dtype)
+
+    def position(grid: Expr, extent: int) -> Expr:
+        low, high = _border(extent, align)
+        at = (grid + 1.0) * 0.5 * float(extent - 1) if align else ((grid + 1.0) * float(extent) - 1.0) * 0.5
+        at = b.select(b.unary("isnan", at), b.const(low, dtype), at)
+        if mode == "nearest":
+            at = b.unary("rint", at)
+        if padding == "border":
+            inner = b.minimum(b.maximum(at, zero), b.const(extent - 1, dtype))
+            at = b.select(b.logical_or(at < low, at > high), inner, at)
+        elif padding == "reflection":
+            at = _reflect_expr(b, at, low, high, dtype)
+        return b.minimum(b.maximum(at, b.const(-4, dtype)), b.const(extent + 3, dtype))
+
+    def weight(frac: Expr, tap: Expr) -> Expr:
+        if mode == "linear":
+            return b.select(b.equal(tap, 0), 1.0 - frac, frac)  # type: ignore[arg-type]
+        d = b.unary("abs", frac + 1.0 - b.cast(tap, dtype))
+        near = ((_ALPHA + 2) * d - (_ALPHA + 3)) * d * d + 1.0
+        far = ((_ALPHA * d - 5 * _ALPHA) * d + 8 * _ALPHA) * d - 4 * _ALPHA
+        return b.select(d <= 1.0, near, far)
+
+    def body(n: Expr, c: Expr, *out: Expr) -> Expr:
+        def term(*taps: Expr) -> Expr:
+            index: list[Expr] = []
+            guards: list[Expr] = []
+            factor: Expr | None = None
+            for axis, extent in enumerate(spatial):
+                at = position(inputs[1][(n, *out, len(spatial) - 1 - axis)], extent)
+                floor = b.unary("floor", at)
+                pixel = floor
+                if taps:
+                    pixel = floor + b.cast(taps[axis], dtype) - (1.0 if mode == "cubic" else 0.0)
+                    share = weight(at - floor, taps[axis])
+                    factor = share if factor is None else factor * share
+                if padding == "reflection":
+                    pixel = _reflect_expr(b, pixel, *_border(extent, align), dtype)
+                if padding == "zeros":
+                    guards += [pixel >= 0.0, pixel < float(extent)]
+                index.append(b.maximum(b.minimum(b.cast(pixel, DType.I32), extent - 1), 0))
+            value = inputs[0][(n, c, *index)]
+            if factor is not None:
+                value = value * factor
+            return b.select(b.logical_and(*guards), value, zero) if guards else value
+
+        return term() if mode == "nearest" else b.reduce("sum", [_TAPS[mode]] * len(spatial), term)
+
+    return [b.compute(op.result.type, body)]
+
+
+def flops(op: Op) -> int:
+    x = op.operands[0].type
+    return 2 * op.result.type.elements * _TAPS[str(op.attrs["mode"])] ** (x.rank - 2)
+
+
+register(
+    OpDef(
+        name="grid_sample",
+        doc="Interpolated elements of x [N, C, spatial...] at the positions of grid [N, out..., axes].\n\n"
+        "The grid's last axis holds coordinates for the spatial axes, last axis first, from -1 to 1. Attributes: `mode`\n"
+        "(nearest, linear, cubic); `padding_mode` (zeros, border, reflection); `align_corners`: whether -1 and 1 are\n"
+        "the centres of the outer elements or their edges. Operands f32 or f64. Result [N, C, out...].",
+        spec="https://onnx.ai/onnx/operators/onnx__GridSample.html",
+        infer=infer,
+        evaluate=evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=flops,
+        lower=Compute(lower),
+        library=(),
+        traits=frozenset({Trait.REDUCTION}),
+    )
+)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""resize and resize_nearest: resampling along axes by precomputed index and weight tables.
+
+The tables say everything about coordinate transformation, interpolation, antialiasing and borders; whoever makes the
+op computes them, since sizes are static.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..core import Array, Op
+from ..errors import OpError
+from ..types import DType, TensorType
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+
+
+def _axes(x: TensorType, attrs: Attrs, tables: int) -> tuple[int, ...]:
+    axes = attrs.get("axes")
+    if not isinstance(axes, tuple) or not all(isinstance(a, int) and 0 <= a < x.rank for a in axes):
+        raise OpError(f"expected attribute `axes` with axes of {x}, got {axes}")
+    if len(set(axes)) != len(axes) or len(axes) != tables:
+        raise OpError(f"expected {tables} different axes, one per table, got {axes}")
+    return tuple(a for a in axes if isinstance(a, int))
+
+
+def _resized(x: TensorType, axes: Sequence[int], tables: Sequence[TensorType]) -> tuple[int, ...]:
+    shape = list(x.shape)
+    for axis, table in zip(axes, tables):
+        shape[axis] = table.shape[0]
+        if x.shape[axis] == 0 and table.elements:
+            raise OpError(f"expected a source with elements on axis {axis}, got {x}")
+    return tuple(shape)
+
+
+def nearest_infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    if len(operands) < 2:
+        raise OpError(f"expected x and an index table per axis, got {len(operands)} operands")
+    x, tables = operands[0], operands[1:]
+    axes = _axes(x, attrs, len(tables))
+    for table in tables:
+        if table.dtype is not DType.I32 or table.rank != 1:
+            raise OpError(f"expected index tables i32[out], got {table}")
+    return [x.with_shape(_resized(x, axes, tables))]
+
+
+def nearest_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    y = inputs[0]
+    for axis, table in zip(attrs["axes"], inputs[1:]):  # type: ignore[arg-type]
+        y = np.take(y, table, axis=axis, mode="clip") if table.size else np.take(y, table, axis=axis)
+    return [y]
+
+
+def nearest_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    x = op.operands[0].type
+    axes = _axes(x, op.attrs, len(inputs) - 1)
+
+    def body(*index: Expr) -> Expr:
+        position = list(index)
+        for axis, table in zip(axes, inputs[1:]):
+            position[axis] = _inside(b, table[index[axis]], x.shape[axis])
+        return inputs[0][tuple(position)]
+
+    return [b.compute(op.result.type, body)]
+
+
+def _inside(b: Builder, index: Expr, extent: int) -> Expr:
+    """Tables are data, so an index is held inside the axis whatever they say."""
+    return b.maximum(b.minimum(index, extent - 1), 0)
+
+
+register(
+    OpDef(
+        name="resize_nearest",
+        doc="Copies of x's elements at table positions: y[.., o, ..] = x[.., index[o], ..] along each of `axes`.\n\n"
+        "Operands: x, then one index table i32[out] per entry of attribute `axes`. Indices are clamped to the axis.",
+        spec="https://onnx.ai/onnx/operators/onnx__Resize.html",
+        infer=nearest_infer,
+        evaluate=nearest_evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=no_flops,
+        lower=Compute(nearest_lower),
+        library=(),
+        traits=frozenset({Trait.INJECTIVE, Trait.CHEAP}),
+    )
+)
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    if len(operands) < 3 or len(operands) % 2 == 0:
+        raise OpError(f"expected x and an index and a weight table per axis, got {len(operands)} operands")
+    x, indices, weights = operands[0], operands[1::2], operands[2::2]
+    if x.dtype not in (DType.F32, DType.F64):
+        raise OpError(f"expected x of f32 or f64, got {x}")
+    axes = _axes(x, attrs, len(indices))
+    for index, weight in zip(indices, weights):
+        if index.dtype is not DType.I32 or index.rank != 2 or weight != TensorType(x.dtype, index.shape):
+            raise OpError(f"expected tables i32[out,taps] and {x.dtype.value}[out,taps], got {index} and {weight}")
+    return [x.with_shape(_resized(x, axes, indices))]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    y = inputs[0]
+    for axis, index, weight in zip(attrs["axes"], inputs[1::2], inputs[2::2]):  # type: ignore[arg-type]
+        moved = np.moveaxis(y, axis, -1)
+        total = np.zeros((*moved.shape[:-1], index.shape[0]), dtype=y.dtype)
+        for tap in range(index.shape[1] if index.size else 0):
+            total += moved[..., np.clip(index[:, tap], 0, moved.shape[-1] - 1)] * weight[:, tap]
+        y = np.moveaxis(total, -1, axis)
+    return [np.ascontiguousarray(y)]
+
+
+def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    x = op.operands[0].type
+    axes = _axes(x, op.attrs, len(inputs) // 2)
+    extents = [v.type.shape[1] for v in op.operands[1::2]]
+
+    def body(*index: Expr) -> Expr:
+        def term(*taps: Expr) -> Expr:
+            position = list(index)
+            factor: Expr | None = None
+            for axis, tap, table, weight in zip(axes, taps, inputs[1::2], inputs[2::2]):
+                position[axis] = _inside(b, table[index[axis], tap], x.shape[axis])
+                share = weight[index[axis], tap]
+                factor = share if factor is None else factor * share
+            assert factor is not None
+            return inputs[0][tuple(position)] * factor
+
+        return b.reduce("sum", extents, term)
+
+    return [b.compute(op.result.type, body)]
+
+
+def flops(op: Op) -> int:
+    return 2 * op.result.type.elements * math.prod(v.type.shape[1] for v in op.operands[1::2])
+
+
+register(
+    OpDef(
+        name="resize",
+        doc="Weighted sums of x's elements at table positions along each of `axes`.\n\n"
+        "Operands: x (f32 or f64), then an index table i32[out,taps] and a weight table [out,taps] of x's type per entry\n"
+        "of attribute `axes`: y[.., o, ..] = sum over t of x[.., index[o,t], ..] * weight[o,t]. Indices are clamped.",
+        spec="https://onnx.ai/onnx/operators/onnx__Resize.html",
+        infer=infer,
+        evaluate=evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=flops,
+        lower=Compute(lower),
+        library=(),
+        traits=frozenset({Trait.REDUCTION}),
+    )
+)
