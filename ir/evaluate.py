@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a module means, computed with numpy: plainly, or inside one poisoned arena at the planned offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from .core import FUSED, Array, Block, Function, Module, Op, Role, Value
+from .errors import CheckError, InvalidError, MemcError, UnsupportedError
+from .ops.base import lookup
+from .printer import print_name
+
+
+def evaluate(module: Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Run @main on `inputs` (arrays by parameter name, for inputs and states); inputs are not written to.
+
+    Returns results by result name, or by position ("0", "1" ...) where the function names none. Raises InvalidError
+    for missing or wrong inputs and missing weights, UnsupportedError for a foreign op.
+    """
+    function = module.main
+    values = bind(module, function, inputs)
+    _run_block(function, values)
+    return {name: np.array(values[v]) for name, v in zip(result_keys(function), function.returns)}
+
+
+def result_keys(function: Function) -> list[str]:
+    """What results are called: their names, or their positions."""
+    return function.result_names or [str(number) for number in range(len(function.returns))]
+
+
+def bind(module: Module, function: Function, inputs: Mapping[str, Array]) -> dict[Value, Array]:
+    """The parameters' arrays, checked. Raises InvalidError naming the parameter, expected and got."""
+    known = {p.name for p in function.params if p.role is not Role.WEIGHT}
+    for name in inputs:
+        if name not in known:
+            raise InvalidError(f"input `{name}`: expected one of {sorted(known)}")
+    values: dict[Value, Array] = {}
+    for param in function.params:
+        source = module.weights if param.role is Role.WEIGHT else inputs
+        if param.name not in source:
+            kind = param.role.value if param.role is not None else "parameter"
+            raise InvalidError(f"{kind} `{param.name}`: expected data of type {param.type}, got none")
+        array = np.asarray(source[param.name])
+        if array.dtype != param.type.dtype.numpy or array.shape != param.type.shape:
+            got = f"{array.dtype}[{','.join(map(str, array.shape))}]"
+            raise InvalidError(f"`{param.name}`: expected data of type {param.type}, got {got}")
+        values[param] = array
+    return values
+
+
+def run_op(op: Op, operands: Sequence[Array]) -> list[Array]:
+    """The results of one op; they may be views of the operands. Raises UnsupportedError for a foreign op."""
+    if op.name == FUSED and op.region is not None:
+        values = dict(zip(op.region.params, operands))
+        _run_block(op.region, values)
+        return [values[v] for v in op.region.returns]
+    definition = lookup(op.name)
+    if definition is None:
+        raise UnsupportedError(f"op {op.name}{_at(op)}: expected a registered op to evaluate, got a foreign one")
+    with np.errstate(all="ignore"):
+        found = definition.evaluate(operands, op.attrs, [r.type for r in op.results])
+    arrays = [np.asarray(array) for array in found]
+    if len(arrays) != len(op.results):
+        raise RuntimeError(f"{op.name}.evaluate gave {len(arrays)} results, expected {len(op.results)}")
+    for array, result in zip(arrays, op.results):
+        if array.dtype != result.type.dtype.numpy or array.shape != result.type.shape:
+            raise RuntimeError(f"{op.name}.evaluate gave {array.dtype}{list(array.shape)}, expected {result.type}")
+    return arrays
+
+
+def _at(op: Op) -> str:
+    return f" ({op.location})" if op.location else ""
+
+
+def _run_block(block: Block, values: dict[Value, Array]) -> None:
+    """Fill `values` with what `block` returns, dropping each array after its last use."""
+    last = {operand: index for index, op in enumerate(block.ops) for operand in op.operands}
+    kept = set(block.returns)
+    for index, op in enumerate(block.ops):
+        values.update(zip(op.results, run_op(op, [values[v] for v in op.operands])))
+        for value in {*op.operands, *op.results}:
+            if last.get(value, -1) <= index and value not in kept:
+                del values[value]
+
+
+def evaluate_in_arena(module: Module, inputs: Mapping[str, Array], *, poison: int = 0xFF) -> dict[str, Array]:
+    """Run @main as compiled code does: every value at its planned bytes of a shared, poisoned buffer.
+
+    Each space that placements name is one byte buffer filled with `poison` (0xFF reads as NaN or -1). An op reads its
+    operands from their bytes when it runs. Before it reads them, the bytes it writes (its results' and its
+    workspace's, but not those an in-place op or a concat slice shares with an operand) are poisoned, as a kernel
+    may have written them already; a storage's bytes are poisoned again after its last use. Any overlap of live
+    values thus spoils results. Returned values have buffers of their own.
+
+    Results are as of `evaluate`. Raises InvalidError for a function without a complete plan, CheckError where the
+    plan makes an op fail, or changes an input, a weight or a constant.
+    """
+    from .arena_run import ArenaRun
+
+    function = module.main
+    bound = bind(module, function, inputs)
+    run = ArenaRun(function, bound, poison)
+    for index, op in enumerate(function.ops):
+        try:
+            run.step(index, op)
+        except MemcError:
+            raise
+        except Exception as error:
+            raise CheckError(
+                f"op {index} {op.name}{_at(op)}: expected to run in the arena, got {type(error).__name__}: {error}"
+            ) from error
+    for value, before in run.constant_data():
+        if run.read(value).tobytes() != before.tobytes():
+            raise CheckError(f"{print_name(value)}: expected its bytes unchanged by the run, got them overwritten")
+    return {name: run.read(v).copy() for name, v in zip(result_keys(function), function.returns)}
