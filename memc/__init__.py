@@ -1,1 +1,58 @@
-"""memc: a memory-optimizing compiler for deep-learning models."""
+# SPDX-License-Identifier: Apache-2.0
+"""memc: a memory-optimizing compiler for deep-learning models.
+
+    >>> import memc
+    >>> exe = memc.compile("model.onnx", "model.memc", dims={"batch": 1}).load()   # doctest: +SKIP
+    >>> outputs = exe(x)                                                             # doctest: +SKIP
+
+Names are loaded when first used, so that running an artifact needs only TVM's runtime and numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memc.driver import Compilation, compile, run
+    from memc.frontend.onnx import import_onnx
+    from memc.ir.errors import MemcError
+    from memc.ir.parser import parse
+    from memc.passes.manager import PassManager
+    from memc.report import Report
+    from memc.runtime.executable import Executable, load
+    from memc.verification import verify
+
+_HOME = {
+    "Compilation": "memc.driver",
+    "Executable": "memc.runtime.executable",
+    "MemcError": "memc.ir.errors",
+    "PassManager": "memc.passes.manager",
+    "Report": "memc.report",
+    "compile": "memc.driver",
+    "import_onnx": "memc.frontend.onnx",
+    "load": "memc.runtime.executable",
+    "parse": "memc.ir.parser",
+    "run": "memc.driver",
+    "verify": "memc.verification",
+}
+
+__all__ = [
+    "Compilation",
+    "Executable",
+    "MemcError",
+    "PassManager",
+    "Report",
+    "compile",
+    "import_onnx",
+    "load",
+    "parse",
+    "run",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'memc' has no attribute {name!r}")

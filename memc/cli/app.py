@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as a whole: its verbs, and errors as one line and an exit code.
+
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported or invalid model, 4 over the memory budget, 70 internal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from memc.ir.errors import MemcError
+
+from . import compile as compile_verb
+from . import opt as opt_verb
+from . import run as run_verb
+from . import verify as verify_verb
+from .console import error_line
+
+app = typer.Typer(
+    name="memc",
+    help="A memory-optimizing compiler for deep-learning models.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("compile")(compile_verb.compile_model)
+app.command("run")(run_verb.run)
+app.command("verify")(verify_verb.verify)
+app.command("opt")(opt_verb.opt)
+
+INTERNAL = 70
+
+
+@app.callback()
+def _memc(
+    version: bool = typer.Option(False, "--version", is_eager=True, help="Print the version and exit."),
+) -> None:
+    if version:
+        from importlib.metadata import version as installed
+
+        print(f"memc {installed('memc')}")
+        raise typer.Exit()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. A user's mistake gives one line on stderr, never a traceback."""
+    try:
+        code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except MemcError as error:
+        error_line(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        error_line("interrupted")
+        return 130
+    except BrokenPipeError:
+        # The reader (a pager, head) went away; what is left to flush has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        message = getattr(error, "format_message", None)
+        if message is not None:
+            error_line(" ".join(message().split()))
+            return int(getattr(error, "exit_code", 2))
+        if isinstance(error, MemoryError):
+            error_line("out of memory on this machine while compiling")
+            return INTERNAL
+        traceback.print_exc()
+        error_line(
+            f"internal error: {type(error).__name__}: {error}; please report this with the command and the model"
+        )
+        return INTERNAL

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc opt: run passes over IR text or an ONNX model and print the IR."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from memc import driver
+from memc.ir.core import Module
+from memc.ir.errors import MemcError, UsageError
+from memc.ir.printer import print_module
+from memc.ir.verifier import verify
+from memc.passes.manager import PassManager
+
+from . import options
+from .compile import print_times
+from .console import error_line, set_up_logging, write_text
+from .values import parse_bindings, parse_dims, parse_shapes
+
+SEPARATOR = "// -----"
+
+
+def opt(
+    file: Annotated[
+        Optional[str], typer.Argument(metavar="FILE", help=".memir text or .onnx; - for text on stdin.")
+    ] = None,
+    pass_pipeline: options.Pipeline = None,
+    output: Annotated[str, typer.Option("-o", "--output", help="Where the IR goes; - for stdout.")] = "-",
+    dim: options.Dims = None,
+    input_shapes: options.InputShapes = None,
+    bind: options.Bind = None,
+    split_input_file: Annotated[
+        bool, typer.Option("--split-input-file", help=f"Treat the parts between `{SEPARATOR}` lines one by one.")
+    ] = False,
+    verify_each: Annotated[bool, typer.Option(help="Verify the IR after each pass.")] = True,
+    stop_after: Annotated[
+        Optional[int], typer.Option("--stop-after", metavar="N", help="Run only the first N passes.")
+    ] = None,
+    print_ir_after_all: options.PrintAfterAll = False,
+    print_ir_after_change: options.PrintAfterChange = False,
+    print_pass_times: options.PassTimes = False,
+    list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and their options.")] = False,
+    list_ops: Annotated[bool, typer.Option("--list-ops", help="List the registered ops.")] = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Run passes over IR text, or import an ONNX model and print it as text."""
+    set_up_logging(verbose, quiet)
+    if list_passes:
+        _list_passes()
+        return
+    if list_ops:
+        _list_ops()
+        return
+    if file is None:
+        raise UsageError("missing FILE: give .memir text, an .onnx model, or - for standard input")
+    manager = PassManager.parse(pass_pipeline or "")
+    manager.verify_each = verify_each
+    manager.print_ir_after_all = print_ir_after_all
+    manager.print_ir_after_change = print_ir_after_change
+    manager.stop_after = stop_after
+
+    def process(module: Module) -> str:
+        verify(module)
+        manager.run(module)
+        if print_pass_times:
+            print_times(manager.timings)
+        return print_module(module).rstrip("\n")
+
+    if file.endswith(".onnx"):
+        settings = driver.Options(
+            dims=parse_dims(dim or []), input_shapes=parse_shapes(input_shapes), bind=parse_bindings(bind or [])
+        )
+        write_text(output, process(driver.load_module(file, settings)))
+        return
+    text, name = _read(file)
+    parts = text.split(f"\n{SEPARATOR}\n") if split_input_file else [text]
+    printed, worst = [], 0
+    line = 0
+    for part in parts:
+        try:
+            printed.append(process(_parse(part, name, line)))
+        except MemcError as error:
+            if not split_input_file:
+                raise
+            error_line(str(error))
+            worst = worst or error.exit_code
+        line += part.count("\n") + 2
+    if printed:
+        write_text(output, f"\n{SEPARATOR}\n".join(printed))
+    if worst:
+        raise typer.Exit(worst)
+
+
+def _read(file: str) -> tuple[str, str]:
+    try:
+        if file == "-":
+            return sys.stdin.buffer.read().decode("utf-8"), "<stdin>"
+        return Path(file).read_text(encoding="utf-8"), file
+    except OSError as error:
+        raise UsageError(f"{file}: cannot read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{file}: expected UTF-8 text, got {error.reason} at byte {error.start}") from None
+
+
+def _parse(text: str, name: str, line: int) -> Module:
+    from memc.ir.parser import parse
+
+    # Blank lines in front keep the line numbers of a later part those of the file.
+    return parse("\n" * line + text, name)
+
+
+def _list_passes() -> None:
+    import dataclasses
+
+    from memc.passes.registry import known_passes
+
+    for name, kind in sorted(known_passes().items()):
+        settings = " ".join(f"{f.name.replace('_', '-')}={f.default}" for f in dataclasses.fields(kind))
+        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        print(f"{name:24} {summary}" + (f" [{settings}]" if settings else ""))
+
+
+def _list_ops() -> None:
+    import memc.ir.ops  # noqa: F401
+    from memc.ir.ops.base import registered
+
+    for definition in registered():
+        print(f"{definition.name:24} {definition.doc.splitlines()[0]}")

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that several verbs share, spelled once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+Dims = Annotated[
+    Optional[list[str]], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension (repeatable).")
+]
+InputShapes = Annotated[
+    Optional[str],
+    typer.Option("--input-shapes", metavar="SHAPES", help='Shapes by input name: "x:[1,3,224,224] y:[1,2]".'),
+]
+Bind = Annotated[
+    Optional[list[str]],
+    typer.Option("--bind", metavar="NAME=VALUE", help="Make an input a constant: a number, JSON list or @file.npy."),
+]
+TargetName = Annotated[str, typer.Option("--target", help="llvm (CPU) or cuda.")]
+Arch = Annotated[Optional[str], typer.Option("--arch", help="GPU architecture for cuda, for example sm_90.")]
+Mcpu = Annotated[Optional[str], typer.Option("--mcpu", help="CPU to compile for (default: native).")]
+OptLevel = Annotated[int, typer.Option("-O", "--opt-level", min=0, max=3, help="Optimization level.")]
+Kernels = Annotated[str, typer.Option("--kernels", help="auto: library kernels where they exist; or generated.")]
+Pipeline = Annotated[
+    Optional[str],
+    typer.Option(
+        "-p", "--pass-pipeline", metavar="PASSES", help="Passes to run, e.g. 'in-place,share{strategy=color}'."
+    ),
+]
+Json = Annotated[Optional[str], typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for stdout.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only.")]
+Verbose = Annotated[int, typer.Option("-v", "--verbose", count=True, help="More log output (repeatable).")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="No colour in the output.")]
+PrintAfterAll = Annotated[bool, typer.Option("--print-ir-after-all", help="Print the IR after each pass (stderr).")]
+PrintAfterChange = Annotated[
+    bool, typer.Option("--print-ir-after-change", help="Print the IR after each pass that changed it (stderr).")
+]
+PassTimes = Annotated[bool, typer.Option("--print-pass-times", help="Print the seconds of each pass (stderr).")]
+Rtol = Annotated[float, typer.Option("--rtol", help="Relative tolerance, per element.")]
+Atol = Annotated[float, typer.Option("--atol", help="Absolute tolerance, per element.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of generated inputs.")]

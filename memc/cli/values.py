@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parsing of what is typed after options: dims, shapes, tensors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memc.ir.core import Array
+from memc.ir.errors import UsageError
+from memc.ir.types import DType, TensorType
+
+
+def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` items as a dict. The name may hold `=`-free text of any kind, such as `serving_default:0`."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        name, found, value = item.partition("=")
+        if not found or not name:
+            raise UsageError(f"{option} {item}: expected NAME=VALUE")
+        if name in pairs:
+            raise UsageError(f"{option} {item}: `{name}` is given twice")
+        pairs[name] = value
+    return pairs
+
+
+def parse_dims(items: Iterable[str]) -> dict[str, int]:
+    """`--dim batch=4` items as a dict of positive integers."""
+    dims: dict[str, int] = {}
+    for name, value in parse_pairs(items, "--dim").items():
+        if not re.fullmatch(r"\d+", value) or int(value) >= 2**31:
+            raise UsageError(f"--dim {name}={value}: expected a whole number from 0 to 2147483647")
+        dims[name] = int(value)
+    return dims
+
+
+def parse_shapes(text: str | None) -> dict[str, tuple[int, ...]]:
+    """`--input-shapes "x:[1,3,224,224] y:[1,2]"` as a dict. An input's name may itself hold a colon."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    rest = (text or "").strip()
+    while rest:
+        match = re.match(r"(?P<name>[^\[\]]+?):\s*\[(?P<dims>[\d\s,]*)\][\s,]*", rest)
+        if match is None:
+            raise UsageError(f'--input-shapes: expected "name:[1,3,224,224] other:[1,2]", got `{rest}`')
+        dims = [d for d in match.group("dims").replace(",", " ").split() if d]
+        shapes[match.group("name").strip()] = tuple(int(d) for d in dims)
+        rest = rest[match.end() :]
+    return shapes
+
+
+def load_array(path: str) -> Array:
+    """The array of an .npy file. Raises UsageError."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise UsageError(f"{path}: cannot read as .npy: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path}: expected one array in an .npy file, got an archive")
+    return array
+
+
+def parse_binding(text: str) -> Any:
+    """`@file.npy`, a number, true/false, or a JSON list."""
+    if text.startswith("@"):
+        return load_array(text[1:])
+    try:
+        value = json.loads(text)
+        array = np.asarray(value)
+    except (ValueError, TypeError):
+        raise UsageError(f"value `{text}`: expected @file.npy, a number, true, false or a JSON list") from None
+    if array.dtype.kind not in "bif":
+        raise UsageError(f"value `{text}`: expected numbers, got {array.dtype}")
+    return array
+
+
+def parse_bindings(items: Iterable[str]) -> dict[str, Any]:
+    return {name: parse_binding(value) for name, value in parse_pairs(items, "--bind").items()}
+
+
+_SPLAT = re.compile(r"(?:(?P<dims>\d+(?:x\d+)*)x)?(?P<dtype>[a-z]\w+)=(?P<value>\S+)")
+
+
+def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array:
+    """The data of input `name`: `@file.npy`, `2x3xf32=1`, `random`, a number (fills the tensor) or a JSON list."""
+    if text == "random":
+        return random_array(type, seed)
+    splat = _SPLAT.fullmatch(text)
+    if splat:
+        dims = tuple(int(d) for d in (splat.group("dims") or "").split("x") if d)
+        if dims != type.shape or splat.group("dtype") != type.dtype.value:
+            raise UsageError(f"input `{name}`: expected {type}, got {text}")
+        text = splat.group("value")
+    array = np.asarray(parse_binding(text))
+    if array.ndim == 0 and type.rank and not text.startswith("@"):
+        array = np.full(type.shape, array)
+    if array.shape != type.shape:
+        raise UsageError(f"input `{name}`: expected shape {list(type.shape)}, got {list(array.shape)}")
+    if array.dtype != type.dtype.numpy:
+        if text.startswith("@"):
+            raise UsageError(f"input `{name}`: expected {type.dtype.value}, got {array.dtype} in {text[1:]}")
+        array = array.astype(type.dtype.numpy)
+    return array
+
+
+def random_array(type: TensorType, seed: int) -> Array:
+    """Seeded data: standard normal floats; integers and booleans 0 or 1, which are valid as ids and masks."""
+    generator = np.random.default_rng(seed)
+    if type.dtype.is_float:
+        return generator.standard_normal(type.shape).astype(type.dtype.numpy)
+    if type.dtype is DType.BOOL:
+        return generator.integers(0, 2, type.shape).astype(np.bool_)
+    return generator.integers(0, 2, type.shape).astype(type.dtype.numpy)
+
+
+def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
+    """`--output y.npy` (only output) or `--output y=y.npy` items as paths by output name."""
+    targets: dict[str, Path] = {}
+    for item in items:
+        name, found, path = item.rpartition("=")
+        if not found:
+            if len(names) != 1:
+                raise UsageError(f"--output {item}: the model has outputs {', '.join(names)}; write NAME=FILE")
+            name = names[0]
+        if name not in names:
+            raise UsageError(f"--output {item}: no output `{name}`; expected one of {', '.join(names)}")
+        targets[name] = Path(path)
+    return targets

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc verify: compile, run, and compare with a reference."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated, Optional
+
+import typer
+
+from memc import driver
+from memc import verification
+from memc.ir.core import Role
+from memc.ir.errors import CheckError, UsageError
+
+from . import options
+from .console import progress, set_up_logging, write_text
+from .values import parse_bindings, parse_dims, parse_pairs, parse_shapes, parse_tensor
+
+
+def verify(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model.")],
+    against: Annotated[
+        str, typer.Option("--against", help="onnxruntime or numpy (memc's own evaluation).")
+    ] = "onnxruntime",
+    input: Annotated[
+        Optional[list[str]],
+        typer.Option("-i", "--input", metavar="NAME=VALUE", help="@file.npy, a number or JSON (default: random)."),
+    ] = None,
+    target: options.TargetName = "llvm",
+    arch: options.Arch = None,
+    mcpu: options.Mcpu = None,
+    opt_level: options.OptLevel = 2,
+    dim: options.Dims = None,
+    input_shapes: options.InputShapes = None,
+    bind: options.Bind = None,
+    pass_pipeline: options.Pipeline = None,
+    kernels: options.Kernels = "auto",
+    all_tensors: Annotated[bool, typer.Option("--all-tensors", help="Compare every tensor inside the model.")] = False,
+    rtol: options.Rtol = 1e-3,
+    atol: options.Atol = 1e-5,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Compile a model, run it, and compare its outputs with a reference."""
+    set_up_logging(verbose, quiet)
+    settings = dict(
+        target=target,
+        arch=arch,
+        mcpu=mcpu,
+        opt_level=opt_level,
+        dims=parse_dims(dim or []),
+        input_shapes=parse_shapes(input_shapes),
+        bind=parse_bindings(bind or []),
+        pass_pipeline=pass_pipeline,
+        kernels=kernels,
+    )
+    given = parse_pairs(input or [], "--input")
+    arrays = {}
+    if given:
+        module = driver.load_module(model, driver.Options(**settings))  # type: ignore[arg-type]
+        types = {p.name: p.type for p in module.main.params_of(Role.INPUT)}
+        for name, text in given.items():
+            if name not in types:
+                raise UsageError(f"--input {name}: no such input; expected {', '.join(types) or 'none'}")
+            arrays[name] = parse_tensor(text, types[name], name, seed)
+    with progress(quiet) as report_stage:
+        outcome = verification.verify(
+            model,
+            against=against,
+            inputs=arrays,
+            seed=seed,
+            rtol=rtol,
+            atol=atol,
+            all_tensors=all_tensors,
+            progress=report_stage,
+            **settings,
+        )
+    if json is not None:
+        write_text(json, json_module.dumps({n: vars(d) for n, d in outcome.differences.items()}, indent=2))
+    if json != "-":
+        for name, difference in outcome.differences.items():
+            if not quiet or not difference.matches:
+                print(f"{'ok    ' if difference.matches else 'FAILED'} {name}: {difference}")
+    failed = [name for name, d in outcome.differences.items() if not d.matches]
+    if failed:
+        raise CheckError(
+            f"FAILED | {model} against {against}: {len(failed)} of {len(outcome.differences)} tensors differ"
+        )
+    if json != "-":
+        print(f"PASSED | {model} against {against}: {len(outcome.differences)} tensors match")

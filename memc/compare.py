@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing a result with a reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memc.ir.core import Array
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a result is from its reference."""
+
+    matches: bool
+    relative_norm: float
+    """||result - reference|| / ||reference|| in f64 (the absolute norm where the reference is zero)."""
+    detail: str
+    """The shape or dtype mismatch, or the worst element."""
+
+    def __str__(self) -> str:
+        return f"relative error {self.relative_norm:.3g}; {self.detail}"
+
+
+def compare(result: Array, reference: Array, *, rtol: float, atol: float) -> Difference:
+    """Compare elementwise: |result - reference| <= atol + rtol * |reference|; NaN equals NaN, infinities by sign."""
+    if result.shape != reference.shape:
+        return Difference(False, float("inf"), f"expected shape {list(reference.shape)}, got {list(result.shape)}")
+    if result.dtype != reference.dtype:
+        return Difference(False, float("inf"), f"expected {reference.dtype}, got {result.dtype}")
+    if result.size == 0:
+        return Difference(True, 0.0, "no elements")
+    a, b = result.astype(np.float64), reference.astype(np.float64)
+    with np.errstate(invalid="ignore", over="ignore"):
+        close = np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+        gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
+        norm = float(np.linalg.norm(np.where(np.isfinite(b), b, 0.0)))
+        relative = float(np.linalg.norm(gap)) / (norm or 1.0)
+    # NaN and infinite gaps are worse than any finite one.
+    worst = int(np.argmax(np.where(np.isnan(gap), np.inf, gap)))
+    index = [int(i) for i in np.unravel_index(worst, result.shape)]
+    detail = f"{int(np.sum(~close))} of {result.size} elements differ; worst at {index}: expected {b.flat[worst]:.9g}, got {a.flat[worst]:.9g}"
+    return Difference(bool(close.all()), relative, detail)

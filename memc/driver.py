@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole pipeline, top to bottom: a model comes in, a planned module and an artifact go out."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import onnx
+
+from memc.ir.core import Array, Module, Role
+from memc.ir.errors import BudgetError, UsageError
+from memc.ir.liveness import unoptimized_bytes
+from memc.passes.manager import PassManager
+from memc.passes.pipelines import pipeline as pipeline_text
+from memc.report import Report, make_report
+from memc.runtime.target import Target
+from memc.sizes import format_size
+
+if TYPE_CHECKING:
+    from memc.runtime.executable import Executable
+
+Source = Union[str, Path, bytes, onnx.ModelProto, Module]
+"""A path to .onnx or .memir, the bytes of an ONNX file, a loaded model, or a module."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile. The command line's flags, by the same names."""
+
+    target: str = "llvm"
+    arch: str | None = None
+    """GPU architecture for `cuda`, for example sm_90."""
+    mcpu: str | None = None
+    """CPU to generate code for; `native` by default."""
+    opt_level: int = 2
+    dims: Mapping[str, int] = field(default_factory=dict)
+    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    bind: Mapping[str, Any] = field(default_factory=dict)
+    alignment: int | None = None
+    """Bytes; None for the target's own (64 on CPU, 256 on CUDA)."""
+    kernels: str = "auto"
+    """`auto`: library kernels where they exist; `generated`: TVM's only."""
+    pass_pipeline: str | None = None
+    """Replaces the level's pipeline."""
+    disabled_passes: Sequence[str] = ()
+    memory_budget: int | None = None
+    """Bytes of peak memory that must not be exceeded."""
+    plan_only: bool = False
+    """Stop after the passes: module and plan, no code."""
+    print_ir_after_all: bool = False
+    print_ir_after_change: bool = False
+
+
+@dataclass
+class Compilation:
+    """What `compile` hands back."""
+
+    module: Module
+    """After all passes, with every placement."""
+    report: Report
+    path: Path | None
+    """The artifact folder; None with `plan_only`."""
+    temporary: tempfile.TemporaryDirectory[str] | None = None
+    """Keeps an artifact that was not given an output path, as long as this object lives."""
+
+    def load(self) -> Executable:
+        """The executable of the artifact. Raises UsageError after `plan_only`."""
+        from memc.runtime.executable import load
+
+        if self.path is None:
+            raise UsageError("nothing to load: compiled with plan_only")
+        return load(self.path)
+
+
+Progress = Callable[[str], None]
+"""Called with the name of each stage as it begins."""
+
+
+def load_module(source: Source, options: Options) -> Module:
+    """The module of an ONNX model or of IR text. Raises MemcError."""
+    if isinstance(source, Module):
+        return source
+    if isinstance(source, (str, Path)) and str(source).endswith(".memir"):
+        from memc.ir.parser import parse
+
+        path = Path(source)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: cannot read IR text: {error}") from None
+        return parse(text, str(path))
+    from memc.frontend.onnx import import_onnx
+
+    return import_onnx(source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind)
+
+
+def compile(
+    source: Source,
+    output: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Compilation:
+    """Compile a model into an artifact that runs from one statically planned arena.
+
+    Args:
+        source: path to an .onnx or .memir file, the bytes of an ONNX file, a loaded model, or a module (which is
+            changed in place).
+        output: the artifact folder to write, by convention ending in .memc; a temporary one if None.
+        progress: called with each stage's name.
+        **options: the fields of `Options`.
+
+    Raises:
+        MemcError: for anything wrong with the model, the options or the memory budget; no artifact is left behind.
+    """
+    try:
+        chosen = Options(**options)
+    except TypeError as error:
+        raise UsageError(f"compile: {error}") from None
+    if not 0 <= chosen.opt_level <= 3:
+        raise UsageError(f"opt_level: expected 0 to 3, got {chosen.opt_level}")
+    target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
+    alignment = chosen.alignment or target.alignment
+    stages = _Stages(progress)
+
+    with stages("import"):
+        module = load_module(source, chosen)
+        unoptimized = unoptimized_bytes(module.main, alignment)
+
+    with stages("passes"):
+        text = chosen.pass_pipeline
+        if text is None:
+            text = pipeline_text(chosen.opt_level, target.kind, alignment, chosen.kernels)
+        manager = pass_manager(text, chosen)
+        manager.run(module)
+        report = make_report(
+            module,
+            unoptimized=unoptimized,
+            alignment=alignment,
+            target=str(target),
+            opt_level=chosen.opt_level,
+            dims=chosen.dims,
+            kernels=0,
+            seconds={},
+            pipeline=str(manager),
+            pass_seconds=manager.timings,
+        )
+        _keep_budget(report, chosen.memory_budget)
+
+    if chosen.plan_only:
+        return Compilation(module, _with_seconds(report, stages, 0), None)
+
+    from memc.runtime import artifact, codegen
+
+    _require_weights(module)
+    with stages("codegen"):
+        compiled = codegen.build(module, target)
+    with stages("write"):
+        temporary = None
+        if output is None:
+            temporary = tempfile.TemporaryDirectory(prefix="memc-")
+            output = Path(temporary.name) / "model.memc"
+        report = _with_seconds(report, stages, compiled.kernels)
+        path = artifact.write(Path(output), module, compiled, report.to_dict())
+    return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def pass_manager(text: str, options: Options) -> PassManager:
+    """The passes of pipeline `text` without the disabled ones. Raises UsageError for unknown names."""
+    manager = PassManager.parse(text)
+    present = {item.name for item in manager.passes}
+    for name in options.disabled_passes:
+        if name not in present:
+            raise UsageError(f"disabled pass `{name}`: expected one of {', '.join(sorted(present))}")
+    manager.passes = [item for item in manager.passes if item.name not in options.disabled_passes]
+    manager.print_ir_after_all = options.print_ir_after_all
+    manager.print_ir_after_change = options.print_ir_after_change
+    return manager
+
+
+def _keep_budget(report: Report, budget: int | None) -> None:
+    if budget is not None and report.peak_bytes > budget:
+        raise BudgetError(
+            f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is "
+            f"{report.peak_bytes} bytes ({format_size(report.peak_bytes)}: arena {report.arena_bytes}, weights "
+            f"{report.weights_bytes}, inputs and outputs {report.io_bytes})"
+        )
+
+
+def _require_weights(module: Module) -> None:
+    missing = [p.name for p in module.main.params_of(Role.WEIGHT) if p.name not in module.weights]
+    if missing:
+        raise UsageError(
+            f"no data for weight `%{missing[0]}` and {len(missing) - 1} more: IR text carries no weights; compile the "
+            f"ONNX model, or pass a Module with `weights`"
+        )
+
+
+def _with_seconds(report: Report, stages: _Stages, kernels: int) -> Report:
+    return replace(report, seconds=stages.rounded(), kernels=kernels)
+
+
+class _Stages:
+    """Wall-clock seconds per stage."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        if self.progress:
+            self.progress(name)
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def rounded(self) -> dict[str, float]:
+        named = {name: round(value, 4) for name, value in self.seconds.items()}
+        return {**named, "total": round(sum(self.seconds.values()), 4)}
+
+
+def run(path: str | Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Load an artifact and run it once on numpy arrays; outputs by name."""
+    from memc.runtime.executable import load
+
+    return {name: value.numpy() if hasattr(value, "numpy") else value for name, value in load(path)(**inputs).items()}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compilation says about memory: the numbers of the summary table and of `--json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from memc.ir.core import Function, Module, Role
+from memc.ir.liveness import align, arena_bytes, lifetimes, lower_bound
+
+
+@dataclass(frozen=True)
+class LargestTensor:
+    """One of the biggest tensors of the arena."""
+
+    name: str
+    type: str
+    bytes: int
+    lower: int
+    """Index of the op that defines it."""
+    upper: int
+    """One past the index of the op that uses it last."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Bytes are counted as planned: each arena tensor rounded up to the alignment."""
+
+    unoptimized_bytes: int
+    """What the arena would take with bytes of its own for every tensor of the imported model (-O0)."""
+    arena_bytes: int
+    lower_bound_bytes: int
+    """The largest live set for this order of ops: no assignment of addresses can take less."""
+    weights_bytes: int
+    io_bytes: int
+    """Inputs and outputs, which live outside the arena."""
+    target: str
+    opt_level: int
+    dims: dict[str, int]
+    ops: int
+    kernels: int
+    """Distinct kernels after identical ones were shared; 0 if no code was generated."""
+    seconds: dict[str, float]
+    """Time per stage and in `total`."""
+    largest: list[LargestTensor] = field(default_factory=list)
+    pipeline: str = ""
+    """The passes that ran, as pipeline text."""
+    pass_seconds: list[tuple[str, float]] = field(default_factory=list)
+    """Each pass with its options, and its seconds."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Arena, weights, and inputs and outputs outside the arena."""
+        return self.arena_bytes + self.weights_bytes + self.io_bytes
+
+    @property
+    def gap_percent(self) -> float:
+        """How far the arena is above the lower bound, in percent of it."""
+        if self.lower_bound_bytes == 0:
+            return 0.0
+        return 100.0 * (self.arena_bytes - self.lower_bound_bytes) / self.lower_bound_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data = asdict(self)
+        data["peak_bytes"] = self.peak_bytes
+        data["gap_percent"] = round(self.gap_percent, 4)
+        return data
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True)
+
+
+def weights_bytes(function: Function, alignment: int) -> int:
+    """Bytes of the weight slab: weights and inline constants, each rounded up to `alignment`."""
+    sizes = [p.type.nbytes for p in function.params_of(Role.WEIGHT)]
+    sizes += [op.result.type.nbytes for op in function.ops if op.name == "constant"]
+    return sum(align(size, alignment) for size in sizes)
+
+
+def io_bytes(function: Function) -> int:
+    """Bytes of the caller's inputs and of the outputs, unpadded."""
+    inputs = sum(p.type.nbytes for p in function.params_of(Role.INPUT))
+    return inputs + sum(v.type.nbytes for v in function.returns)
+
+
+def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:
+    """The arena's biggest tensors, largest first."""
+    found = sorted(lifetimes(function), key=lambda t: (-t.nbytes, t.lower, t.root.name))[:count]
+    return [LargestTensor(t.root.name, str(t.root.type), t.nbytes, t.lower, t.upper) for t in found]
+
+
+def make_report(
+    module: Module,
+    *,
+    unoptimized: int,
+    alignment: int,
+    target: str,
+    opt_level: int,
+    dims: Mapping[str, int],
+    kernels: int,
+    seconds: Mapping[str, float],
+    pipeline: str,
+    pass_seconds: Sequence[tuple[str, float]],
+) -> Report:
+    """The report of a planned module."""
+    function = module.main
+    return Report(
+        unoptimized_bytes=unoptimized,
+        arena_bytes=arena_bytes(function, alignment),
+        lower_bound_bytes=lower_bound(lifetimes(function), alignment),
+        weights_bytes=weights_bytes(function, alignment),
+        io_bytes=io_bytes(function),
+        target=target,
+        opt_level=opt_level,
+        dims=dict(dims),
+        ops=len(function.ops),
+        kernels=kernels,
+        seconds={name: round(value, 4) for name, value in seconds.items()},
+        largest=largest_tensors(function),
+        pipeline=pipeline,
+        pass_seconds=[(name, round(value, 4)) for name, value in pass_seconds],
+    )

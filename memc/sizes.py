@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Byte counts as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from memc.ir.errors import UsageError
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "K": 2**10,
+    "M": 2**20,
+    "G": 2**30,
+    "T": 2**40,
+}
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as `4GiB`, `1024MiB`, `1.5G` or `4096`.
+
+    KiB, MiB, GiB and the bare letters are powers of 1024; KB, MB, GB are powers of 1000. Raises UsageError.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(match.group(2).upper()) if match else None
+    if match is None or unit is None:
+        raise UsageError(f"size `{text}`: expected a number of bytes with an optional unit, for example 4GiB or 512MiB")
+    return int(float(match.group(1)) * unit) if "." in match.group(1) else int(match.group(1)) * unit
+
+
+def format_size(nbytes: int) -> str:
+    """A byte count with a binary unit and three significant places: 1.50 MiB."""
+    amount = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(amount) < 1024:
+            return f"{nbytes} B" if unit == "B" else f"{amount:.2f} {unit}"
+        amount /= 1024
+    return f"{amount:.2f} TiB"

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing a compiled model with a reference implementation on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from memc import driver
+from memc.compare import Difference, compare
+from memc.ir.core import Array, Module, Role
+from memc.ir.errors import UnsupportedError, UsageError
+from memc.ir.types import DType, TensorType
+
+REFERENCES = ("onnxruntime", "numpy")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Differences by output name."""
+
+    differences: dict[str, Difference]
+    against: str
+
+    @property
+    def passed(self) -> bool:
+        return all(d.matches for d in self.differences.values())
+
+
+def verify(
+    model: str | Path,
+    *,
+    against: str = "onnxruntime",
+    inputs: Mapping[str, Array] | None = None,
+    seed: int = 0,
+    rtol: float = 1e-3,
+    atol: float = 1e-5,
+    all_tensors: bool = False,
+    progress: driver.Progress | None = None,
+    **options: Any,
+) -> Verification:
+    """Compile `model`, run it, and compare each output with a reference.
+
+    Args:
+        model: path to an .onnx file (or .memir, with `against="numpy"`).
+        against: `onnxruntime`, or `numpy` for memc's own evaluation of the imported, unoptimized IR.
+        inputs: data by input name; what is missing is random, from `seed`.
+        all_tensors: also compare every floating-point tensor inside the model.
+        **options: as for `memc.compile`.
+
+    Raises:
+        MemcError: if the model does not compile, or the reference does not run it.
+    """
+    if against not in REFERENCES:
+        raise UsageError(f"--against {against}: expected one of {', '.join(REFERENCES)}")
+    source: Any = with_all_outputs(Path(model)) if all_tensors else model
+    chosen = driver.Options(**options)
+    module = driver.load_module(source, chosen)
+    given = complete_inputs(module, inputs or {}, seed)
+    if against == "numpy":
+        from memc.ir.evaluate import evaluate
+
+        reference = evaluate(module, given)
+    else:
+        reference = run_onnxruntime(source, given, chosen.bind)
+    compilation = driver.compile(module, progress=progress, **options)
+    results = compilation.load().run_numpy(given)
+    differences = {name: compare(results[name], reference[name], rtol=rtol, atol=atol) for name in results}
+    return Verification(differences, against)
+
+
+def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """`inputs`, checked, and seeded random data for the rest. Raises UsageError."""
+    expected = {p.name: p.type for p in module.main.params_of(Role.INPUT)}
+    for name, array in inputs.items():
+        if name not in expected:
+            raise UsageError(f"input `{name}`: no such input; expected {', '.join(expected) or 'none'}")
+        if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
+            raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
+    generator = np.random.default_rng(seed)
+    return {name: inputs[name] if name in inputs else _random(type, generator) for name, type in expected.items()}
+
+
+def _random(type: TensorType, generator: np.random.Generator) -> Array:
+    # Integers of 0 and 1 are valid as ids, masks and bytes alike.
+    if type.dtype.is_float:
+        return generator.standard_normal(type.shape).astype(type.dtype.numpy)
+    if type.dtype is DType.BOOL:
+        return generator.integers(0, 2, type.shape).astype(np.bool_)
+    return generator.integers(0, 2, type.shape).astype(type.dtype.numpy)
+
+
+def run_onnxruntime(
+    source: str | Path | bytes, inputs: Mapping[str, Array], bind: Mapping[str, Any]
+) -> dict[str, Array]:
+    """All outputs of the model on onnxruntime's CPU provider. Raises UnsupportedError if it cannot run it."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise UsageError("--against onnxruntime: onnxruntime is not installed (pip install onnxruntime)") from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(
+            source if isinstance(source, bytes) else str(source), options, providers=["CPUExecutionProvider"]
+        )
+        feeds = dict(inputs)
+        for spec in session.get_inputs():
+            if spec.name in bind:
+                dtype = onnx.helper.tensor_dtype_to_np_dtype(_ORT_TYPES[spec.type])
+                feeds[spec.name] = np.asarray(bind[spec.name], dtype=dtype)
+        names = [output.name for output in session.get_outputs()]
+        return {name: np.asarray(value) for name, value in zip(names, session.run(None, feeds))}
+    except Exception as error:
+        raise UnsupportedError(f"onnxruntime cannot run the model: {' '.join(str(error).split())}") from None
+
+
+_ORT_TYPES = {
+    "tensor(float)": onnx.TensorProto.FLOAT,
+    "tensor(float16)": onnx.TensorProto.FLOAT16,
+    "tensor(double)": onnx.TensorProto.DOUBLE,
+    "tensor(int64)": onnx.TensorProto.INT64,
+    "tensor(int32)": onnx.TensorProto.INT32,
+    "tensor(int16)": onnx.TensorProto.INT16,
+    "tensor(int8)": onnx.TensorProto.INT8,
+    "tensor(uint64)": onnx.TensorProto.UINT64,
+    "tensor(uint32)": onnx.TensorProto.UINT32,
+    "tensor(uint16)": onnx.TensorProto.UINT16,
+    "tensor(uint8)": onnx.TensorProto.UINT8,
+    "tensor(bool)": onnx.TensorProto.BOOL,
+}
+
+
+def with_all_outputs(path: Path) -> bytes:
+    """The model with every floating-point tensor computed in it as an output. Raises UsageError."""
+    try:
+        model = onnx.load(path)
+        model = onnx.shape_inference.infer_shapes(model)
+    except Exception as error:
+        raise UsageError(f"{path}: cannot mark all tensors: {' '.join(str(error).split())}") from None
+    graph = model.graph
+    known = {output.name for output in graph.output}
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
+    for info in graph.value_info:
+        if info.name not in known and info.type.tensor_type.elem_type in floats:
+            graph.output.append(info)
+    return bytes(model.SerializeToString())
