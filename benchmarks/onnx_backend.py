@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the selected onnx node tests through memc and counts the verdicts.
 
-    python benchmarks/onnx_backend.py --mode evaluate
-    python benchmarks/onnx_backend.py --mode compiled --workers 2 --json results.json
+python benchmarks/onnx_backend.py --mode evaluate
+python benchmarks/onnx_backend.py --mode compiled --workers 2 --json results.json
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "conformance"))
 
-import backend  # noqa: E402
-import workers  # noqa: E402
+import backend
+import workers
 
 
 def run(

@@ -62,7 +62,7 @@ class Outcome:
     bound: tuple[str, ...] = ()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def collect() -> dict[str, Any]:
     """All generated node tests by name."""
     from onnx.backend.test.case.node import collect_testcases
@@ -80,7 +80,7 @@ def _static_tensor(info: onnx.ValueInfoProto) -> bool:
     return static and tensor.elem_type in ELEMENTS
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def selected() -> dict[str, Case]:
     """The tests a static compiler with f32 and integer tensors is asked to pass, by name."""
     cases = {}
@@ -198,5 +198,3 @@ def compare(results: Mapping[str, Array], case: Case) -> str:
             bad = int((~np.isclose(got, expected, rtol=case.rtol, atol=case.atol, equal_nan=True)).sum())
             return f"output `{name}`: {bad} of {expected.size} elements differ, at most by {worst:.3g}"
     return ""
-
-

@@ -31,9 +31,9 @@ GROWING = frozenset({"ConstantOfShape", "Expand", "EyeLike", "OneHot", "Pad", "R
 before the size is known here."""
 
 
-def fold(node: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Array | None], importer: Importer | None) -> (
-    list[Known] | None
-):
+def fold(
+    node: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Array | None], importer: Importer | None
+) -> list[Known] | None:
     """The results of a node with known inputs, or None where it cannot or should not be folded.
 
     The node is imported on its own and evaluated with the IR's numpy rules, so that folding and running agree; what
@@ -75,9 +75,7 @@ def _by_importer(
     return [values[r] if isinstance(r, Value) else r for r in found]
 
 
-def _by_reference(
-    node: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Array | None]
-) -> list[Known] | None:
+def _by_reference(node: onnx.NodeProto, domain: str, opset: int, inputs: Sequence[Array | None]) -> list[Known] | None:
     named = {name: array for name, array in zip(node.input, inputs) if array is not None}
     if any(a.dtype == object for a in named.values()):
         return None

@@ -6,12 +6,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import numpy.typing as npt
 import onnx
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Function, Module, Op, Role, Value
+from memc.ir.core import Array, Function, Module, Role, Value
 from memc.ir.errors import InvalidError, MemcError
 from memc.ir.types import TensorType
 

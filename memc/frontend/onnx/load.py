@@ -42,7 +42,9 @@ class Store:
         try:
             return np.asarray(onnx.numpy_helper.to_array(tensor))
         except Exception as error:
-            raise InvalidError(f"invalid: {where}: data do not fit {dtype.name}{list(shape)}: {_line(error)}") from error
+            raise InvalidError(
+                f"invalid: {where}: data do not fit {dtype.name}{list(shape)}: {_line(error)}"
+            ) from error
 
     def _external(self, tensor: TensorProto, dtype: np.dtype[Any], shape: tuple[int, ...], where: str) -> Array:
         info = {entry.key: entry.value for entry in tensor.external_data}

@@ -26,7 +26,7 @@ def label(node: NodeProto) -> str:
     return f"node `{name}` ({node.op_type})"
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def schema(op_type: str, opset: int, domain: str) -> Any:
     """The operator's schema at an opset version; None if the standard does not have it."""
     try:
@@ -35,7 +35,7 @@ def schema(op_type: str, opset: int, domain: str) -> Any:
         return None
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _rules(op_type: str, opset: int, domain: str) -> tuple[dict[str, tuple[int, bool]], tuple[int, ...]] | None:
     """Attribute types with whether each is required, and the least and most inputs and outputs."""
     found = schema(op_type, opset, domain)
