@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small facts about TVM expressions that the builder and the scalar functions share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+
+from memc.ir.types import DType
+
+TVM_DTYPE = {
+    DType.F64: "float64",
+    DType.F32: "float32",
+    DType.F16: "float16",
+    DType.BF16: "bfloat16",
+    DType.I64: "int64",
+    DType.I32: "int32",
+    DType.I16: "int16",
+    DType.I8: "int8",
+    DType.U64: "uint64",
+    DType.U32: "uint32",
+    DType.U16: "uint16",
+    DType.U8: "uint8",
+    DType.BOOL: "bool",
+}
+"""TVM's name of each element type."""
+
+DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
+
+
+class KernelError(Exception):
+    """A lowering broke the builder's contract (a bug in memc, not in the model)."""
+
+
+def node(value: Any) -> Any:
+    """An expression node: numbers and TE slices converted."""
+    return value.asobject() if isinstance(value, te.tensor.TensorSlice) else tirx.convert(value)
+
+
+def dtype_of(expr: Any) -> str:
+    """TVM's dtype string of an expression or Python number."""
+    if isinstance(expr, bool):
+        return "bool"
+    if isinstance(expr, int):
+        return "int32"
+    if isinstance(expr, float):
+        return "float32"
+    return str(expr.ty.dtype)
+
+
+def is_float(dtype: str) -> bool:
+    return dtype.startswith(("float", "bfloat"))
+
+
+def is_integer(dtype: str) -> bool:
+    return dtype.startswith(("int", "uint"))
+
+
+def constant_value(expr: Any) -> int | float | None:
+    """The value of a literal, else None."""
+    if isinstance(expr, (int, float)):
+        return expr
+    if isinstance(expr, (tirx.IntImm, tirx.FloatImm)):
+        return expr.value  # type: ignore[no-any-return]
+    return None
+
+
+def is_load(expr: Any) -> bool:
+    """Whether the expression reads a TE tensor."""
+    return isinstance(expr, tvm.ir.Call) and getattr(expr.op, "name", "") == "te.tensor_load"
+
+
+def is_leaf(expr: Any) -> bool:
+    """Whether repeating the expression costs nothing."""
+    return isinstance(expr, (int, float, tirx.Var, tirx.IntImm, tirx.FloatImm)) or is_load(expr)
+
+
+def bind(expr: Any, body: Callable[[Any], Any]) -> Any:
+    """`body(expr)`, evaluating `expr` once however often `body` uses it."""
+    if is_leaf(expr):
+        return body(expr)
+    variable = tirx.Var("t", dtype_of(expr))
+    return tirx.Let(variable, expr, body(variable))
+
+
+def walk(expr: Any, *kinds: type) -> list[Any]:
+    """All nodes of the given kinds inside an expression, in post order."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(expr, (kinds, found.append))
+    return found

@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lowering `Builder` of `memc.ir.ops.base` over TVM tensor expressions.
+
+Tensors that a lowering makes without a reduction exist only as functions of their index: reading one composes its
+expression into the reader, so a kernel has no intermediate stage. A value read at an index that is certainly inside its
+shape is bound with a `Let` once in each scope, which keeps fused expressions linear in size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import te, tirx
+
+from memc.ir.types import DType, TensorType
+
+from . import math_functions as mathf
+from .expressions import (
+    DIVISIONS,
+    TVM_DTYPE,
+    KernelError,
+    constant_value,
+    dtype_of,
+    is_float,
+    is_integer,
+    is_leaf,
+    is_load,
+    node,
+    walk,
+)
+
+INDEX_LIMIT = 2**31 - 1
+"""Kernels that touch a tensor with more elements than this use 64-bit loop variables."""
+
+
+@dataclass
+class Scope:
+    """Inner values that were read at a known index since the scope (a compute's or a reduction's body) began."""
+
+    values: dict[Any, tirx.Var] = field(default_factory=dict)
+    order: list[tuple[tirx.Var, Any]] = field(default_factory=list)
+
+    def close(self, expr: Any) -> Any:
+        """`expr` inside the bindings of this scope."""
+        for variable, value in reversed(self.order):
+            expr = tirx.Let(variable, value, expr)
+        return expr
+
+
+class Operand:
+    """A tensor in memory: a kernel parameter or the result of the kernel's one reduction."""
+
+    def __init__(self, tensor: te.Tensor, type: TensorType) -> None:
+        self.tensor = tensor
+        self.type = type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        position = index if isinstance(index, tuple) else (index,)
+        if len(position) != len(self.shape):
+            raise KernelError(f"index of rank {len(position)} into {self.type}")
+        return self.tensor(*[node(i) for i in position])
+
+
+class Literal:
+    """A tensor of one repeated value, known when the kernel is built."""
+
+    def __init__(self, value: Any, type: TensorType) -> None:
+        self.value = value
+        self.type = type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.value
+
+
+class Inline:
+    """A tensor that exists only as the function of its index."""
+
+    def __init__(self, builder: TEBuilder, type: TensorType, body: Callable[..., Any]) -> None:
+        self.builder = builder
+        self.type = type
+        self.body = body
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        position = index if isinstance(index, tuple) else (index,)
+        if len(position) != len(self.shape):
+            raise KernelError(f"index of rank {len(position)} into {self.type}")
+        return self.builder.read_inline(self, tuple(position))
+
+
+class Reduction:
+    """What `TEBuilder.reduce` hands to `compute`."""
+
+    def __init__(self, expr: Any) -> None:
+        self.expr = expr
+
+
+class TEBuilder:
+    """Builds one kernel. `stages` collects the reductions that became TE stages (at most one per kernel)."""
+
+    def __init__(self, target: str, wide_index: bool = False) -> None:
+        self.target = target
+        self.index_dtype = "int64" if wide_index else "int32"
+        self.stages: list[te.Tensor] = []
+        self.analyzer = tvm.sym.Analyzer()
+        self.may_reduce = True
+        """Whether the op being lowered may reduce. Where it cannot, bodies are not tried out in advance."""
+        self.scopes: list[Scope] = []
+
+    # Tensors
+
+    def extent(self, value: int) -> Any:
+        """An extent in the kernel's index type."""
+        return tirx.IntImm(self.index_dtype, value)
+
+    def placeholder(self, type: TensorType, name: str) -> Operand:
+        """A tensor the kernel is given."""
+        shape = [self.extent(d) for d in type.shape]
+        return Operand(te.placeholder(shape, TVM_DTYPE[type.dtype], name=name), type)
+
+    def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
+        """See `Builder.compute`. A body that reduces becomes a stage; any other stays a function."""
+        if not self.may_reduce:
+            return Inline(self, type, body)
+        reduces = False
+
+        def stage_body(*index: Any) -> Any:
+            nonlocal reduces
+            self.bind_ranges(index, type.shape)
+            self.scopes.append(Scope())
+            value = body(*index)
+            scope = self.scopes.pop()
+            reduces = isinstance(value, Reduction)
+            if not reduces:
+                return scope.close(node(value))
+            if scope.order:
+                raise KernelError("a reduction must be the whole body of a compute")
+            return value.expr
+
+        stage = te.compute([self.extent(d) for d in type.shape], stage_body, name="reduced")
+        if not reduces:
+            return Inline(self, type, body)
+        self.stages.append(stage)
+        return Operand(stage, type)
+
+    def materialize(self, tensor: Any, name: str) -> te.Tensor:
+        """The TE stage that writes `tensor` to memory: what the kernel returns."""
+        if isinstance(tensor, Operand) and tensor.tensor in self.stages:
+            return tensor.tensor
+        shape = [self.extent(d) for d in tensor.type.shape]
+
+        def body(*index: Any) -> Any:
+            self.bind_ranges(index, tensor.type.shape)
+            self.scopes.append(Scope())
+            value = tensor[tuple(index)] if not isinstance(tensor, Inline) else tensor.body(*index)
+            if isinstance(value, Reduction):
+                raise KernelError("a reduction must be the whole body of a compute")
+            return self.scopes.pop().close(self.convert(value, TVM_DTYPE[tensor.type.dtype]))
+
+        return te.compute(shape, body, name=name)
+
+    def bind_ranges(self, variables: Sequence[Any], extents: Sequence[int]) -> None:
+        for variable, extent in zip(variables, extents):
+            self.analyzer.bind(variable, tvm.ir.Range(0, max(extent, 1)))
+
+    def read_inline(self, tensor: Inline, index: tuple[Any, ...]) -> Any:
+        """The element of an inline tensor, bound once per scope where reading it early is safe."""
+        position = tuple(self.index(i) for i in index)
+        if not self.scopes or not self.inside(position, tensor.shape):
+            return self.compose(tensor, position)
+        scope = self.scopes[-1]
+        key = (id(tensor), tuple(tvm_ffi.structural.StructuralKey(i) for i in position))
+        if key not in scope.values:
+            value = self.compose(tensor, position)
+            if is_leaf(value):
+                return value
+            variable = tirx.Var("v", dtype_of(value))
+            scope.values[key] = variable
+            scope.order.append((variable, value))
+        return scope.values[key]
+
+    def compose(self, tensor: Inline, position: tuple[Any, ...]) -> Any:
+        value = tensor.body(*position)
+        if isinstance(value, Reduction):
+            raise KernelError("a reduction was read before it became a stage")
+        return self.convert(value, TVM_DTYPE[tensor.type.dtype])
+
+    def index(self, value: Any) -> Any:
+        return self.extent(value) if isinstance(value, int) else node(value)
+
+    def inside(self, index: tuple[Any, ...], shape: tuple[int, ...]) -> bool:
+        """Whether an index is certainly within a shape (one read from data is not, unless its range is limited)."""
+        for i, extent in zip(index, shape):
+            bound = self.analyzer.const_int_bound(i)
+            if int(bound.min_value) < 0 or int(bound.max_value) >= extent:
+                return False
+        return True
+
+    # Reductions
+
+    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Any]) -> Any:
+        """See `Builder.reduce`."""
+        axes = [te.reduce_axis((self.extent(0), self.extent(max(n, 1))), name=f"k{i}") for i, n in enumerate(extents)]
+        self.bind_ranges([a.var for a in axes], extents)
+        self.scopes.append(Scope())
+        value = body(*[a.var for a in axes])
+        value = node(self.scopes.pop().close(node(value)))
+        if not extents or 0 in extents:
+            return mathf.identity(kind, dtype_of(value)) if 0 in extents else value
+        return Reduction(mathf.reducer(kind)(value, axis=axes))
+
+    # Scalars
+
+    def convert(self, value: Any, dtype: str) -> Any:
+        """A number or expression as an expression of `dtype`."""
+        if isinstance(value, (bool, int, float)):
+            return mathf.const(value, dtype)
+        return value if dtype_of(value) == dtype else mathf.cast(node(value), dtype)
+
+    def pair(self, a: Any, b: Any) -> tuple[Any, Any]:
+        """Two operands in a common type: numbers take the other's, integers widen."""
+        if isinstance(a, (bool, int, float)) and isinstance(b, (bool, int, float)):
+            a = self.convert(a, "float32" if isinstance(a, float) or isinstance(b, float) else self.index_dtype)
+        if isinstance(a, (bool, int, float)):
+            return self.convert(a, dtype_of(b)), node(b)
+        if isinstance(b, (bool, int, float)):
+            return node(a), self.convert(b, dtype_of(a))
+        a, b = node(a), node(b)
+        left, right = dtype_of(a), dtype_of(b)
+        if left == right:
+            return a, b
+        if is_float(left) != is_float(right):
+            wide = left if is_float(left) else right
+            return self.convert(a, wide), self.convert(b, wide)
+        wide = left if tvm_ffi.dtype(left).itemsize >= tvm_ffi.dtype(right).itemsize else right
+        return self.convert(a, wide), self.convert(b, wide)
+
+    def const(self, value: float | int | bool, dtype: DType) -> Any:
+        return mathf.const(value, TVM_DTYPE[dtype])
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        return self.convert(value, TVM_DTYPE[dtype])
+
+    def bitcast(self, value: Any, dtype: DType) -> Any:
+        if dtype_of(value) == TVM_DTYPE[dtype]:
+            return value
+        return tirx.reinterpret(TVM_DTYPE[dtype], node(value))
+
+    def select(self, condition: Any, then: Any, otherwise: Any) -> Any:
+        if isinstance(condition, bool):
+            return then if condition else otherwise
+        then, otherwise = self.pair(then, otherwise)
+        condition = self.convert(condition, "bool")
+        if self.total(then) and self.total(otherwise):
+            return tirx.Select(condition, then, otherwise)
+        return tirx.if_then_else(condition, then, otherwise)
+
+    def total(self, expr: Any) -> bool:
+        """Whether evaluating the expression can neither trap nor read out of range, guarded or not."""
+        for found in walk(node(expr), tvm.ir.Call, *DIVISIONS):
+            if is_load(found):
+                if not self.inside(tuple(found.args[1:]), tuple(int(d) for d in found.args[0].shape)):
+                    return False
+            elif isinstance(found, DIVISIONS) and is_integer(dtype_of(found)) and not constant_value(found.b):
+                return False
+        return True
+
+    def equal(self, a: Any, b: Any) -> Any:
+        return mathf.equal(*self.pair(a, b))
+
+    def not_equal(self, a: Any, b: Any) -> Any:
+        return mathf.not_equal(*self.pair(a, b))
+
+    def logical_and(self, *terms: Any) -> Any:
+        return mathf.fold_logical(tirx.And, [self.convert(t, "bool") for t in terms], True)
+
+    def logical_or(self, *terms: Any) -> Any:
+        return mathf.fold_logical(tirx.Or, [self.convert(t, "bool") for t in terms], False)
+
+    def logical_not(self, a: Any) -> Any:
+        return mathf.logical_not(self.convert(a, "bool"))
+
+    def divide(self, a: Any, b: Any) -> Any:
+        return mathf.divide(*self.pair(a, b))
+
+    def floordiv(self, a: Any, b: Any) -> Any:
+        return mathf.floordiv(*self.pair(a, b))
+
+    def floormod(self, a: Any, b: Any) -> Any:
+        return mathf.floormod(*self.pair(a, b))
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return min(a, b)
+        return mathf.minimum(*self.pair(a, b))
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        if isinstance(a, int) and isinstance(b, int):
+            return max(a, b)
+        return mathf.maximum(*self.pair(a, b))
+
+    def binary(self, name: str, a: Any, b: Any) -> Any:
+        return mathf.binary(name, *self.pair(a, b))
+
+    def unary(self, name: str, a: Any) -> Any:
+        return mathf.unary(name, node(a), self.target)
