@@ -39,7 +39,8 @@ def same_attr(a: Any, b: Any) -> bool:
 def _same_bits(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
     if not DType.from_numpy(a.dtype).is_float:
         return bool(np.array_equal(a, b))
-    nan_a, nan_b = np.isnan(a), np.isnan(b)
+    with np.errstate(invalid="ignore"):
+        nan_a, nan_b = np.isnan(a), np.isnan(b)
     return bool(np.array_equal(nan_a, nan_b)) and a[~nan_a].tobytes() == b[~nan_b].tobytes()
 
 
@@ -60,7 +61,9 @@ def _blocks(a: Block, b: Block) -> str | None:
         if found is not None:
             return f"op {number}: {found}"
         pairs.append((x.results, y.results, f"results of op {number}"))
-        pairs.append(([x.workspace] if x.workspace else [], [y.workspace] if y.workspace else [], f"workspace {number}"))
+        pairs.append(
+            ([x.workspace] if x.workspace else [], [y.workspace] if y.workspace else [], f"workspace {number}")
+        )
     mapping: dict[Value, Value] = {}
     for left, right, what in pairs:
         if len(left) != len(right):

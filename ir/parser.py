@@ -31,28 +31,13 @@ _TERMINALS = {
 }
 
 
-def parse_file(path: str | Path) -> Module:
-    """Read and parse a .memir file. Raises InvalidError if it cannot be read, is not UTF-8 or is not valid text."""
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise InvalidError(f"{path}: expected a readable file, got: {error.strerror or error}") from None
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidError(
-            f"{path}:{line}: expected UTF-8 text, got byte 0x{data[error.start]:02x} at offset {error.start}"
-        ) from None
-    return parse(text, str(path))
-
-
 def parse(text: str, filename: str = "<string>") -> Module:
     """The module written as `text`.
 
     Raises InvalidError whose first line is `file:line:col: message`, followed by the source line and a caret.
     Syntax and names are checked here; types and everything else by `verifier.verify`.
     """
+    text = text.removeprefix("\ufeff")
     try:
         functions: list[FunctionSyntax] = _lark().parse(text)  # type: ignore[assignment]
         return _module(functions)
@@ -61,17 +46,6 @@ def parse(text: str, filename: str = "<string>") -> Module:
         raise _error(text, filename, token.line or 1, token.column or 1, str(fault)) from None
     except UnexpectedInput as error:
         raise _syntax_error(text, filename, error) from None
-
-
-def split_sources(text: str) -> list[str]:
-    """The parts of a file between `// -----` lines, each padded with empty lines so that line numbers stay right."""
-    parts: list[list[str]] = [[]]
-    for number, line in enumerate(text.split("\n")):
-        if line.strip().startswith("// -----"):
-            parts.append([""] * (number + 1))
-        else:
-            parts[-1].append(line)
-    return ["\n".join(part) for part in parts]
 
 
 @lru_cache(maxsize=1)

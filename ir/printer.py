@@ -142,6 +142,7 @@ def _element(value: np.generic, dtype: DType) -> str:
     # The fewest digits that read back to the same bits; 17 always do.
     for digits in () if dtype is DType.F64 else range(1, 10):
         text = repr(float(f"{wide:.{digits}g}"))
-        if np.float64(text).astype(dtype.numpy) == value:
-            return text
+        with np.errstate(over="ignore"):
+            if np.float64(text).astype(dtype.numpy) == value:
+                return text
     return repr(wide)
