@@ -2,7 +2,10 @@
 """Importers of ONNX op types. Importing this package registers all of them; a new file is one new line here."""
 
 from . import (  # noqa: F401
+    activation,
     attention,
+    elementwise,
+    indexing,
     ml,
     normalization,
     optimizer,
@@ -11,4 +14,5 @@ from . import (  # noqa: F401
     scan_sort,
     signal,
     softmax,
+    structure,
 )
