@@ -12,6 +12,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Op, Value
 from memc.ir.ops.base import Decompose, Literal, lookup
 
+from ..tensors import empty, tensor_over
 from .kernel import lower_op
 from .schedule_cpu import schedule
 
@@ -28,11 +29,13 @@ def run_op(op: Op, inputs: Sequence[Array], in_place: int | None = None) -> list
         return [value]
     if definition is not None and isinstance(definition.lower, Decompose):
         return run_decomposed(op, inputs)
-    given = [aligned(np.asarray(a, v.type.dtype.numpy)) for a, v in zip(inputs, op.operands)]
-    results = [aligned(np.zeros(r.type.shape, r.type.dtype.numpy)) for r in op.results]
+    given = [empty(v.type.shape, v.type.dtype.numpy) for v in op.operands]
+    for copy, array in zip(given, inputs):
+        copy[...] = array
+    results = [empty(r.type.shape, r.type.dtype.numpy) for r in op.results]
     if in_place is not None and op.results[0].type.elements:
         results[0] = given[in_place].view(op.results[0].type.dtype.numpy).reshape(op.results[0].type.shape)
-    tensors = {id(a): tvm.runtime.from_dlpack(a) for a in (*given, *results) if a.size}
+    tensors = {id(a): tensor_over(a) for a in (*given, *results) if a.size}
     for kernel in lower_op(op, "llvm", in_place):
         function = tvm.compile(schedule(kernel.func), target=tvm.target.Target("llvm"))["main"]
         arguments = [given[n] for n in kernel.operands] + [results[kernel.result]]
@@ -51,12 +54,3 @@ def run_decomposed(op: Op, inputs: Sequence[Array]) -> list[Array]:
     for inner in function.ops:
         known.update(zip(inner.results, run_op(inner, [known[v] for v in inner.operands])))
     return [known[v] for v in returned]
-
-
-def aligned(array: Array) -> Array:
-    """A fresh copy whose data starts at a multiple of 64 bytes, as kernels may assume."""
-    raw = np.empty(array.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy

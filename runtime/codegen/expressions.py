@@ -10,23 +10,9 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from memc.ir.types import DType
+from ..tensors import FFI_DTYPE
 
-TVM_DTYPE = {
-    DType.F64: "float64",
-    DType.F32: "float32",
-    DType.F16: "float16",
-    DType.BF16: "bfloat16",
-    DType.I64: "int64",
-    DType.I32: "int32",
-    DType.I16: "int16",
-    DType.I8: "int8",
-    DType.U64: "uint64",
-    DType.U32: "uint32",
-    DType.U16: "uint16",
-    DType.U8: "uint8",
-    DType.BOOL: "bool",
-}
+TVM_DTYPE = FFI_DTYPE
 """TVM's name of each element type."""
 
 DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)

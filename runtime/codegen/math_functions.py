@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from .expressions import bind, constant_value, dtype_of, is_float, is_integer
+from .expressions import bind, constant_value, dtype_of, is_float, is_integer, is_leaf
 
 LIBM = frozenset(
     "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil trunc rint".split()
@@ -56,7 +56,7 @@ def cast(value: Any, dtype: str) -> Any:
     if source == dtype:
         return value
     if dtype == "bool":
-        return tirx.NE(value, const(0, source))
+        return not_equal(value, const(0, source))
     if is_float(source) and is_integer(dtype):
         if source in ("float16", "bfloat16"):
             value = value.astype("float32")
@@ -75,6 +75,9 @@ def equal(a: Any, b: Any) -> Any:
 
 
 def not_equal(a: Any, b: Any) -> Any:
+    """True for NaN: TVM's own inequality of floats is ordered."""
+    if is_float(dtype_of(a)):
+        return negate_hidden(tirx.EQ(a, b))
     return tirx.NE(a, b)
 
 
@@ -89,12 +92,13 @@ def fold_logical(combine: Any, terms: list[Any], empty: bool) -> Any:
 
 
 def logical_not(a: Any) -> Any:
-    """Negation. TVM's simplifier would turn not(a < b) into b <= a, which is wrong for NaN: hide the comparison."""
-    if isinstance(a, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)) and is_float(dtype_of(a.a)):
-        return tirx.EQ(a.astype("int32"), const(0, "int32"))
-    if isinstance(a, (tirx.And, tirx.Or, tirx.Not)):
-        return tirx.EQ(a.astype("int32"), const(0, "int32"))
-    return tirx.Not(a)
+    """Negation."""
+    return tirx.Not(a) if is_leaf(a) else negate_hidden(a)
+
+
+def negate_hidden(a: Any) -> Any:
+    """Negation that TVM's simplifier does not see: it would turn not(a < b) into b <= a, which is wrong for NaN."""
+    return tirx.EQ(a.astype("int32"), const(0, "int32"))
 
 
 def is_nan(a: Any) -> Any:
