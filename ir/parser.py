@@ -39,7 +39,7 @@ def parse(text: str, filename: str = "<string>") -> Module:
     """
     text = text.removeprefix("\ufeff")
     try:
-        functions: list[FunctionSyntax] = _lark().parse(text)  # type: ignore[assignment]
+        functions: list[FunctionSyntax] = _lark().parse(text)
         return _module(functions)
     except Fault as fault:
         token = fault.token

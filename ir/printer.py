@@ -135,8 +135,8 @@ def _element(value: np.generic, dtype: DType) -> str:
     if dtype is DType.BOOL:
         return "true" if value else "false"
     if not dtype.is_float:
-        return str(int(value))  # type: ignore[call-overload]
-    wide = float(value)  # type: ignore[arg-type]
+        return str(int(value))
+    wide = float(value)
     if not math.isfinite(wide):
         return repr(wide)
     # The fewest digits that read back to the same bits; 17 always do.

@@ -158,7 +158,7 @@ def _short(text: str, limit: int = 60) -> str:
     return f"`{shown if len(shown) <= limit else shown[: limit - 3] + '...'}`"
 
 
-class ToSyntax(Transformer[Token, Any]):
+class ToSyntax(Transformer):  # type: ignore[misc]  # lark is Any to the checker
     """Callbacks of the grammar's rules, called as they are recognized (no parse tree is made)."""
 
     def start(self, items: list[Any]) -> list[FunctionSyntax]:
@@ -245,20 +245,20 @@ class ToSyntax(Transformer[Token, Any]):
     def attr(self, items: list[Any]) -> tuple[Token, Any]:
         return items[0], items[1]
 
-    def int(self, items: list[Any]) -> _Scalar:
+    def integer(self, items: list[Any]) -> _Scalar:
         token = items[0]
         if len(token) > 21 or not -(2**63) <= int(token) < 2**64:
             raise Fault(token, f"expected an integer of 64 bits, got {_short(token)}")
         return _Scalar(token, int(token))
 
-    def float(self, items: list[Any]) -> _Scalar:
+    def real(self, items: list[Any]) -> _Scalar:
         token = items[0]
         value = float(token)
         if math.isinf(value) and not token.endswith("inf"):
             raise Fault(token, f"expected a float of 64 bits (or inf), got {_short(token)}")
         return _Scalar(token, value)
 
-    def bool(self, items: list[Any]) -> _Scalar:
+    def boolean(self, items: list[Any]) -> _Scalar:
         return _Scalar(items[0], str(items[0]) == "true")
 
     def string(self, items: list[Any]) -> _Scalar:
@@ -267,7 +267,7 @@ class ToSyntax(Transformer[Token, Any]):
     def dtype(self, items: list[Any]) -> _Scalar:
         return _Scalar(items[0], DType(str(items[0])))
 
-    def list(self, items: list[Any]) -> _List:
+    def items(self, items: list[Any]) -> _List:
         depth = 1 + max((i.depth for i in items if isinstance(i, _List)), default=0)
         found = _List() if depth > MAX_LIST_DEPTH else _List(_plain(i) for i in items)
         found.depth = depth
