@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Op, Value
-from memc.ir.errors import MemcError
+from memc.ir.errors import MemcError, UnsupportedError
 from memc.ir.ops.base import lookup
 
 from .context import Importer, Known, NodeContext
@@ -47,8 +47,11 @@ def fold(
         if importer is not None:
             try:
                 return _by_importer(node, opset, inputs, importer, limit)
-            except (MemcError, KeyError):
+            except (UnsupportedError, KeyError):
                 pass
+            except MemcError:
+                # Invalid: the import proper will say so.
+                return None
         if node.op_type in GROWING:
             return None
         return _by_reference(node, domain, opset, inputs)
