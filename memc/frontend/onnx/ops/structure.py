@@ -277,7 +277,8 @@ def space_to_depth(ctx: NodeContext) -> Sequence[Known]:
         raise invalid(ctx, f"expected [N, C, H, W] with H and W multiples of blocksize {block}, got {x.type}")
     n, c, h, w = x.type.shape
     apart = reshape(ctx, x, (n, c, h // block, block, w // block, block))
-    moved = ctx.b.op("transpose", [apart], perm=(0, 3, 5, 1, 2, 4))
+    perm = (0, 3, 5, 1, 2, 4) if ctx.attr("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = ctx.b.op("transpose", [apart], perm=perm)
     return [reshape(ctx, moved, (n, c * block * block, h // block, w // block))]
 
 
