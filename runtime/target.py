@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What code is generated for. No TVM here: the passes and the command line use it too."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+
+from memc.ir.errors import UsageError
+
+KINDS = ("llvm", "cuda")
+
+X86_LEVELS: dict[str, frozenset[str]] = {
+    "x86-64-v2": frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split()),
+    "x86-64-v3": frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split()),
+    "x86-64-v4": frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split()),
+}
+"""Flags of /proc/cpuinfo that each level of the x86-64 psABI adds to the one before."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A code generation target."""
+
+    kind: str = "llvm"
+    """`llvm` (the CPU) or `cuda`."""
+    arch: str = "sm_90"
+    """Compute capability of the GPU; unused for llvm."""
+    mcpu: str = ""
+    """CPU, in LLVM's names; for cuda that of the host. Empty: what this machine has, as a level of the x86-64 psABI
+    (x86-64-v2, -v3 or -v4), so that the artifact runs on any machine of that level."""
+
+    @staticmethod
+    def create(kind: str, arch: str | None = None, mcpu: str | None = None) -> Target:
+        """A checked target. Raises UsageError for a kind or GPU architecture that does not exist."""
+        if kind not in KINDS:
+            raise UsageError(f"target: expected one of {', '.join(KINDS)}, got {kind!r}")
+        if arch is not None and kind != "cuda":
+            raise UsageError(f"arch {arch!r}: only --target cuda has GPU architectures")
+        if arch is not None and not re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch):
+            raise UsageError(f"arch: expected a CUDA compute capability such as sm_90, got {arch!r}")
+        chosen = "" if mcpu in (None, "native") else str(mcpu)
+        if not re.fullmatch(r"[A-Za-z0-9_.-]*", chosen):
+            raise UsageError(f"mcpu: expected a CPU name of LLVM such as x86-64-v3, got {mcpu!r}")
+        return Target(kind, arch or "sm_90", chosen)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes to which arena and weight offsets are aligned."""
+        return 256 if self.kind == "cuda" else 64
+
+    @property
+    def cpu(self) -> str:
+        """The CPU to generate (host) code for, in LLVM's names."""
+        return self.mcpu or native_cpu()
+
+    def __str__(self) -> str:
+        return f"cuda -arch={self.arch}" if self.kind == "cuda" else f"llvm -mcpu={self.cpu}"
+
+
+def cpu_flags() -> frozenset[str]:
+    """The flags of this machine's CPU as Linux lists them; empty where that is unknown."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            for line in lines:
+                if line.startswith("flags"):
+                    return frozenset(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def native_cpu() -> str:
+    """The highest level of the x86-64 psABI this machine has; `generic` on other machines."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return "generic"
+    flags, best = cpu_flags(), "x86-64"
+    for level, needed in X86_LEVELS.items():
+        if not needed <= flags:
+            break
+        best = level
+    return best
+
+
+def missing_flags(cpu: str) -> list[str]:
+    """CPU flags that code for `cpu` may use and this machine lacks. Empty too if either is unknown."""
+    flags = cpu_flags()
+    if cpu not in X86_LEVELS or not flags:
+        return []
+    needed: set[str] = set()
+    for level, added in X86_LEVELS.items():
+        needed |= added
+        if level == cpu:
+            break
+    return sorted(needed - flags)
+
+
+def machine() -> str:
+    """Operating system and CPU family, for example `linux-x86_64`: artifacts run only on the same."""
+    return f"{os.uname().sysname.lower()}-{platform.machine()}"
