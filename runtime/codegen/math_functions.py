@@ -138,6 +138,8 @@ def divide(a: Any, b: Any) -> Any:
     """Float division; integers truncate. x / 0 is 0 for integers, as in numpy, and never traps."""
     dtype = dtype_of(a)
     if is_float(dtype):
+        if constant_value(b) == 0:  # TVM rejects a division by a literal zero; this product equals it
+            return tirx.Mul(a, const(math.copysign(math.inf, constant_value(b)), dtype))
         return tirx.Div(a, b)
     return guarded(a, b, tirx.truncdiv, lambda x: const(0, dtype) - x)
 
