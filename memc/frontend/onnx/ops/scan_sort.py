@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CumSum, CumProd, TopK, and the ops whose result's shape depends on data: NonZero, Compress, Unique."""
+"""CumSum, CumProd, TopK, and ops whose result's shape depends on data: Compress, NonZero, Unique, NonMaxSuppression."""
 
 from __future__ import annotations
 
@@ -41,11 +41,6 @@ def top_k(ctx: NodeContext) -> Sequence[Known]:
     return ctx.b.multi("top_k", [x], axis=axis, k=k, largest=bool(ctx.attr("largest", 1))).results
 
 
-@imports("NonZero")
-def nonzero(ctx: NodeContext) -> Sequence[Known]:
-    return [np.stack(np.nonzero(ctx.const(0))).astype(np.int64)]
-
-
 @imports("Compress")
 def compress(ctx: NodeContext) -> Sequence[Known]:
     """A gather of the positions that the known condition selects."""
@@ -60,14 +55,14 @@ def compress(ctx: NodeContext) -> Sequence[Known]:
     return [ctx.b.op("gather", [x, ctx.b.constant(positions)], axis=axis)]
 
 
-@imports("Unique")
-def unique(ctx: NodeContext) -> Sequence[Known]:
-    x, axis = ctx.const(0), ctx.attr("axis")
-    values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
-    inverse = inverse.reshape(-1)
-    if not ctx.attr("sorted", 1):
-        by_appearance = np.argsort(first, kind="stable")
-        values = np.take(values, by_appearance, axis=0 if axis is None else axis)
-        inverse = np.argsort(by_appearance, kind="stable")[inverse]
-        first, counts = first[by_appearance], counts[by_appearance]
-    return [values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)]
+def _known_only(ctx: NodeContext) -> Sequence[Known]:
+    """For ops whose result's shape depends on data: evaluated before they get here, if all inputs are known."""
+    for index in range(len(ctx.inputs)):
+        if ctx.has(index):
+            ctx.const(index)
+    raise ctx.unsupported("these inputs and attributes")
+
+
+imports("NonZero")(_known_only)
+imports("Unique")(_known_only)
+imports("NonMaxSuppression")(_known_only)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DFT and STFT as products with constant tables; MelWeightMatrix as data."""
+"""DFT and STFT as products with constant tables; window functions and MelWeightMatrix as data."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import onnx
 
 from memc.ir.core import Array, Value
 from memc.ir.types import DType
@@ -114,15 +116,45 @@ def stft(ctx: NodeContext) -> Sequence[Known]:
     return [multiply_axis(ctx, cut, 2, table, 2)]
 
 
+def _output_dtype(ctx: NodeContext) -> np.dtype[Any]:
+    """The numpy type that attribute output_datatype names."""
+    to = int(ctx.attr("output_datatype", 1))
+    if to not in onnx.TensorProto.DataType.values() or to in (0, 8):
+        raise ctx.unsupported(f"output_datatype {to}")
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to))
+
+
+def _window(ctx: NodeContext, a0: float, a1: float, a2: float) -> Sequence[Known]:
+    """a0 - a1 cos(t) + a2 cos(2 t), with t going once around in `size` steps, or one less if not periodic."""
+    size = ctx.ints(0)[0]
+    if not 0 <= size <= 1 << 28:
+        raise ctx.unsupported(f"expected a window size from 0 to 2^28, got {size}")
+    steps = size if ctx.attr("periodic", 1) else size - 1
+    angle = np.arange(size) * (2 * np.pi / steps if steps else np.nan)
+    return [(a0 - a1 * np.cos(angle) + a2 * np.cos(2 * angle)).astype(_output_dtype(ctx))]
+
+
+@imports("HannWindow")
+def hann_window(ctx: NodeContext) -> Sequence[Known]:
+    return _window(ctx, 0.5, 0.5, 0)
+
+
+@imports("HammingWindow")
+def hamming_window(ctx: NodeContext) -> Sequence[Known]:
+    return _window(ctx, 25 / 46, 21 / 46, 0)
+
+
+@imports("BlackmanWindow")
+def blackman_window(ctx: NodeContext) -> Sequence[Known]:
+    return _window(ctx, 0.42, 0.5, 0.08)
+
+
 @imports("MelWeightMatrix")
 def mel_weight_matrix(ctx: NodeContext) -> Sequence[Known]:
     """Triangular filters, evenly spaced on the mel scale, by frequency bin and filter."""
     bins, length, rate = (ctx.ints(i)[0] for i in range(3))
     low, high = (float(ctx.const(i).reshape(-1)[0]) for i in (3, 4))
-    types = {1: np.float32, 10: np.float16, 11: np.float64}
-    to = int(ctx.attr("output_datatype", 1))
-    if to not in types:
-        raise ctx.unsupported(f"output_datatype {to}")
+    dtype = _output_dtype(ctx)
 
     def mel(hertz: float) -> float:
         return float(2595 * np.log10(1 + hertz / 700))
@@ -139,4 +171,4 @@ def mel_weight_matrix(ctx: NodeContext) -> Sequence[Known]:
             found[left : center + 1, i] = (np.arange(left, center + 1) - left) / (center - left)
         if right > center:
             found[center:right, i] = (right - np.arange(center, right)) / (right - center)
-    return [found.astype(types[to])]
+    return [found.astype(dtype)]
