@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import sqrt
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
 from memc.ir.ops.reduce import cast, widen
-
-from ..context import Known, NodeContext, imports
 
 _RULES = ("linear", "gated", "delta", "gated_delta")
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Array, Value
 from memc.ir.ops.reduce import cast
 from memc.ir.types import DType
-
-from ..context import Known, NodeContext, imports
 
 _DOMAIN = "ai.onnx.ml"
 

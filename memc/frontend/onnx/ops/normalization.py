@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
 from memc.ir.ops.layer_norm import normalize
 from memc.ir.ops.reduce import cast, mean, widen
 from memc.ir.types import DType
 
-from ..context import Known, NodeContext, imports
 from .reduction import resolve_axis, wants
 
 

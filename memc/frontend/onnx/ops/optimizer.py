@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
-
-from ..context import Known, NodeContext, imports
 
 _DOMAIN = "ai.onnx.preview.training"
 

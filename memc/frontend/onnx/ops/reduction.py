@@ -6,12 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.ops.reduce import cast, mean, reduce, widen
 from memc.ir.types import DType
-
-from ..context import Known, NodeContext, imports
 
 Reduction = Callable[[IRBuilder, Value, Sequence[int], bool], Value]
 """Reduces a value over axes (none: elementwise only), keeping them as extent 1 or not."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.ops.reduce import cast, widen
 
-from ..context import Known, NodeContext, imports
 from .reduction import resolve_axis
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Array, Value
 from memc.ir.types import DType
 
-from ..context import Known, NodeContext, imports
 from .reduction import resolve_axis
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
 from memc.ir.ops.reduce import cast
 from memc.ir.types import DType
 
-from ..context import Known, NodeContext, imports
 from .reduction import resolve_axis
 
 

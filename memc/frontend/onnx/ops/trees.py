@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Array, Value
 from memc.ir.ops.reduce import cast
 from memc.ir.types import DType
-
-from ..context import Known, NodeContext, imports
 
 _COMPARISONS = ("less_equal", "less", "greater_equal", "greater", "equal", "not_equal")
 """IR ops by ONNX mode number; mode 6 is set membership."""
