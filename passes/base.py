@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a pass is: a small typed object over plain functions. Valid IR in, valid IR out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from memc.ir.core import Module
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """Base of all passes. A subclass is a frozen dataclass whose fields are its options, each with a default.
+
+    Fields are bool, int, float, str, `Literal` choices, `Optional` of those, or `tuple[str, ...]`. In pipeline text
+    an option is spelled with dashes or underscores.
+    """
+
+    name: ClassVar[str]
+    """Kebab-case, unique; the text form's spelling."""
+    plans: ClassVar[bool] = False
+    """Whether the pass gives values their addresses. The manager checks the plan after such a pass."""
+
+    def apply(self, module: Module) -> None:
+        """Rewrite `module` in place. Raises a MemcError only for what the user can change."""
+        raise NotImplementedError(self.name)
+
+    def __str__(self) -> str:
+        """The pass as pipeline text, with the options that differ from their defaults."""
+        given = [f"{key.replace('_', '-')}={_text(value)}" for key, value in self._changed()]
+        return self.name + ("{" + " ".join(given) + "}" if given else "")
+
+    def _changed(self) -> Iterator[tuple[str, Any]]:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                yield field.name, value
+
+
+def class_name(name: str) -> str:
+    """`in-place` as `InPlace`, for banners."""
+    return "".join(part.capitalize() for part in name.split("-"))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ",".join(map(str, value)) + "]"
+    return str(value)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""decompose: expand ops that state a `Decompose` lowering, so that their temporaries are planned like all else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Function, Module, Op, Value, fresh_names, replace_all_uses
+from memc.ir.ops import base
+
+from .base import Pass
+from .materialize_returns import materialize_returns
+from .undo import is_raw
+
+
+def decompose(module: Module, function: Function) -> None:
+    """Expand until no such op is left. Ops in the expansion inherit the location; results keep their names.
+
+    Ops of a decomposition that nothing uses are left to `canonicalize`.
+    """
+    names = fresh_names(v.name for v in function.values())
+    replaced: dict[Value, Value] = {}
+    done: list[Op] = []
+    pending = list(reversed(function.ops))
+    while pending:
+        op = pending.pop()
+        definition = base.lookup(op.name)
+        if definition is None or not isinstance(definition.lower, base.Decompose) or op.region is not None:
+            done.append(op)
+            continue
+        op.operands = [_final(v, replaced) for v in op.operands]
+        expansion: list[Op] = []
+        found = definition.lower.fn(IRBuilder(module, function, expansion, names, op.location), op)
+        made = {value for inner in expansion for value in inner.results}
+        for old, new in zip(op.results, found):
+            replaced[old] = new
+            if new in made:
+                new.name = old.name
+        pending.extend(reversed(expansion))
+    function.ops = done
+    replace_all_uses(function, replaced)
+
+
+def _final(value: Value, replaced: dict[Value, Value]) -> Value:
+    while value in replaced:
+        value = replaced[value]
+    return value
+
+
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Expand ops such as softmax and layer_norm into ops with at most one reduction each."""
+
+    name: ClassVar[str] = "decompose"
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            if is_raw(function):
+                decompose(module, function)
+                materialize_returns(module, function)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""in-place: results take over operands' bytes, views look into them, concats are written slice by slice.
+
+The decisions are `alias_plan.py`'s; this pass writes them down as aliases and `in_place` attributes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memc.ir.core import Alias, Function, Module
+from memc.ir.liveness import ALIGNMENT
+
+from .alias_plan import aliased, plan_aliases
+from .base import Pass
+from .undo import is_unplaced
+
+
+def make_in_place(function: Function, alignment: int = ALIGNMENT) -> None:
+    """Alias what `plan_aliases` finds worth it. Offsets inside a storage are multiples of `alignment` bytes."""
+    plan = plan_aliases(function, alignment)
+    for value, root, offset in aliased(plan):
+        value.alias = Alias(root, offset)
+    for op, operand in plan.in_place.items():
+        op.attrs["in_place"] = operand
+
+
+@dataclass(frozen=True)
+class InPlace(Pass):
+    """In-place ops, views and zero-copy concat. Leaves a function alone that has aliases or placements already."""
+
+    name: ClassVar[str] = "in-place"
+    alignment: int = ALIGNMENT
+    """Bytes; parts of a storage that start elsewhere are copied instead."""
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            if is_unplaced(function):
+                make_in_place(function, self.alignment)

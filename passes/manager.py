@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs passes in order, verifies after each one and names the culprit, prints IR, and measures time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from memc.ir.core import Module
+from memc.ir.errors import CheckError, MemcError
+
+from .base import Pass, class_name
+from .check_plan import check_plan
+from .pipeline_text import parse_pipeline
+from .registry import known_passes
+
+Dump = Callable[[str], None]
+
+
+@dataclass
+class PassManager:
+    """Passes and how to run them.
+
+    >>> PassManager.parse("in-place,share{strategy=color}").passes
+    [InPlace(alignment=64), Share(strategy='color', alignment=64)]
+    """
+
+    passes: list[Pass]
+    verify_each: bool = True
+    print_ir_after_all: bool = False
+    print_ir_after_change: bool = False
+    """Like `print_ir_after_all`, but only after passes that changed the text."""
+    stop_after: int | None = None
+    """Run only this many passes: bisects a wrong result."""
+    dump: Dump = field(default=lambda text: print(text, file=sys.stderr))
+    """Takes the printed IR."""
+    timings: list[tuple[str, float]] = field(default_factory=list)
+    """Pass text and seconds, of the last run."""
+
+    @staticmethod
+    def parse(text: str) -> PassManager:
+        """The passes of pipeline `text`. Raises UsageError with the position in the text."""
+        return PassManager(parse_pipeline(text, known_passes()))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.passes))
+
+    def run(self, module: Module) -> None:
+        """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
+        from memc.ir.printer import print_module
+
+        self.timings = []
+        before = print_module(module) if self.print_ir_after_change else ""
+        for item in self.passes[: self.stop_after]:
+            start = time.perf_counter()
+            item.apply(module)
+            self.timings.append((str(item), time.perf_counter() - start))
+            if self.print_ir_after_all or self.print_ir_after_change:
+                text = print_module(module)
+                if self.print_ir_after_all or text != before:
+                    self.dump(f"// -----// IR Dump After {class_name(item.name)} ({item.name}) //----- //\n{text}")
+                before = text
+            self._verify(item, module)
+
+    def _verify(self, item: Pass, module: Module) -> None:
+        from memc.ir.verifier import verify
+
+        try:
+            if self.verify_each:
+                verify(module)
+            if item.plans:
+                check_plan(module, getattr(item, "alignment", 1))
+        except MemcError as error:
+            raise CheckError(f"after pass {item.name}: {error}") from error

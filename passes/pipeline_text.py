@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pipeline text: `in-place,share{strategy=color},assign-addresses{solver=best-fit alignment=256}`.
+
+Passes are separated by commas, options by commas or spaces. A value runs to the next separator outside brackets, so
+lists `[a,b]` and braced text `{...}` may hold separators; quotes do too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from memc.ir.errors import UsageError
+
+from .base import Pass
+
+_OPEN = {"{": "}", "[": "]", "(": ")"}
+
+
+@dataclasses.dataclass
+class _Reader:
+    text: str
+    at: int = 0
+
+    def peek(self) -> str:
+        return self.text[self.at] if self.at < len(self.text) else ""
+
+    def skip(self, characters: str) -> None:
+        while self.peek() and self.peek() in characters:
+            self.at += 1
+
+    def word(self) -> str:
+        start = self.at
+        while self.peek() and (self.peek().isalnum() or self.peek() in "-_."):
+            self.at += 1
+        return self.text[start : self.at]
+
+    def value(self) -> str:
+        """Up to a separator or closing brace outside brackets and quotes."""
+        start, closers, quote = self.at, "", ""
+        while character := self.peek():
+            if quote:
+                quote = "" if character == quote else quote
+            elif character in "'\"":
+                quote = character
+            elif character in _OPEN:
+                closers += _OPEN[character]
+            elif closers and character == closers[-1]:
+                closers = closers[:-1]
+            elif character in "}])":
+                break
+            elif not closers and character in ", \t\n":
+                break
+            self.at += 1
+        if closers or quote:
+            raise self.error(f"expected {(quote or closers[-1])!r} before the end", start)
+        return self.text[start : self.at]
+
+    def error(self, message: str, at: int | None = None) -> UsageError:
+        return UsageError(f"pass pipeline, position {(self.at if at is None else at) + 1}: {message}")
+
+
+def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
+    """The passes of pipeline `text`. Raises UsageError with the position for anything it cannot read."""
+    reader = _Reader(text)
+    passes: list[Pass] = []
+    reader.skip(" \t\n")
+    while reader.peek():
+        start = reader.at
+        name = reader.word()
+        if not name:
+            raise reader.error(f"expected a pass name, got {reader.peek()!r}; known passes: {_listed(known)}")
+        if name not in known:
+            raise reader.error(f"unknown pass {name!r}{_hint(name, known)}; known passes: {_listed(known)}", start)
+        reader.skip(" \t\n")
+        options = _options(reader, known[name]) if reader.peek() == "{" else {}
+        passes.append(known[name](**options))
+        reader.skip(" \t\n")
+        if not reader.peek():
+            break
+        if reader.peek() != ",":
+            raise reader.error(f"expected ',' between passes, got {reader.peek()!r}")
+        reader.at += 1
+        reader.skip(" \t\n")
+        if not reader.peek():
+            raise reader.error("expected a pass name after ','")
+    return passes
+
+
+def _options(reader: _Reader, kind: type[Pass]) -> dict[str, Any]:
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    hints = typing.get_type_hints(kind)
+    spelled = [name.replace("_", "-") for name in fields]
+    found: dict[str, Any] = {}
+    reader.at += 1
+    while True:
+        reader.skip(", \t\n")
+        if reader.peek() == "}":
+            reader.at += 1
+            return found
+        start = reader.at
+        word = reader.word()
+        if not reader.peek() and not word:
+            raise reader.error(f"expected '}}' after the options of {kind.name}")
+        name = word.replace("-", "_")
+        if name not in fields:
+            shown = word or reader.peek()
+            known = f"its options: {_listed(spelled)}" if spelled else "it has no options"
+            raise reader.error(f"{kind.name} has no option {shown!r}{_hint(word, spelled)}; {known}", start)
+        if name in found:
+            raise reader.error(f"option {word!r} of {kind.name} is given twice", start)
+        reader.skip(" \t\n")
+        if reader.peek() == "=":
+            reader.at += 1
+            reader.skip(" \t\n")
+            start = reader.at
+            value = reader.value()
+        elif hints[name] is bool:
+            value = "true"
+        else:
+            raise reader.error(f"expected '=' and a value after option {word!r} of {kind.name}")
+        try:
+            found[name] = _convert(value, hints[name])
+        except ValueError as error:
+            raise reader.error(f"option {word!r} of {kind.name}: expected {error}, got {value!r}", start) from None
+
+
+def _convert(text: str, hint: Any) -> Any:
+    """The option value `text` stands for. Raises ValueError saying what was expected."""
+    origin = typing.get_origin(hint)
+    if origin is typing.Literal:
+        choices = typing.get_args(hint)
+        for choice in choices:
+            if str(choice) == text:
+                return choice
+        raise ValueError(f"one of {_listed(map(str, choices))}")
+    if origin in (typing.Union, types.UnionType):
+        if text == "none":
+            return None
+        return _convert(text, next(a for a in typing.get_args(hint) if a is not type(None)))
+    if origin is tuple:
+        inner = text[1:-1] if text[:1] == "[" and text[-1:] == "]" else text
+        return tuple(part.strip() for part in inner.split(",") if part.strip())
+    if hint is bool:
+        if text.lower() in ("true", "1", "on"):
+            return True
+        if text.lower() in ("false", "0", "off"):
+            return False
+        raise ValueError("true or false")
+    if hint is int or hint is float:
+        try:
+            return hint(text)
+        except ValueError:
+            raise ValueError("an integer" if hint is int else "a number") from None
+    if text[:1] in ("'", '"', "{") and len(text) > 1:
+        return text[1:-1]
+    return text
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.replace("_", "-"), list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All passes by name: memc's own, one line each, and those that other packages offer as `memc.passes` entry points."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import entry_points
+
+from memc.ir.errors import UsageError
+
+from .assign_addresses import AssignAddresses
+from .base import Pass
+from .canonicalize import Canonicalize
+from .decompose import Decompose
+from .fuse import Fuse
+from .in_place import InPlace
+from .materialize_returns import MaterializeReturns
+from .select_kernels import SelectKernels
+from .share import Share
+
+PASSES: tuple[type[Pass], ...] = (
+    AssignAddresses,
+    Canonicalize,
+    Decompose,
+    Fuse,
+    InPlace,
+    MaterializeReturns,
+    SelectKernels,
+    Share,
+)
+
+
+@cache
+def known_passes() -> dict[str, type[Pass]]:
+    """Every pass by name. Raises UsageError if a third party's pass cannot be loaded or takes a name in use."""
+    found: dict[str, type[Pass]] = {kind.name: kind for kind in PASSES}
+    for entry in entry_points(group="memc.passes"):
+        try:
+            kind = entry.load()
+        except Exception as error:
+            raise UsageError(f"pass {entry.name!r} from {entry.value!r} does not load: {error}") from error
+        if not (isinstance(kind, type) and issubclass(kind, Pass)) or kind.name != entry.name:
+            raise UsageError(f"entry point {entry.name!r} of group memc.passes: expected a Pass class of that name")
+        if entry.name in found:
+            raise UsageError(f"pass {entry.name!r} from {entry.value!r}: the name is taken by {found[entry.name]}")
+        found[entry.name] = kind
+    return found

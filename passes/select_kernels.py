@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""select-kernels: library kernels in place of generated ones, with workspaces from memory that is free anyway.
+
+An op gets the attribute `kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
+size is what is free under the peak at that op, between the least the kernel runs with and the most it can use.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from memc.ir.core import Function, Module, Op, Value, fresh_names
+from memc.ir.liveness import ALIGNMENT, align, lifetimes, live_bytes
+from memc.ir.ops.base import LibraryKernel, lookup
+from memc.ir.types import DType, TensorType
+
+from .alias_plan import plan_aliases
+from .base import Pass
+from .op_rules import flops
+from .undo import is_unplaced
+
+KERNEL = "kernel"
+"""The attribute that names an op's library kernel."""
+
+
+def library_kernel(op: Op, target: str) -> LibraryKernel | None:
+    """The first library kernel of `target` that supports the op."""
+    definition = lookup(op.name)
+    if definition is None or op.region is not None:
+        return None
+    return next((k for k in definition.library if k.target == target and k.supports(op)), None)
+
+
+def select_kernels(function: Function, target: str, workspace: str, slow_flops: int, alignment: int) -> None:
+    """Choose for every op of `function` that has no kernel yet.
+
+    Where even the least workspace would raise the peak, the generated kernel is kept, unless the op takes
+    `slow_flops` operations or more. `workspace` is `fit` (use what is free) or `least`.
+    """
+    chosen = [
+        (index, op, library_kernel(op, target)) for index, op in enumerate(function.ops) if KERNEL not in op.attrs
+    ]
+    if not any(kernel for _, _, kernel in chosen):
+        return
+    live = _live_without_workspaces(function, alignment)
+    peak = max(live, default=0)
+    names = fresh_names((v.name for v in function.values()), "workspace")
+    for index, op, kernel in chosen:
+        if kernel is None:
+            continue
+        least, most = kernel.workspace(op) if kernel.workspace is not None else (0, 0)
+        free = (peak - live[index]) // alignment * alignment
+        if align(least, alignment) > free and flops(op) < slow_flops:
+            continue
+        op.attrs[KERNEL] = kernel.symbol
+        size = least if workspace == "least" else max(least, min(most, free))
+        if size > 0:
+            op.workspace = Value(next(names), TensorType(DType.U8, (size,)), op)
+
+
+def _live_without_workspaces(function: Function, alignment: int) -> list[int]:
+    """Live bytes at each op, with the aliases that the function will have."""
+    if is_unplaced(function):
+        return [int(n) for n in plan_aliases(function, alignment).live]
+    return live_bytes(lifetimes(function), len(function.ops), alignment)
+
+
+@dataclass(frozen=True)
+class SelectKernels(Pass):
+    """Library kernels and their workspaces."""
+
+    name: ClassVar[str] = "select-kernels"
+    target: Literal["llvm", "cuda", "none"] = "llvm"
+    workspace: Literal["fit", "least"] = "fit"
+    """`fit`: as much as is useful and free; `least`: as little as possible."""
+    slow_flops: int = 1_000_000
+    """From this many operations on, an op gets its library kernel even if the workspace raises the peak."""
+    alignment: int = ALIGNMENT
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            select_kernels(function, self.target, self.workspace, self.slow_flops, self.alignment)
