@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// CPU kernels for f32 tensors, dense and row-major. They use the calling process's TVM threads.
+#ifndef MEMC_CPU_KERNELS_H_
+#define MEMC_CPU_KERNELS_H_
+
+#include <cstdint>
+#include <vector>
+
+// Compiles a function several times, for older and newer x86-64 processors, and picks at load time.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
+#define MEMC_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#else
+#define MEMC_CLONES
+#endif
+
+namespace memc {
+
+enum class Activation : int64_t { kNone = 0, kRelu = 1 };
+
+struct MatmulShape {
+  int64_t m, n, k;                  // Extents of one product, in elements.
+  bool transpose_a, transpose_b;    // Whether a is stored k x m, b n x k.
+  std::vector<int64_t> a_at, b_at;  // First element of each product's operands, one per batch.
+  Activation activation;
+};
+
+// c[i] = activation(a[i] b[i] + bias) for every product i of the batch; bias has n elements or is
+// null.
+void Matmul(const MatmulShape& shape, const float* a, const float* b, const float* bias, float* c);
+
+struct Conv2dShape {
+  int64_t batch, group;               // Images; channel groups.
+  int64_t in_channels, out_channels;  // Over all groups.
+  int64_t in_h, in_w, out_h, out_w;   // Pixels.
+  int64_t kernel_h, kernel_w;         // Taps.
+  int64_t stride_h, stride_w;         // Pixels.
+  int64_t pad_top, pad_left;          // Pixels of zeros before the image.
+  int64_t dilation_h, dilation_w;     // Pixels between taps.
+  Activation activation;
+
+  int64_t GroupIn() const { return in_channels / group; }
+  int64_t GroupOut() const { return out_channels / group; }
+  int64_t Depth() const { return GroupIn() * kernel_h * kernel_w; }  // Terms of one result element.
+  int64_t Pixels() const { return out_h * out_w; }
+  // The input itself is the matrix that the weights multiply.
+  bool IsProduct() const {
+    return kernel_h == 1 && kernel_w == 1 && stride_h == 1 && stride_w == 1 && pad_top == 0 &&
+           pad_left == 0 && out_h == in_h && out_w == in_w;
+  }
+};
+
+// y = activation(conv(x, w) + bias) as im2col in panels and matrix products; the panels lie in the
+// workspace, whose size in bytes decides theirs. x [batch, in_channels, in_h, in_w],
+// w [out_channels, in_channels / group, kernel_h, kernel_w], bias [out_channels] or null.
+// A 1 x 1 convolution with stride 1 needs no workspace; others at least LeastWorkspace bytes, or
+// std::invalid_argument is thrown.
+void Conv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias, float* y,
+            float* workspace, int64_t workspace_bytes);
+
+// Bytes of the least workspace with which Conv2d works.
+int64_t LeastWorkspace(const Conv2dShape& shape);
+
+// The same for one input channel per group, directly and without workspace.
+void DepthwiseConv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias,
+                     float* y);
+
+// In place over `rows` rows of `columns` elements, `stride` elements apart: adds row_bias[row] or
+// column_bias[column] where not null, then applies the activation.
+void Epilogue(float* c, int64_t rows, int64_t columns, int64_t stride, const float* row_bias,
+              const float* column_bias, Activation activation);
+
+// Below this many multiply-adds, waking the other threads costs more than it gains.
+constexpr int64_t kSerialWork = 1 << 15;
+
+}  // namespace memc
+
+#endif  // MEMC_CPU_KERNELS_H_

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on TVM's thread pool, so that generated and library kernels share one set of threads.
+#ifndef MEMC_PARALLEL_H_
+#define MEMC_PARALLEL_H_
+
+#include <cstdint>
+#include <type_traits>
+
+namespace memc {
+
+using TaskFn = void (*)(void* data, int64_t task, int64_t tasks);
+
+// Calls fn(data, task, tasks) for 0 <= task < tasks, where `tasks` is the number of the pool's
+// threads, or 1 if `serial` or if there is no TVM runtime in the process. Returns after all have.
+void Launch(TaskFn fn, void* data, bool serial);
+
+// As Launch, with any callable body(task, tasks), which must not throw.
+template <typename Body>
+void ParallelFor(bool serial, Body&& body) {
+  using Plain = std::remove_reference_t<Body>;
+  Launch([](void* data, int64_t task, int64_t tasks) { (*static_cast<Plain*>(data))(task, tasks); },
+         &body, serial);
+}
+
+}  // namespace memc
+
+#endif  // MEMC_PARALLEL_H_

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU kernels as packed functions symbol(operands..., result, workspace?, scalars...), which
+// register themselves when the library is loaded. The first scalar is the number of operands.
+//
+//   memc.cpu.set_blas(path)
+//   memc.cpu.matmul(a, b, bias?, c, operands, transpose_a, transpose_b, activation)
+//   memc.cpu.conv2d(x, w, bias?, y, workspace?, operands, group, activation, stride_h, stride_w,
+//                   pad_top, pad_left, dilation_h, dilation_w)
+//   memc.cpu.depthwise_conv2d(x, w, bias?, y, the scalars of conv2d)
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
+#include <tvm/ffi/string.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "memc/blas.h"
+#include "memc/cpu_kernels.h"
+
+namespace {
+
+namespace ffi = tvm::ffi;
+
+struct Arguments {
+  std::vector<ffi::TensorView> tensors;
+  std::vector<int64_t> scalars;
+  int64_t operands;  // How many of the tensors are operands; the result comes next.
+
+  float* Data(size_t index) const {
+    const ffi::TensorView& t = tensors.at(index);
+    return reinterpret_cast<float*>(static_cast<char*>(t.data_ptr()) + t.byte_offset());
+  }
+  float* Result() const { return Data(static_cast<size_t>(operands)); }
+  const float* Bias() const { return operands == 3 ? Data(2) : nullptr; }
+};
+
+void RequireFloat(const ffi::TensorView& tensor, const char* symbol) {
+  const DLDataType type = tensor.dtype();
+  if (type.code != kDLFloat || type.bits != 32 || type.lanes != 1 ||
+      tensor.device().device_type != kDLCPU) {
+    throw std::invalid_argument(std::string(symbol) + ": expected f32 tensors on the host");
+  }
+}
+
+Arguments Parse(ffi::PackedArgs args, const char* symbol, size_t scalars) {
+  Arguments parsed;
+  const auto count = static_cast<size_t>(args.size());
+  if (count < scalars + 3) {
+    throw std::invalid_argument(std::string(symbol) + ": too few arguments");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (i + scalars < count) {
+      parsed.tensors.push_back(args[static_cast<int>(i)].cast<ffi::TensorView>());
+    } else {
+      parsed.scalars.push_back(args[static_cast<int>(i)].cast<int64_t>());
+    }
+  }
+  parsed.operands = parsed.scalars[0];
+  if (parsed.operands < 2 || parsed.operands > 3 ||
+      parsed.operands >= static_cast<int64_t>(parsed.tensors.size())) {
+    throw std::invalid_argument(std::string(symbol) + ": expected 2 or 3 operands and a result");
+  }
+  for (int64_t i = 0; i <= parsed.operands; ++i) RequireFloat(parsed.tensors[i], symbol);
+  return parsed;
+}
+
+// The first element of each product's operand when its leading axes broadcast to the result's.
+std::vector<int64_t> Starts(const ffi::TensorView& operand, const ffi::TensorView& result) {
+  const int lead = result.ndim() - 2;
+  const int own = operand.ndim() - 2;
+  std::vector<int64_t> stride(lead, 0);
+  int64_t step = operand.size(own) * operand.size(own + 1);
+  for (int axis = own - 1; axis >= 0; --axis) {
+    if (operand.size(axis) != 1) stride[lead - own + axis] = step;
+    step *= operand.size(axis);
+  }
+  std::vector<int64_t> starts{0};
+  for (int axis = 0; axis < lead; ++axis) {
+    std::vector<int64_t> next;
+    next.reserve(starts.size() * result.size(axis));
+    for (const int64_t start : starts) {
+      for (int64_t i = 0; i < result.size(axis); ++i) next.push_back(start + i * stride[axis]);
+    }
+    starts = std::move(next);
+  }
+  return starts;
+}
+
+void Matmul(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const Arguments parsed = Parse(args, "memc.cpu.matmul", 4);
+  const ffi::TensorView& a = parsed.tensors[0];
+  const ffi::TensorView& b = parsed.tensors[1];
+  const ffi::TensorView& c = parsed.tensors[parsed.operands];
+  memc::MatmulShape shape;
+  shape.transpose_a = parsed.scalars[1] != 0;
+  shape.transpose_b = parsed.scalars[2] != 0;
+  shape.activation = static_cast<memc::Activation>(parsed.scalars[3]);
+  shape.m = c.size(-2);
+  shape.n = c.size(-1);
+  shape.k = a.size(shape.transpose_a ? -2 : -1);
+  if (b.size(shape.transpose_b ? -1 : -2) != shape.k ||
+      a.size(shape.transpose_a ? -1 : -2) != shape.m ||
+      b.size(shape.transpose_b ? -2 : -1) != shape.n ||
+      (parsed.operands == 3 && parsed.tensors[2].numel() != shape.n)) {
+    throw std::invalid_argument("memc.cpu.matmul: the operands' shapes do not fit the result's");
+  }
+  shape.a_at = Starts(a, c);
+  shape.b_at = Starts(b, c);
+  if (b.ndim() == 2 && !shape.transpose_a &&
+      a.numel() == c.numel() / std::max<int64_t>(shape.n, 1) * shape.k) {
+    // One matrix for all: the batch is more rows of a single product.
+    shape.m *= static_cast<int64_t>(shape.a_at.size());
+    shape.a_at = {0};
+    shape.b_at = {0};
+  }
+  memc::Matmul(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result());
+}
+
+memc::Conv2dShape ConvShape(const Arguments& parsed, const char* symbol) {
+  const ffi::TensorView& x = parsed.tensors[0];
+  const ffi::TensorView& w = parsed.tensors[1];
+  const ffi::TensorView& y = parsed.tensors[parsed.operands];
+  const int rank = x.ndim();
+  if ((rank != 3 && rank != 4) || w.ndim() != rank || y.ndim() != rank) {
+    throw std::invalid_argument(std::string(symbol) + ": expected tensors of rank 3 or 4");
+  }
+  // One spatial axis is an image of height 1.
+  const auto height = [&](const ffi::TensorView& t) { return rank == 3 ? 1 : t.size(2); };
+  const std::vector<int64_t>& s = parsed.scalars;
+  memc::Conv2dShape shape{x.size(0),
+                          s[1],
+                          x.size(1),
+                          w.size(0),
+                          height(x),
+                          x.size(-1),
+                          height(y),
+                          y.size(-1),
+                          height(w),
+                          w.size(-1),
+                          s[3],
+                          s[4],
+                          s[5],
+                          s[6],
+                          s[7],
+                          s[8],
+                          static_cast<memc::Activation>(s[2])};
+  if (shape.group < 1 || shape.in_channels != w.size(1) * shape.group ||
+      shape.out_channels % shape.group != 0 || y.size(0) != shape.batch ||
+      y.size(1) != shape.out_channels || shape.stride_h < 1 || shape.stride_w < 1 ||
+      (parsed.operands == 3 && parsed.tensors[2].numel() != shape.out_channels)) {
+    throw std::invalid_argument(std::string(symbol) + ": the shapes do not fit each other");
+  }
+  return shape;
+}
+
+void Conv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const Arguments parsed = Parse(args, "memc.cpu.conv2d", 9);
+  const memc::Conv2dShape shape = ConvShape(parsed, "memc.cpu.conv2d");
+  const auto workspace = static_cast<size_t>(parsed.operands + 1);
+  const bool has_workspace = parsed.tensors.size() > workspace;
+  memc::Conv2d(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result(),
+               has_workspace ? parsed.Data(workspace) : nullptr,
+               has_workspace ? parsed.tensors[workspace].numel() : 0);
+}
+
+void DepthwiseConv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const Arguments parsed = Parse(args, "memc.cpu.depthwise_conv2d", 9);
+  const memc::Conv2dShape shape = ConvShape(parsed, "memc.cpu.depthwise_conv2d");
+  if (shape.GroupIn() != 1) {
+    throw std::invalid_argument("memc.cpu.depthwise_conv2d: expected one input channel per group");
+  }
+  memc::DepthwiseConv2d(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result());
+}
+
+// A packed function whose C++ exceptions become those of the FFI.
+template <void (*kKernel)(ffi::PackedArgs, ffi::Any*)>
+void Guarded(ffi::PackedArgs args, ffi::Any* result) {
+  try {
+    kKernel(args, result);
+  } catch (const ffi::Error&) {
+    throw;
+  } catch (const std::invalid_argument& error) {
+    TVM_FFI_THROW(ValueError) << error.what();
+  } catch (const std::exception& error) {
+    TVM_FFI_THROW(RuntimeError) << error.what();
+  }
+}
+
+void SetBlas(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  memc::LoadBlas(std::string(args[0].cast<ffi::String>()));
+}
+
+}  // namespace
+
+TVM_FFI_STATIC_INIT_BLOCK() {
+  namespace refl = tvm::ffi::reflection;
+  refl::GlobalDef()
+      .def_packed("memc.cpu.set_blas", Guarded<SetBlas>)
+      .def_packed("memc.cpu.matmul", Guarded<Matmul>)
+      .def_packed("memc.cpu.conv2d", Guarded<Conv2d>)
+      .def_packed("memc.cpu.depthwise_conv2d", Guarded<DepthwiseConv2d>);
+}
