@@ -126,8 +126,9 @@ def import_case(case: Case) -> tuple[Module, tuple[str, ...]]:
 
 
 def _shape_like(case: Case) -> list[str]:
-    """Integer and boolean inputs: candidates where a function's inner value must be known."""
-    return [name for name, array in case.inputs.items() if array.dtype.kind in "iub"]
+    """What may decide a value inside that must be known: integer and boolean inputs, or else single numbers."""
+    found = [name for name, array in case.inputs.items() if array.dtype.kind in "iub"]
+    return found or [name for name, array in case.inputs.items() if array.size == 1]
 
 
 def run_evaluated(case: Case) -> tuple[dict[str, Array], tuple[str, ...]]:

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Value
+from memc.ir.core import Array, Role, Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import DType, TensorType
 
@@ -71,7 +71,11 @@ class NodeContext:
         known = self.known(index)
         if known is None:
             name = self.node.input[index] if index < len(self.node.input) else f"#{index}"
-            raise self.unsupported(f"input `{name}` must be known at compile time; bind it with --bind {name}=VALUE")
+            if any(p.name == name and p.role is Role.INPUT for p in self.b.function.params):
+                hint = f"bind it with --bind {name}=VALUE"
+            else:
+                hint = "bind the graph inputs that decide it with --bind NAME=VALUE"
+            raise self.unsupported(f"input `{name}` must be known at compile time; {hint}")
         return known
 
     def ints(self, index: int) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 import numpy as np
 import onnx
@@ -156,7 +156,7 @@ def _import(
     opset = opsets[domain]
     if domain == "":
         check(node, opset, domain)
-        special = _SPECIAL.get(node.op_type)
+        special = SPECIAL.get(node.op_type)
         if special is not None:
             found = special(state, node, inputs, scope, opsets)
             if found is not None:
@@ -226,35 +226,18 @@ def _expand(
     wanted = list(body.output)[:count]
     if count > len(body.output):
         raise InvalidError(f"invalid: {label(node)}: expected at most {len(body.output)} outputs, got {count}")
-    _enter(state, node)
+    enter(state, node)
     for inner in needed(substitute(body, node), wanted, set(scope.values)):
         import_node(state, inner, scope, versions)
     state.depth -= 1
     return [_read(scope, name, f"{label(node)}: function output") for name in wanted]
 
 
-def _enter(state: State, node: NodeProto) -> None:
+def enter(state: State, node: NodeProto) -> None:
+    """Count a level of nesting; the caller lowers `state.depth` when it leaves. Raises InvalidError past MAX_DEPTH."""
     state.depth += 1
     if state.depth > MAX_DEPTH:
         raise InvalidError(f"invalid: {label(node)}: functions or subgraphs nested deeper than {MAX_DEPTH}")
-
-
-def _if(
-    state: State, node: NodeProto, inputs: list[Known | None], scope: Scope, opsets: Mapping[str, int]
-) -> list[Known]:
-    """`If` with a condition known at import: the branch takes its place."""
-    context = NodeContext(node, opsets[""], inputs, state.builder)
-    condition = context.known(0)
-    if condition is None:
-        raise context.unsupported("its condition is not known at compile time; bind the input that decides it (--bind)")
-    wanted = "then_branch" if bool(np.all(condition)) else "else_branch"
-    graph = next(a.g for a in node.attribute if a.name == wanted)
-    inner = Scope(scope)
-    add_initializers(state, graph, inner)
-    _enter(state, node)
-    results = import_graph(state, graph, inner, opsets)
-    state.depth -= 1
-    return results
 
 
 def _shape(
@@ -296,7 +279,19 @@ def _identity(
     return [inputs[0]] if inputs[0] is not None else None
 
 
-_SPECIAL: dict[
-    str, Callable[[State, NodeProto, list[Known | None], Scope, Mapping[str, int]], Sequence[Known] | None]
-] = {"If": _if, "Shape": _shape, "Size": _shape, "Constant": _constant, "Identity": _identity}
-"""Ops that need the state of the import, or whose result is always known."""
+def _optional(
+    state: State, node: NodeProto, inputs: list[Known | None], scope: Scope, opsets: Mapping[str, int]
+) -> list[Known] | None:
+    """Optionals of tensors are the tensors themselves, left out or not."""
+    present = bool(inputs) and inputs[0] is not None
+    if node.op_type == "OptionalHasElement":
+        return [np.asarray(present)]
+    return [inputs[0]] if present else None  # type: ignore[list-item]
+
+
+Special = Callable[[State, NodeProto, list[Union[Known, None]], Scope, Mapping[str, int]], Union[Sequence[Known], None]]
+"""Imports a node with the scope and operator-set versions around it; None leaves it to the ordinary importer."""
+
+SPECIAL: dict[str, Special] = {"Shape": _shape, "Size": _shape, "Constant": _constant, "Identity": _identity}
+SPECIAL.update({op: _optional for op in ("Optional", "OptionalGetElement", "OptionalHasElement")})
+"""Ops that need more than a NodeContext, or whose result is always known. `control_flow` adds those with subgraphs."""

@@ -14,7 +14,7 @@ from memc.ir.core import Array, Function, Module, Role, Value
 from memc.ir.errors import InvalidError, MemcError
 from memc.ir.types import TensorType
 
-from . import ops  # noqa: F401  (registers the importers)
+from . import control_flow, ops  # noqa: F401  (register importers)
 from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
 from .load import Source, load

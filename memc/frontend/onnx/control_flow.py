@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control flow whose course is known at import: `If` replaced by its branch, `Loop` and `Scan` unrolled.
+
+Importing this module registers the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Union, cast
+
+import numpy as np
+from onnx import GraphProto, NodeProto
+
+from memc.ir.core import Array, Value
+from memc.ir.errors import InvalidError
+
+from .context import Known, NodeContext
+from .graph import SPECIAL, Scope, State, add_initializers, enter, import_graph
+from .schema import label
+
+MAX_ITERATIONS = 10_000
+"""Loops that run longer are not unrolled."""
+
+Inputs = list[Union[Known, None]]
+
+
+def _graph(node: NodeProto, name: str) -> GraphProto:
+    return next(a.g for a in node.attribute if a.name == name)
+
+
+def _body(
+    state: State, node: NodeProto, graph: GraphProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
+) -> list[Known]:
+    """Import a subgraph once, its formal inputs standing for `inputs`."""
+    if len(inputs) != len(graph.input):
+        raise InvalidError(
+            f"invalid: {label(node)}: its subgraph `{graph.name}` has {len(graph.input)} inputs, expected {len(inputs)}"
+        )
+    inner = Scope(scope)
+    inner.values.update({formal.name: actual for formal, actual in zip(graph.input, inputs)})
+    add_initializers(state, graph, inner)
+    enter(state, node)
+    results = import_graph(state, graph, inner, opsets)
+    state.depth -= 1
+    return results
+
+
+def import_if(
+    state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
+) -> Sequence[Known]:
+    """`If` with a condition known at import: the branch takes its place."""
+    condition = NodeContext(node, opsets[""], inputs, state.builder).const(0)
+    graph = _graph(node, "then_branch" if bool(np.all(condition)) else "else_branch")
+    return _body(state, node, graph, [], scope, opsets)
+
+
+def import_loop(
+    state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
+) -> Sequence[Known]:
+    """`Loop` whose trip count and conditions are known at import, unrolled."""
+    context = NodeContext(node, opsets[""], inputs, state.builder)
+    trips = int(context.const(0).reshape(())) if context.has(0) else MAX_ITERATIONS + 1
+    going = bool(np.all(context.const(1))) if context.has(1) else True
+    carried = list(inputs[2:])
+    graph = _graph(node, "body")
+    scanned: list[list[Known]] = [[] for _ in range(len(graph.output) - 1 - len(carried))]
+    iteration = 0
+    while going and iteration < trips:
+        if iteration == MAX_ITERATIONS:
+            raise context.unsupported(f"it runs more than {MAX_ITERATIONS} times")
+        number = np.asarray(iteration, np.int64)
+        results = _body(state, node, graph, [number, np.asarray(True), *carried], scope, opsets)
+        if not isinstance(results[0], np.ndarray):
+            raise context.unsupported(f"whether it goes on after iteration {iteration} is not known at compile time")
+        going = bool(np.all(results[0]))
+        carried = list(results[1 : 1 + len(carried)])
+        for items, item in zip(scanned, results[1 + len(carried) :]):
+            items.append(item)
+        iteration += 1
+    if scanned and iteration == 0:
+        raise context.unsupported("it runs zero times, and its scan outputs have no known shape then")
+    return [cast(Known, value) for value in carried] + [_stack(state, items, 0) for items in scanned]
+
+
+def import_scan(
+    state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
+) -> Sequence[Known]:
+    """`Scan`, unrolled: its length is a static size. From opset 9 on."""
+    context = NodeContext(node, opsets[""], inputs, state.builder)
+    if context.opset < 9:
+        raise context.unsupported("Scan of opset 8; convert the model to opset 9 or later")
+    graph = _graph(node, "body")
+    count = int(context.attr("num_scan_inputs"))
+    carried = list(inputs[: len(inputs) - count])
+    sources = [cast(Known, x) for x in inputs[len(inputs) - count :]]
+    if count < 1 or len(inputs) < count or any(x is None for x in sources):
+        raise InvalidError(f"invalid: {label(node)}: expected {count} scan inputs, got {len(inputs)} inputs in all")
+    outputs = len(graph.output) - len(carried)
+    axes = _axes(context, "scan_input_axes", [len(_shape(x)) for x in sources])
+    backward = context.attr("scan_input_directions", (0,) * count)
+    lengths = {_shape(x)[axis] for x, axis in zip(sources, axes)}
+    if len(lengths) != 1:
+        raise InvalidError(f"invalid: {label(node)}: scan inputs have different lengths {sorted(lengths)}")
+    (length,) = lengths
+    if length == 0 or length > MAX_ITERATIONS:
+        raise context.unsupported(f"it runs {length} times, expected 1 to {MAX_ITERATIONS}")
+    scanned: list[list[Known]] = [[] for _ in range(outputs)]
+    for iteration in range(length):
+        places = [length - 1 - iteration if back else iteration for back in backward]
+        items = [_take(state, x, axis, place) for x, axis, place in zip(sources, axes, places)]
+        results = _body(state, node, graph, [*carried, *items], scope, opsets)
+        carried = list(results[: len(carried)])
+        for collected, item in zip(scanned, results[len(carried) :]):
+            collected.append(item)
+    for collected, back in zip(scanned, context.attr("scan_output_directions", (0,) * outputs)):
+        if back:
+            collected.reverse()
+    out_axes = _axes(context, "scan_output_axes", [len(_shape(items[0])) + 1 for items in scanned])
+    stacked = [_stack(state, items, axis) for items, axis in zip(scanned, out_axes)]
+    return [cast(Known, value) for value in carried] + stacked
+
+
+def _axes(context: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:
+    given = context.attr(name, (0,) * len(ranks))
+    if len(given) != len(ranks) or any(not -rank <= axis < rank for axis, rank in zip(given, ranks)):
+        raise InvalidError(f"invalid: {label(context.node)}: {name} {list(given)} do not fit ranks {list(ranks)}")
+    return [axis % rank for axis, rank in zip(given, ranks)]
+
+
+def _shape(known: Known) -> tuple[int, ...]:
+    return known.type.shape if isinstance(known, Value) else known.shape
+
+
+def _take(state: State, source: Known, axis: int, place: int) -> Known:
+    """Element `place` along an axis, which goes away."""
+    if isinstance(source, np.ndarray):
+        return cast(Array, np.take(source, place, axis))
+    shape = source.type.shape
+    starts = tuple(place if a == axis else 0 for a in range(len(shape)))
+    stops = tuple(place + 1 if a == axis else d for a, d in enumerate(shape))
+    part = state.builder.op("slice", [source], starts=starts, stops=stops, steps=(1,) * len(shape))
+    return state.builder.op("reshape", [part], shape=shape[:axis] + shape[axis + 1 :])
+
+
+def _stack(state: State, items: Sequence[Known], axis: int) -> Known:
+    """The items along a new axis."""
+    if all(isinstance(item, np.ndarray) for item in items):
+        return cast(Array, np.stack([cast(Array, item) for item in items], axis))
+    values = []
+    for item in items:
+        value = item if isinstance(item, Value) else state.builder.constant(item)
+        shape = value.type.shape
+        values.append(state.builder.op("reshape", [value], shape=(*shape[:axis], 1, *shape[axis:])))
+    return values[0] if len(values) == 1 else state.builder.op("concat", values, axis=axis)
+
+
+SPECIAL.update({"If": import_if, "Loop": import_loop, "Scan": import_scan})
