@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM, GRU and RNN, unrolled over time. The input projection of the whole sequence is one matrix product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Value
+
+from ..context import Known, NodeContext, imports
+from .matmul import product
+
+Activation = Callable[[Value], Value]
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What a recurrent node works on, time first."""
+
+    ctx: NodeContext
+    x: Value
+    """[steps, batch, input]"""
+    steps: int
+    batch: int
+    hidden: int
+    directions: tuple[bool, ...]
+    """For each direction, whether it runs backwards."""
+    masks: list[Value | None]
+    """For each step, where it lies within a sequence [batch, 1]; None where it does for all."""
+
+    @property
+    def b(self) -> IRBuilder:
+        return self.ctx.b
+
+    def weight(self, index: int, direction: int) -> Value:
+        """Input `index` without its leading axis of directions."""
+        known = self.ctx.known(index)
+        if known is not None:
+            return self.b.constant(known[direction], name=f"{self.ctx.node.input[index]}.{direction}")
+        value = self.ctx.value(index)
+        return _part(self.b, value, 0, direction, direction + 1, value.type.shape[1:])
+
+    def state(self, index: int, direction: int) -> Value:
+        """Initial state `index` of a direction [batch, hidden]; zeros if not given."""
+        if not self.ctx.has(index):
+            return self.b.op("broadcast", [self.b.scalar(0, self.x.type.dtype)], shape=(self.batch, self.hidden))
+        value, axis = self.ctx.value(index), 1 if self.ctx.attr("layout", 0) else 0
+        return _part(self.b, value, axis, direction, direction + 1, (self.batch, self.hidden))
+
+    def projected(self, direction: int, bias: Value | None) -> Value:
+        """x times the input weights, plus `bias`: [steps * batch, gates * hidden]."""
+        flat = self.b.op("reshape", [self.x], shape=(self.steps * self.batch, self.x.type.shape[2]))
+        found = product(self.b, flat, self.weight(1, direction), transpose_b=True)
+        return found if bias is None else self.b.op("add", [found, bias])
+
+    def at(self, projected: Value, step: int) -> Value:
+        """The rows of one step: [batch, gates * hidden]."""
+        rows = (step * self.batch, (step + 1) * self.batch)
+        return _part(self.b, projected, 0, *rows, (self.batch, projected.type.shape[1]))
+
+    def order(self, direction: int) -> list[int]:
+        steps = list(range(self.steps))
+        return steps[::-1] if self.directions[direction] else steps
+
+    def keep(self, step: int, new: Value, old: Value | None) -> Value:
+        """`new` inside a sequence; beyond its end `old`, or zero."""
+        mask = self.masks[step]
+        if mask is None:
+            return new
+        return self.b.op("select", [mask, new, old if old is not None else self.b.scalar(0, new.type.dtype)])
+
+
+def _part(b: IRBuilder, x: Value, axis: int, start: int, stop: int, shape: tuple[int, ...]) -> Value:
+    """x[..., start:stop, ...] on `axis`, in another shape."""
+    starts = tuple(start if a == axis else 0 for a in range(x.type.rank))
+    stops = tuple(stop if a == axis else n for a, n in enumerate(x.type.shape))
+    if stops != x.type.shape or start:
+        x = b.op("slice", [x], starts=starts, stops=stops, steps=(1,) * x.type.rank)
+    return x if x.type.shape == shape else b.op("reshape", [x], shape=shape)
+
+
+def _gate(b: IRBuilder, x: Value, number: int, hidden: int) -> Value:
+    """Gate `number` of [batch, gates * hidden]."""
+    return _part(b, x, 1, number * hidden, (number + 1) * hidden, (x.type.shape[0], hidden))
+
+
+def _sequences(ctx: NodeContext) -> Sequences:
+    b, x = ctx.b, ctx.value(0)
+    if x.type.rank != 3:
+        raise ctx.unsupported(f"expected an input of rank 3, got {x.type}")
+    if ctx.attr("layout", 0):
+        x = b.op("transpose", [x], perm=(1, 0, 2))
+    steps, batch, _ = x.type.shape
+    direction = str(ctx.attr("direction", "forward")).lower()
+    ways = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    if direction not in ways:
+        raise ctx.unsupported(f"direction {direction}")
+    hidden = ctx.type(2).shape[-1]
+    if ctx.type(1).shape[0] != len(ways[direction]):
+        raise ctx.unsupported(f"expected weights for {len(ways[direction])} directions, got {ctx.type(1)}")
+    return Sequences(ctx, x, steps, batch, hidden, ways[direction], _masks(ctx, steps, batch))
+
+
+def _masks(ctx: NodeContext, steps: int, batch: int) -> list[Value | None]:
+    if not ctx.has(4):
+        return [None] * steps
+    lengths = ctx.known(4)
+    if lengths is not None:
+        within = [lengths > step for step in range(steps)]
+        return [None if m.all() else ctx.b.constant(m.reshape(batch, 1)) for m in within]
+    column = ctx.b.op("reshape", [ctx.value(4)], shape=(batch, 1))
+    return [ctx.b.op("greater", [column, ctx.b.scalar(step, column.type.dtype)]) for step in range(steps)]
+
+
+_DEFAULTS = {
+    "affine": (1.0, 0.0),
+    "leakyrelu": (0.01, None),
+    "thresholdedrelu": (1.0, None),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0, None),
+}
+"""Default alpha and beta of the activations that take them."""
+
+
+def _activations(ctx: NodeContext, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
+    """The node's activation functions, per direction. alpha and beta are used up by those that take them."""
+    names = [str(n).lower() for n in ctx.attr("activations", ())] or list(defaults) * directions
+    if len(names) != len(defaults) * directions:
+        raise ctx.unsupported(f"expected {len(defaults) * directions} activations, got {names}")
+    alphas, betas = (list(ctx.attr(n, ())) for n in ("activation_alpha", "activation_beta"))
+    found: list[Activation] = []
+    for name in names:
+        alpha, beta = _DEFAULTS.get(name, (None, None))
+        if alpha is not None and alphas:
+            alpha = float(alphas.pop(0))
+        if beta is not None and betas:
+            beta = float(betas.pop(0))
+        found.append(_activation(ctx, name, alpha, beta))
+    return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
+
+
+def _activation(ctx: NodeContext, name: str, alpha: float | None, beta: float | None) -> Activation:
+    b = ctx.b
+
+    def number(value: float | None, x: Value) -> Value:
+        return b.scalar(value or 0.0, x.type.dtype)
+
+    rules: dict[str, Activation] = {
+        "relu": lambda x: b.op("relu", [x]),
+        "tanh": lambda x: b.op("tanh", [x]),
+        "sigmoid": lambda x: b.op("sigmoid", [x]),
+        "softplus": lambda x: b.op("softplus", [x]),
+        "softsign": lambda x: b.op("div", [x, b.op("add", [b.op("abs", [x]), number(1.0, x)])]),
+        "affine": lambda x: b.op("add", [b.op("mul", [x, number(alpha, x)]), number(beta, x)]),
+        "leakyrelu": lambda x: b.op("leaky_relu", [x], alpha=float(alpha or 0.0)),
+        "thresholdedrelu": lambda x: b.op("select", [b.op("greater_equal", [x, number(alpha, x)]), x, number(0.0, x)]),
+        "scaledtanh": lambda x: b.op("mul", [b.op("tanh", [b.op("mul", [x, number(beta, x)])]), number(alpha, x)]),
+        "hardsigmoid": lambda x: b.op("hard_sigmoid", [x], alpha=float(alpha or 0.0), beta=float(beta or 0.0)),
+        "elu": lambda x: b.op("elu", [x], alpha=float(alpha or 0.0)),
+    }
+    if name not in rules:
+        raise ctx.unsupported(f"activation {name}")
+    return rules[name]
+
+
+def _clipped(ctx: NodeContext, x: Value) -> Value:
+    """The input of a gate's activation, clipped if the node says so."""
+    clip = ctx.attr("clip")
+    return x if clip is None else ctx.b.op("clip", [x], min=-float(clip), max=float(clip))
+
+
+def _biases(s: Sequences, direction: int) -> tuple[Value | None, Value | None]:
+    """Input and recurrent bias of a direction, [gates * hidden] each."""
+    if not s.ctx.has(3):
+        return None, None
+    both = s.weight(3, direction)
+    half = both.type.elements // 2
+    return _part(s.b, both, 0, 0, half, (half,)), _part(s.b, both, 0, half, 2 * half, (half,))
+
+
+def _sum_bias(s: Sequences, direction: int) -> Value | None:
+    """Input and recurrent bias together; added up at import where they are known."""
+    known = s.ctx.known(3)
+    if known is not None:
+        half = known.shape[1] // 2
+        return s.b.constant(known[direction, :half] + known[direction, half:])
+    first, second = _biases(s, direction)
+    return None if first is None or second is None else s.b.op("add", [first, second])
+
+
+def _collect(s: Sequences, outputs: list[list[Value]], lasts: Sequence[list[Value]]) -> list[Known]:
+    """Y from `outputs[direction][step]` (in order of time), then each final state from `lasts[state][direction]`."""
+    b, ctx = s.b, s.ctx
+    batch_first = bool(ctx.attr("layout", 0))
+    directions = len(s.directions)
+    found: list[Known] = []
+    if ctx.node.output and ctx.node.output[0]:
+        pieces = [outputs[d][t] for t in range(s.steps) for d in range(directions)]
+        joined = b.op("concat", pieces, axis=0) if len(pieces) > 1 else pieces[0]
+        y = b.op("reshape", [joined], shape=(s.steps, directions, s.batch, s.hidden))
+        found.append(b.op("transpose", [y], perm=(2, 0, 1, 3)) if batch_first else y)
+    else:
+        found.append(np.zeros((), np.float32))  # nobody can refer to an unnamed output
+    for states in lasts:
+        joined = b.op("concat", states, axis=0) if directions > 1 else states[0]
+        state = b.op("reshape", [joined], shape=(directions, s.batch, s.hidden))
+        found.append(b.op("transpose", [state], perm=(1, 0, 2)) if batch_first else state)
+    return found[: max(len(ctx.node.output), 1)]
+
+
+@imports("LSTM")
+def lstm(ctx: NodeContext) -> Sequence[Known]:
+    s = _sequences(ctx)
+    b, n = s.b, s.hidden
+    functions = _activations(ctx, ("sigmoid", "tanh", "tanh"), len(s.directions))
+    coupled = bool(ctx.attr("input_forget", 0))
+    outputs: list[list[Value]] = []
+    last_h, last_c = [], []
+    for d, (f, g, h_fn) in enumerate(functions):
+        xs, recurrent = s.projected(d, _sum_bias(s, d)), s.weight(2, d)
+        peepholes = s.weight(7, d) if ctx.has(7) else None
+        peephole = [_part(b, peepholes, 0, k * n, (k + 1) * n, (n,)) for k in range(3)] if peepholes else []
+
+        def gate(gates: Value, number: int, cell: Value | None, peep: int | None) -> Value:
+            x = _gate(b, gates, number, n)
+            if peephole and peep is not None and cell is not None:
+                x = b.op("add", [x, b.op("mul", [peephole[peep], cell])])
+            return _clipped(ctx, x)
+
+        h, c = s.state(5, d), s.state(6, d)
+        made: dict[int, Value] = {}
+        for step in s.order(d):
+            gates = b.op("add", [s.at(xs, step), product(b, h, recurrent, transpose_b=True)])
+            i = f(gate(gates, 0, c, 0))
+            if coupled:
+                forget = b.op("sub", [b.scalar(1, i.type.dtype), i])
+            else:
+                forget = f(gate(gates, 2, c, 2))
+            candidate = g(gate(gates, 3, None, None))
+            new_c = b.op("add", [b.op("mul", [forget, c]), b.op("mul", [i, candidate])])
+            new_h = b.op("mul", [f(gate(gates, 1, new_c, 1)), h_fn(new_c)])
+            made[step] = s.keep(step, new_h, None)
+            h, c = s.keep(step, new_h, h), s.keep(step, new_c, c)
+        outputs.append([made[t] for t in range(s.steps)])
+        last_h.append(h)
+        last_c.append(c)
+    return _collect(s, outputs, [last_h, last_c])
+
+
+@imports("GRU")
+def gru(ctx: NodeContext) -> Sequence[Known]:
+    s = _sequences(ctx)
+    b, n = s.b, s.hidden
+    functions = _activations(ctx, ("sigmoid", "tanh"), len(s.directions))
+    reset_after = bool(ctx.attr("linear_before_reset", 0))
+    outputs: list[list[Value]] = []
+    last: list[Value] = []
+    for d, (f, g) in enumerate(functions):
+        # With the reset after the product, the recurrent bias of the candidate is inside the reset.
+        inner_bias: Value | None = None
+        if reset_after:
+            bias, inner_bias = _biases(s, d)
+        else:
+            bias = _sum_bias(s, d)
+        xs, recurrent = s.projected(d, bias), s.weight(2, d)
+        upper = _part(b, recurrent, 0, 0, 2 * n, (2 * n, n))
+        lower = _part(b, recurrent, 0, 2 * n, 3 * n, (n, n))
+        h = s.state(5, d)
+        made: dict[int, Value] = {}
+        for step in s.order(d):
+            x = s.at(xs, step)
+            x_gates = _part(b, x, 1, 0, 2 * n, (s.batch, 2 * n))
+            x_candidate = _gate(b, x, 2, n)
+            if reset_after:
+                state = product(b, h, recurrent, transpose_b=True)
+                state = state if inner_bias is None else b.op("add", [state, inner_bias])
+                gates = b.op("add", [x_gates, _part(b, state, 1, 0, 2 * n, (s.batch, 2 * n))])
+            else:
+                gates = b.op("add", [x_gates, product(b, h, upper, transpose_b=True)])
+            z, r = (f(_clipped(ctx, _gate(b, gates, k, n))) for k in range(2))
+            if reset_after:
+                inner = b.op("mul", [r, _gate(b, state, 2, n)])
+            else:
+                inner = product(b, b.op("mul", [r, h]), lower, transpose_b=True)
+            candidate = g(_clipped(ctx, b.op("add", [x_candidate, inner])))
+            rest = b.op("sub", [b.scalar(1, z.type.dtype), z])
+            new = b.op("add", [b.op("mul", [rest, candidate]), b.op("mul", [z, h])])
+            made[step] = s.keep(step, new, None)
+            h = s.keep(step, new, h)
+        outputs.append([made[t] for t in range(s.steps)])
+        last.append(h)
+    return _collect(s, outputs, [last])
+
+
+@imports("RNN")
+def rnn(ctx: NodeContext) -> Sequence[Known]:
+    s = _sequences(ctx)
+    b = s.b
+    functions = _activations(ctx, ("tanh",), len(s.directions))
+    outputs: list[list[Value]] = []
+    last: list[Value] = []
+    for d, (f,) in enumerate(functions):
+        xs, recurrent = s.projected(d, _sum_bias(s, d)), s.weight(2, d)
+        h = s.state(5, d)
+        made: dict[int, Value] = {}
+        for step in s.order(d):
+            new = f(_clipped(ctx, b.op("add", [s.at(xs, step), product(b, h, recurrent, transpose_b=True)])))
+            made[step] = s.keep(step, new, None)
+            h = s.keep(step, new, h)
+        outputs.append([made[t] for t in range(s.steps)])
+        last.append(h)
+    return _collect(s, outputs, [last])
