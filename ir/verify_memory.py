@@ -119,6 +119,8 @@ def _alias(where: Where, value: Value, values: set[Value]) -> None:
     if alias is None:
         return
     root = alias.root
+    if value.op is not None and value.op.name == "constant":
+        where.fail(f"expected no alias on a constant, got one to %{root.name}", value)
     if root not in values or (root.op is not None and root is root.op.workspace):
         where.fail(f"expected an alias of a parameter or result of this function, got %{root.name}", value)
     if root is value or root.alias is not None:
@@ -213,9 +215,9 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
         where = Where(function.name, index, op)
         for number, result in enumerate(op.results):
             group = members[result.root]
-            if len(group) == 1 or (number == 0 and tie.view):
-                continue
             root = result.root
+            if len(group) == 1 or (number == 0 and tie.view) or (root is result and op.name == "constant"):
+                continue
             if root.role in (Role.INPUT, Role.WEIGHT) or (root.op is not None and root.op.name == "constant"):
                 where.fail(f"expected no write to %{root.name}, which is an input, a weight or a constant", result)
             kept = [_span(op.operands[k]) for k in tie.slices] if number == 0 else []
