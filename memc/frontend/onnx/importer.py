@@ -54,12 +54,14 @@ def import_onnx(
 
     Raises InvalidError, UnsupportedError (naming node and op) or UsageError, each of one line.
     """
-    model, store = load(source)
     try:
+        model, store = load(source)
         return _import(model, store, dict(dims or {}), dict(input_shapes or {}), dict(bind or {}))
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error
-    except MemcError:
+    except MemcError as error:
+        # Names in a corrupt file may hold anything; the message stays one line.
+        error.args = ("".join(c if c.isprintable() else "?" for c in str(error)),)
         raise
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
         what = (str(error).strip() or "no message").splitlines()[0][:300]

@@ -176,7 +176,7 @@ def bound_array(name: str, value: npt.ArrayLike, type: TensorType) -> Array:
     if not exact:
         raise UsageError(f"bind: input `{name}`: expected {type}, got a value that {type.dtype.value} cannot hold")
     if cast.ndim == 0 or cast.size == 1 == type.elements:
-        return np.ascontiguousarray(np.broadcast_to(cast.reshape(()), type.shape))
+        return np.array(np.broadcast_to(cast.reshape(()), type.shape))
     if cast.shape != type.shape:
         raise UsageError(f"bind: input `{name}`: expected {type}, got shape {list(cast.shape)}")
-    return np.ascontiguousarray(cast)
+    return np.array(cast, order="C")
