@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .core import FUSED, Array, Block, Function, Module, Op, Role, Value
-from .errors import CheckError, InvalidError, MemcError, UnsupportedError
+from .errors import CheckError, InvalidError, MemcError, OpError, UnsupportedError
 from .ops.base import lookup
 from .printer import print_name
 
@@ -51,7 +51,10 @@ def bind(module: Module, function: Function, inputs: Mapping[str, Array]) -> dic
 
 
 def run_op(op: Op, operands: Sequence[Array]) -> list[Array]:
-    """The results of one op; they may be views of the operands. Raises UnsupportedError for a foreign op."""
+    """The results of one op; they may be views of the operands.
+
+    Raises UnsupportedError for a foreign op, InvalidError for data that breaks the op's contract.
+    """
     if op.name == FUSED and op.region is not None:
         values = dict(zip(op.region.params, operands))
         _run_block(op.region, values)
@@ -59,8 +62,11 @@ def run_op(op: Op, operands: Sequence[Array]) -> list[Array]:
     definition = lookup(op.name)
     if definition is None:
         raise UnsupportedError(f"op {op.name}{_at(op)}: expected a registered op to evaluate, got a foreign one")
-    with np.errstate(all="ignore"):
-        found = definition.evaluate(operands, op.attrs, [r.type for r in op.results])
+    try:
+        with np.errstate(all="ignore"):
+            found = definition.evaluate(operands, op.attrs, [r.type for r in op.results])
+    except OpError as error:  # the data breaks the contract, such as an index out of range
+        raise InvalidError(f"op {op.name}{_at(op)}: {error}") from None
     arrays = [np.asarray(array) for array in found]
     if len(arrays) != len(op.results):
         raise RuntimeError(f"{op.name}.evaluate gave {len(arrays)} results, expected {len(op.results)}")
