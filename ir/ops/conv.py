@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import TensorType
