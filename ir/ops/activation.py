@@ -79,11 +79,11 @@ def _hard_sigmoid_numpy(x: Any, attrs: Attrs) -> Any:
 
 
 def _softplus(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
-    # log(1 + e^x) = max(x, 0) + log(1 + e^-|x|) does not overflow. Where e^-|x| is tiny, 1 + e^-|x| would round to 1
-    # and the logarithm to 0: two terms of its series are exact there.
+    # log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^-|x| does not overflow, and log(1 + u) = 2 atanh(u / (2 + u)) does
+    # not lose the digits of a small u to the 1.
+    two = b.const(2, dtype)
     small = b.unary("exp", b.unary("abs", x) * b.const(-1, dtype))
-    series = small * (b.const(1, dtype) - small * b.const(0.5, dtype))
-    tail = b.select(small < b.const(1e-4, dtype), series, b.unary("log", b.const(1, dtype) + small))
+    tail = b.unary("atanh", b.divide(small, two + small)) * two
     return _relu(b, x, dtype, attrs) + tail
 
 

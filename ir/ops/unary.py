@@ -38,6 +38,9 @@ def intrinsic(name: str) -> ScalarFn:
 
 
 def _neg(b: Builder, x: Expr, dtype: DType) -> Expr:
+    if dtype.is_unsigned:
+        # Simplifiers take a difference of unsigned numbers to be at least 0, and fold 0 - x to 0.
+        return b.unary("bitwise_not", x) + b.const(1, dtype)
     # A multiplication keeps the sign of zero; 0 - x would not.
     return x * b.const(-1, dtype) if dtype.is_float else b.const(0, dtype) - x
 
