@@ -22,9 +22,8 @@ import numpy.typing as npt
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, align, is_fixed, peak
-
-from .op_rules import in_place_operands, slice_offsets, view_offset
-from .undo import is_unplaced
+from memc.passes.op_rules import in_place_operands, slice_offsets, view_offset
+from memc.passes.undo import is_unplaced
 
 Decision = tuple[Op, int]
 """An op, and the operand whose storage its result shares."""

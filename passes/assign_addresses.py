@@ -10,10 +10,9 @@ from typing import ClassVar
 from memc.ir.core import Function, Module, Placement, Value
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, lifetimes, lower_bound
-
-from .base import Pass
-from .share import BUFFER, color
-from .solvers import Buffer, Problem, solve, solver_names
+from memc.passes.base import Pass
+from memc.passes.share import BUFFER, color
+from memc.passes.solvers import Buffer, Problem, solve, solver_names
 
 STACKED = ("none", "sequential")
 """Solvers that lay blocks out one after another."""

@@ -16,14 +16,13 @@ import numpy as np
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Attr, Function, Module, Op, Role, Value, fresh_names
 from memc.ir.ops.base import Trait, lookup
-
-from .alias_plan import planned_peak
-from .base import Pass
-from .fold_conv import fold_into_conv
-from .identities import simplify
-from .materialize_returns import materialize_returns
-from .op_rules import has
-from .undo import Snapshot, is_raw
+from memc.passes.alias_plan import planned_peak
+from memc.passes.base import Pass
+from memc.passes.fold_conv import fold_into_conv
+from memc.passes.identities import simplify
+from memc.passes.materialize_returns import materialize_returns
+from memc.passes.op_rules import has
+from memc.passes.undo import Snapshot, is_raw
 
 MAX_SWEEPS = 8
 

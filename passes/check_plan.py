@@ -19,8 +19,7 @@ from typing import NoReturn
 from memc.ir.core import Function, Module, Op, Role, Value
 from memc.ir.errors import CheckError
 from memc.ir.ops.base import lookup
-
-from .op_rules import in_place_operands, slice_offsets, view_offset
+from memc.passes.op_rules import in_place_operands, slice_offsets, view_offset
 
 Piece = tuple[Value, int, int]
 """`length` bytes of `origin` from `offset` on, as (origin, offset, length)."""

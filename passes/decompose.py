@@ -9,10 +9,9 @@ from typing import ClassVar
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Op, Value, fresh_names, replace_all_uses
 from memc.ir.ops import base
-
-from .base import Pass
-from .materialize_returns import materialize_returns
-from .undo import is_raw
+from memc.passes.base import Pass
+from memc.passes.materialize_returns import materialize_returns
+from memc.passes.undo import is_raw
 
 
 def decompose(module: Module, function: Function) -> None:

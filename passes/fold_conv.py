@@ -11,7 +11,7 @@ import numpy as np
 from memc.ir.core import Array, Op, Value
 
 if TYPE_CHECKING:
-    from .canonicalize import Context
+    from memc.passes.canonicalize import Context
 
 
 def fold_into_conv(context: Context, op: Op) -> Sequence[Value] | None:

@@ -16,12 +16,11 @@ from typing import ClassVar, Literal
 from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.base import Compute, Trait, lookup
-
-from .alias_plan import plan_aliases, planned_peak
-from .base import Pass
-from .op_rules import flops, has, slice_offsets, view_offset
-from .select_kernels import library_kernel
-from .undo import Snapshot, is_raw
+from memc.passes.alias_plan import plan_aliases, planned_peak
+from memc.passes.base import Pass
+from memc.passes.op_rules import flops, has, slice_offsets, view_offset
+from memc.passes.select_kernels import library_kernel
+from memc.passes.undo import Snapshot, is_raw
 
 MAX_ROUNDS = 6
 EXPENSIVE = frozenset(

@@ -11,11 +11,10 @@ import numpy as np
 
 from memc.ir.core import Op, Value
 from memc.ir.ops.base import Trait
-
-from .op_rules import has
+from memc.passes.op_rules import has
 
 if TYPE_CHECKING:
-    from .canonicalize import Context
+    from memc.passes.canonicalize import Context
 
 Rule = Callable[["Context", Op], "Value | None"]
 
@@ -89,8 +88,10 @@ def _slice_of_everything(context: Context, op: Op) -> Value | None:
 
 
 def _concat_of_few(context: Context, op: Op) -> Value | None:
-    """Operands without elements add nothing; a concat of one operand is that operand."""
-    full = [v for v in op.operands if v.type.elements] or op.operands[:1]
+    """Operands of extent 0 on the axis add nothing; a concat of one operand is that operand."""
+    axis = op.attrs["axis"]
+    assert isinstance(axis, int)
+    full = [v for v in op.operands if v.type.shape[axis]] or op.operands[:1]
     if len(full) == 1 and full[0].type == op.result.type:
         return full[0]
     if len(full) == len(op.operands):

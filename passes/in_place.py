@@ -11,10 +11,9 @@ from typing import ClassVar
 
 from memc.ir.core import Alias, Function, Module
 from memc.ir.liveness import ALIGNMENT
-
-from .alias_plan import aliased, plan_aliases
-from .base import Pass
-from .undo import is_unplaced
+from memc.passes.alias_plan import aliased, plan_aliases
+from memc.passes.base import Pass
+from memc.passes.undo import is_unplaced
 
 
 def make_in_place(function: Function, alignment: int = ALIGNMENT) -> None:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 
 from memc.ir.core import Module
 from memc.ir.errors import CheckError, MemcError
-
-from .base import Pass, class_name
-from .check_plan import check_plan
-from .pipeline_text import parse_pipeline
-from .registry import known_passes
+from memc.ir.printer import print_module
+from memc.ir.verifier import verify
+from memc.passes.base import Pass, class_name
+from memc.passes.check_plan import check_plan
+from memc.passes.pipeline_text import parse_pipeline
+from memc.passes.registry import known_passes
 
 Dump = Callable[[str], None]
 
@@ -49,8 +50,6 @@ class PassManager:
 
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
-        from memc.ir.printer import print_module
-
         self.timings = []
         before = print_module(module) if self.print_ir_after_change else ""
         for item in self.passes[: self.stop_after]:
@@ -65,8 +64,6 @@ class PassManager:
             self._verify(item, module)
 
     def _verify(self, item: Pass, module: Module) -> None:
-        from memc.ir.verifier import verify
-
         try:
             if self.verify_each:
                 verify(module)

@@ -13,8 +13,7 @@ from typing import ClassVar
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Op, Role, Value
 from memc.ir.liveness import covers_root, is_fixed
-
-from .base import Pass
+from memc.passes.base import Pass
 
 
 def materialize_returns(module: Module, function: Function) -> None:

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memc.ir.errors import UsageError
-
-from .base import Pass
+from memc.passes.base import Pass
 
 _OPEN = {"{": "}", "[": "]", "(": ")"}
 

@@ -7,16 +7,15 @@ from functools import cache
 from importlib.metadata import entry_points
 
 from memc.ir.errors import UsageError
-
-from .assign_addresses import AssignAddresses
-from .base import Pass
-from .canonicalize import Canonicalize
-from .decompose import Decompose
-from .fuse import Fuse
-from .in_place import InPlace
-from .materialize_returns import MaterializeReturns
-from .select_kernels import SelectKernels
-from .share import Share
+from memc.passes.assign_addresses import AssignAddresses
+from memc.passes.base import Pass
+from memc.passes.canonicalize import Canonicalize
+from memc.passes.decompose import Decompose
+from memc.passes.fuse import Fuse
+from memc.passes.in_place import InPlace
+from memc.passes.materialize_returns import MaterializeReturns
+from memc.passes.select_kernels import SelectKernels
+from memc.passes.share import Share
 
 PASSES: tuple[type[Pass], ...] = (
     AssignAddresses,

@@ -14,11 +14,10 @@ from memc.ir.core import Function, Module, Op, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, align, lifetimes, live_bytes
 from memc.ir.ops.base import LibraryKernel, lookup
 from memc.ir.types import DType, TensorType
-
-from .alias_plan import plan_aliases
-from .base import Pass
-from .op_rules import flops
-from .undo import is_unplaced
+from memc.passes.alias_plan import plan_aliases
+from memc.passes.base import Pass
+from memc.passes.op_rules import flops
+from memc.passes.undo import is_unplaced
 
 KERNEL = "kernel"
 """The attribute that names an op's library kernel."""

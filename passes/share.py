@@ -15,8 +15,7 @@ from typing import ClassVar, Literal
 
 from memc.ir.core import Function, Module, Placement
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
-
-from .base import Pass
+from memc.passes.base import Pass
 
 BUFFER = "buffer."
 """Prefix of the spaces that this pass makes."""
