@@ -146,7 +146,7 @@ def _read(scope: Scope, name: str, where: str) -> Any:
 
 def _import(
     state: State, node: NodeProto, inputs: list[Known | None], scope: Scope, opsets: Mapping[str, int]
-) -> Sequence[Known]:
+) -> Sequence[Known | None]:
     domain = domain_of(node)
     local = state.functions.get((domain, node.op_type, node.overload))
     if local is not None:
@@ -213,8 +213,8 @@ def _body(node: NodeProto, opset: int, domain: str, context: NodeContext) -> Fun
 
 def _expand(
     state: State, node: NodeProto, body: FunctionProto, inputs: list[Known | None], opsets: Mapping[str, int]
-) -> list[Known]:
-    """Import a function's body in the place of the node."""
+) -> list[Known | None]:
+    """Import a function's body in the place of the node; None stands for an output that the node leaves out."""
     if len(inputs) > len(body.input):
         raise InvalidError(f"invalid: {label(node)}: expected at most {len(body.input)} inputs, got {len(inputs)}")
     scope = Scope()
@@ -222,15 +222,17 @@ def _expand(
         scope.values[name] = inputs[index] if index < len(inputs) else None
     versions = dict(opsets)
     versions.update({"" if o.domain == "ai.onnx" else o.domain: o.version for o in body.opset_import})
-    count = max((i + 1 for i, name in enumerate(node.output) if name), default=0)
-    wanted = list(body.output)[:count]
-    if count > len(body.output):
-        raise InvalidError(f"invalid: {label(node)}: expected at most {len(body.output)} outputs, got {count}")
+    if len(node.output) > len(body.output):
+        raise InvalidError(
+            f"invalid: {label(node)}: expected at most {len(body.output)} outputs, got {len(node.output)}"
+        )
+    # A body need not define an output that the node leaves out.
+    formal = [inner if outer else "" for inner, outer in zip(body.output, node.output)]
     enter(state, node)
-    for inner in needed(substitute(body, node), wanted, set(scope.values)):
+    for inner in needed(substitute(body, node), [name for name in formal if name], set(scope.values)):
         import_node(state, inner, scope, versions)
     state.depth -= 1
-    return [_read(scope, name, f"{label(node)}: function output") for name in wanted]
+    return [_read(scope, name, f"{label(node)}: function output") if name else None for name in formal]
 
 
 def enter(state: State, node: NodeProto) -> None:
