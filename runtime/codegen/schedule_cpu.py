@@ -55,7 +55,8 @@ def spread(sch: Schedule, block: Any, work_per_element: int) -> Any:
     for size in sizes:
         work *= size
     inner = loops[-1]
-    lanes = lane_count(sizes[-1], itemsize(sch, block))
+    # TVM cannot store one bf16 element to all lanes of a vector.
+    lanes = 1 if touches_bf16(sch, block) else lane_count(sizes[-1], itemsize(sch, block))
     outer = loops[:-1]
     if lanes > 1:
         above, vector = sch.split(inner, [None, lanes])
@@ -63,6 +64,11 @@ def spread(sch: Schedule, block: Any, work_per_element: int) -> Any:
         outer = [*outer, above]
     if outer and work >= PARALLEL_WORK:
         sch.parallel(sch.fuse(*outer))
+
+
+def touches_bf16(sch: Schedule, block: Any) -> bool:
+    node = sch.get(block)
+    return any("bfloat16" in str(r.source.dtype) for r in [*node.reads, *node.writes])
 
 
 def itemsize(sch: Schedule, block: Any) -> int:
