@@ -65,7 +65,7 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     with np.errstate(invalid="ignore", divide="ignore"):
         distance = x - np.mean(x, axis=axes, keepdims=True)
         variance = np.mean(distance * distance, axis=axes, keepdims=True)
-        found = distance / np.sqrt(variance + x.dtype.type(attrs["epsilon"]))
+        found = distance / np.sqrt(variance + x.dtype.type(number_of(attrs, "epsilon")))
     if parameters:
         found = found * parameters[0]
     if len(parameters) > 1:

@@ -121,7 +121,8 @@ def _output_dtype(ctx: NodeContext) -> np.dtype[Any]:
     to = int(ctx.attr("output_datatype", 1))
     if to not in onnx.TensorProto.DataType.values() or to in (0, 8):
         raise ctx.unsupported(f"output_datatype {to}")
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to))
+    dtype: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(to))
+    return dtype
 
 
 def _window(ctx: NodeContext, a0: float, a1: float, a2: float) -> Sequence[Known]:
