@@ -40,7 +40,20 @@ def load() -> Any:
     """The library as a tvm-ffi module. Loading it registers its CPU kernels (`memc.cpu.*`)."""
     for error in (OverflowError, MemoryError):  # C++ errors of these kinds arrive as themselves.
         tvm_ffi.register_error(error.__name__, error)
+    _use_all_cores()
     library = tvm_ffi.load_module(str(library_path()), keep_module_alive=True)
     if tvm_ffi.get_global_func("memc.cpu.set_blas", allow_missing=True) is not None:
         tvm_ffi.get_global_func("memc.cpu.set_blas")(os.fspath(openblas_path()))
     return library
+
+
+def _use_all_cores() -> None:
+    """Size TVM's thread pool, if it is not yet made and the user has not said otherwise.
+
+    TVM takes every second processor to be a hyperthread, which would leave half the cores of most virtual machines idle.
+    """
+    if {"TVM_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
+        return
+    smt = Path("/sys/devices/system/cpu/smt/active")
+    if smt.is_file() and smt.read_text().strip() == "0":
+        os.environ["TVM_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))

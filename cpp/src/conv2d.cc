@@ -20,7 +20,8 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kLeastPanel = 16 * 1024;  // Elements: 64 KiB.
+constexpr int64_t kLeastPanel = 8 * 1024;  // Elements: 32 KiB.
+constexpr int64_t kLeastShare = 4 * 1024;   // Elements for which another thread is woken.
 constexpr int64_t kWidth = 384;             // Pixels for which a product runs near full speed.
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -150,9 +151,9 @@ void Conv2d(const Conv2dShape& s, const float* x, const float* w, const float* b
   const bool serial = s.batch * s.out_channels * pixels * s.Depth() < kSerialWork;
 
   ParallelFor(serial, [&](int64_t task, int64_t tasks) {
-    // Threads beyond what the workspace can serve stay idle.
-    const int64_t least = std::max<int64_t>(LeastWorkspace(s) / sizeof(float), 1);
-    const int64_t workers = s.IsProduct() ? tasks : std::clamp<int64_t>(elements / least, 1, tasks);
+    // Threads that the workspace cannot serve with a panel worth having stay idle.
+    const int64_t worth = std::clamp<int64_t>(s.Depth() * pixels / tasks, 1, kLeastShare);
+    const int64_t workers = s.IsProduct() ? tasks : std::clamp<int64_t>(elements / worth, 1, tasks);
     if (task >= workers) return;
     const int64_t share = elements / workers;
     const Panel panel = s.IsProduct() ? Panel{s.Depth(), pixels} : ChoosePanel(s, share);

@@ -8,7 +8,7 @@
 
 // Compiles a function several times, for older and newer x86-64 processors, and picks at load time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__gnu_linux__)
-#define MEMC_CLONES __attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
+#define MEMC_CLONES __attribute__((target_clones("avx512f", "fma", "default")))
 #else
 #define MEMC_CLONES
 #endif

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU library kernels that may take the place of generated code for `conv` and `matmul`.
+
+The kernels live in `libmemc_core` (`cpp/include/memc/cpu_kernels.h`), which registers them when it is loaded. Sizes
+here and there must agree; `tests/cpp` holds them against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..core import Op
+from ..types import DType
+from .base import LibraryKernel
+
+LEAST_PANEL = 8 * 1024
+"""Elements (f32) of the least panel of patches that conv2d accepts, unless the whole patch matrix is smaller."""
+MOST_PANEL = 128 * 1024
+"""Elements (f32) of all threads' panels beyond which conv2d does not get faster (measured: within 3 %)."""
+MAX_EXTENT = 2**31 - 1
+"""The largest matrix extent that OpenBLAS takes."""
+
+
+def _all_f32(op: Op) -> bool:
+    return all(v.type.dtype is DType.F32 for v in (*op.operands, *op.results))
+
+
+def _matmul_supports(op: Op) -> bool:
+    matrices = (*op.operands, op.result)
+    return _all_f32(op) and all(math.prod(v.type.shape[:-1]) <= MAX_EXTENT for v in matrices)
+
+
+def _matmul_scalars(op: Op) -> Sequence[int | float]:
+    """Operand count, transpose_a, transpose_b, activation (0: none)."""
+    return (
+        len(op.operands),
+        int(bool(op.attrs.get("transpose_a", False))),
+        int(bool(op.attrs.get("transpose_b", False))),
+        0,
+    )
+
+
+def _integers(op: Op, name: str) -> tuple[int, ...]:
+    values = op.attrs[name]
+    assert isinstance(values, tuple)
+    return tuple(int(v) for v in values)  # type: ignore[arg-type]
+
+
+def _group(op: Op) -> int:
+    group = op.attrs["group"]
+    assert isinstance(group, int)
+    return group
+
+
+def _conv_supports(op: Op) -> bool:
+    x, w = op.operands[0].type, op.operands[1].type
+    if not _all_f32(op) or x.rank not in (3, 4) or min(_integers(op, "pads")) < 0:
+        return False
+    extents = (_depth(op), _pixels(op), math.prod(x.shape[2:]), w.shape[0])
+    return max(extents) <= MAX_EXTENT
+
+
+def _depthwise_supports(op: Op) -> bool:
+    return _conv_supports(op) and op.operands[1].type.shape[1] == 1 and _group(op) > 1
+
+
+def _conv_scalars(op: Op) -> Sequence[int | float]:
+    """Operand count, group, activation (0: none), strides, pads before, dilations; height first, 1 if there is none."""
+    flat = op.operands[0].type.rank == 3
+    strides, dilations = _integers(op, "strides"), _integers(op, "dilations")
+    before = _integers(op, "pads")[: len(strides)]
+    if flat:
+        strides, dilations, before = (1, *strides), (1, *dilations), (0, *before)
+    return (len(op.operands), _group(op), 0, *strides, *before, *dilations)
+
+
+def _depth(op: Op) -> int:
+    """Terms of one result element: rows of the patch matrix."""
+    return math.prod(op.operands[1].type.shape[1:])
+
+
+def _pixels(op: Op) -> int:
+    """Result elements of one image and channel: columns of the patch matrix."""
+    return math.prod(op.result.type.shape[2:])
+
+
+def is_product(op: Op) -> bool:
+    """Whether the input itself is the patch matrix: a 1x1 convolution with stride 1 and no padding."""
+    return (
+        all(k == 1 for k in op.operands[1].type.shape[2:])
+        and all(s == 1 for s in _integers(op, "strides"))
+        and all(p == 0 for p in _integers(op, "pads"))
+    )
+
+
+def _conv_workspace(op: Op) -> tuple[int, int]:
+    """Bytes for a panel of the patch matrix (f32); none for a plain product or an empty result."""
+    if is_product(op) or op.result.type.elements == 0:
+        return (0, 0)
+    matrix = _depth(op) * _pixels(op)
+    # At most one matrix for each product that may run at the same time: images and groups are independent, and a single
+    # product is shared out to threads, each with a panel of its own.
+    useful = matrix * max(op.result.type.shape[0] * _group(op), 4)
+    least = min(LEAST_PANEL, matrix)
+    return (4 * least, 4 * max(least, min(MOST_PANEL, useful)))
+
+
+MATMUL_CPU = LibraryKernel(
+    target="llvm", symbol="memc.cpu.matmul", supports=_matmul_supports, scalars=_matmul_scalars, workspace=None
+)
+"""f32 matrix products with broadcasting, on OpenBLAS."""
+
+CONV2D_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.conv2d",
+    supports=_conv_supports,
+    scalars=_conv_scalars,
+    workspace=_conv_workspace,
+)
+"""f32 convolution over one or two spatial axes, as patches and matrix products."""
+
+DEPTHWISE_CONV2D_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.depthwise_conv2d",
+    supports=_depthwise_supports,
+    scalars=_conv_scalars,
+    workspace=None,
+)
+"""The same with one input channel per group, directly. Prefer it where it applies."""

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU library kernels against numpy in f64, called as the compiled program calls them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm_ffi
+
+from memc import native
+from memc.ir.core import Op, Role, Value
+from memc.ir.ops.base import LibraryKernel
+from memc.ir.ops.library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, MATMUL_CPU
+from memc.ir.types import DType, TensorType
+
+Array = npt.NDArray[Any]
+F32 = DType.F32
+
+
+def make_op(name: str, shapes: Sequence[tuple[int, ...]], result: tuple[int, ...], **attrs: Any) -> Op:
+    operands = [Value(f"v{i}", TensorType(F32, s), role=Role.INPUT) for i, s in enumerate(shapes)]
+    return Op(name, operands, [Value("y", TensorType(F32, result))], attrs)
+
+
+def call(kernel: LibraryKernel, op: Op, operands: Sequence[Array], workspace: int | None) -> Array:
+    """Run the kernel on poisoned result and workspace bytes."""
+    assert kernel.supports(op)
+    native.load()
+    result = np.full(op.result.type.shape, np.nan, np.float32)
+    tensors = [*operands, result]
+    guard = 64
+    if workspace is not None:
+        scratch = np.full(workspace + guard, 0xFF, np.uint8)  # NaN in f32.
+        tensors.append(scratch[:workspace])
+    function = tvm_ffi.get_global_func(kernel.symbol)
+    function(*(tvm_ffi.from_dlpack(t) for t in tensors), *kernel.scalars(op))
+    if workspace is not None:
+        assert (scratch[workspace:] == 0xFF).all()
+    return result
+
+
+def reference_conv(
+    x: Array,
+    w: Array,
+    bias: Array | None,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    g: int,
+) -> Array:
+    """By the definition, one tap at a time, in f64."""
+    rank = len(strides)
+    x = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:])])
+    kernel = w.shape[2:]
+    out = [(x.shape[2 + i] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1 for i in range(rank)]
+    y = np.zeros((x.shape[0], w.shape[0], *out))
+    per_in, per_out = w.shape[1], w.shape[0] // g
+    for tap in itertools.product(*(range(k) for k in kernel)):
+        cut = tuple(slice(t * d, t * d + (o - 1) * s + 1, s) for t, d, o, s in zip(tap, dilations, out, strides))
+        part = x[(slice(None), slice(None), *cut)]
+        weights = w[(slice(None), slice(None), *tap)].astype(np.float64)
+        for group in range(g):
+            rows = slice(group * per_out, (group + 1) * per_out)
+            y[:, rows] += np.einsum("nc...,mc->nm...", part[:, group * per_in : (group + 1) * per_in], weights[rows])
+    if bias is not None:
+        y += bias.reshape(1, -1, *[1] * rank)
+    return y
+
+
+CONVS = [
+    # x, out channels, kernel, strides, pads, dilations, group
+    ((2, 3, 11, 13), 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 4, 9, 9), 6, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1),
+    ((1, 4, 9, 9), 6, (1, 1), (2, 2), (0, 0, 0, 0), (1, 1), 2),
+    ((1, 4, 5, 7), 4, (1, 1), (1, 1), (1, 0, 0, 2), (1, 1), 1),
+    ((3, 6, 10, 8), 9, (5, 2), (2, 1), (0, 1, 3, 2), (1, 2), 3),
+    ((1, 2, 20, 20), 3, (3, 3), (3, 3), (2, 2, 2, 2), (2, 3), 1),
+    ((1, 2, 4, 4), 2, (3, 3), (1, 1), (4, 4, 4, 4), (1, 1), 1),
+    ((2, 5, 17), 7, (4,), (2,), (1, 2), (2,), 1),
+    ((1, 64, 7, 7), 96, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 16, 40, 40), 24, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((0, 3, 8, 8), 4, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+]
+DEPTHWISE = [
+    ((2, 6, 11, 13), 6, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 6),
+    ((1, 4, 14, 14), 8, (3, 3), (2, 2), (0, 1, 1, 0), (1, 1), 4),
+    ((1, 3, 30, 9), 3, (5, 3), (3, 2), (2, 0, 1, 3), (2, 3), 3),
+    ((1, 2, 70, 70), 2, (7, 7), (1, 1), (3, 3, 3, 3), (1, 1), 2),
+    ((1, 2, 40), 2, (9,), (4,), (3, 5), (2,), 2),
+    ((1, 2, 3, 9000), 2, (3, 3), (1, 2), (1, 1, 1, 1), (1, 1), 2),
+    ((1, 2, 40, 40), 2, (17, 17), (1, 1), (8, 8, 8, 8), (1, 1), 2),
+    ((0, 2, 5, 5), 2, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 2),
+]
+
+
+def check_conv(kernel: LibraryKernel, case: tuple[Any, ...], with_bias: bool, most: bool) -> None:
+    x_shape, m, taps, strides, pads, dilations, group = case
+    random = np.random.default_rng(math.prod(x_shape) + m)
+    x = random.standard_normal(x_shape, np.float32)
+    w = random.standard_normal((m, x_shape[1] // group, *taps), np.float32)
+    bias = random.standard_normal(m, np.float32) if with_bias else None
+    expected = reference_conv(x, w, bias, strides, pads, dilations, group)
+    operands = [x, w] if bias is None else [x, w, bias]
+    shapes = [v.shape for v in operands]
+    op = make_op("conv", shapes, expected.shape, strides=strides, pads=pads, dilations=dilations, group=group)
+    workspace = None
+    if kernel.workspace is not None:
+        least, useful = kernel.workspace(op)
+        assert 0 <= least <= useful <= 2**20
+        workspace = (useful if most else least) or None
+    actual = call(kernel, op, operands, workspace)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("most", [False, True], ids=["least", "most"])
+@pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("case", CONVS, ids=str)
+def test_conv2d(case: tuple[Any, ...], with_bias: bool, most: bool) -> None:
+    check_conv(CONV2D_CPU, case, with_bias, most)
+
+
+@pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_depthwise(case: tuple[Any, ...], with_bias: bool) -> None:
+    check_conv(DEPTHWISE_CONV2D_CPU, case, with_bias, most=True)
+    check_conv(CONV2D_CPU, case, with_bias, most=False)
+
+
+def test_conv2d_rejects_too_small_a_workspace() -> None:
+    op = make_op(
+        "conv",
+        [(1, 16, 40, 40), (8, 16, 3, 3)],
+        (1, 8, 40, 40),
+        strides=(1, 1),
+        pads=(1, 1, 1, 1),
+        dilations=(1, 1),
+        group=1,
+    )
+    operands = [np.zeros(v.type.shape, np.float32) for v in op.operands]
+    assert CONV2D_CPU.workspace is not None
+    least, _ = CONV2D_CPU.workspace(op)
+    for size in (None, least - 1):
+        with pytest.raises(ValueError, match=f"workspace of at least {least} bytes"):
+            call(CONV2D_CPU, op, operands, size)
+
+
+def test_relu_epilogue_and_nan() -> None:
+    native.load()
+    x = np.array([[[[1.0, -2.0, np.nan]]]], np.float32)
+    w = np.ones((1, 1, 1, 1), np.float32)
+    y = np.zeros_like(x)
+    function = tvm_ffi.get_global_func("memc.cpu.conv2d")
+    function(*(tvm_ffi.from_dlpack(t) for t in (x, w, y)), 2, 1, 1, 1, 1, 0, 0, 1, 1)
+    np.testing.assert_array_equal(y, [[[[1.0, 0.0, np.nan]]]])
+
+
+MATMULS = [
+    # a, b as stored, transpose_a, transpose_b
+    ((3, 4), (4, 5), False, False),
+    ((4, 3), (5, 4), True, True),
+    ((1, 33), (33, 70), False, False),
+    ((1, 33), (70, 33), False, True),
+    ((33, 1), (33, 70), True, False),
+    ((65, 33), (33, 1), False, False),
+    ((2, 3, 65, 33), (33, 70), False, False),
+    ((2, 3, 33, 65), (33, 70), True, False),
+    ((2, 1, 5, 6), (3, 6, 7), False, False),
+    ((3, 5, 6), (2, 1, 7, 6), False, True),
+    ((5, 6), (4, 6, 7), False, False),
+    ((1, 5, 6), (4, 6, 7), False, False),
+    ((100, 64), (64, 90), False, False),
+    ((0, 7), (7, 3), False, False),
+    ((4, 0), (0, 3), False, False),
+    ((2, 3, 4), (0, 2, 4, 5), False, False),
+    ((20, 8, 8), (20, 8, 8), False, True),
+]
+
+
+@pytest.mark.parametrize("case", MATMULS, ids=str)
+def test_matmul(case: tuple[Any, ...]) -> None:
+    a_shape, b_shape, transpose_a, transpose_b = case
+    random = np.random.default_rng(sum(a_shape) + sum(b_shape))
+    a, b = random.standard_normal(a_shape, np.float32), random.standard_normal(b_shape, np.float32)
+    left = a.swapaxes(-1, -2) if transpose_a else a
+    right = b.swapaxes(-1, -2) if transpose_b else b
+    expected = np.matmul(left.astype(np.float64), right.astype(np.float64))
+    op = make_op("matmul", [a_shape, b_shape], expected.shape, transpose_a=transpose_a, transpose_b=transpose_b)
+    np.testing.assert_allclose(call(MATMUL_CPU, op, [a, b], None), expected, rtol=1e-4, atol=1e-4)
+    bias = random.standard_normal(expected.shape[-1], np.float32)
+    op = make_op(
+        "matmul", [a_shape, b_shape, bias.shape], expected.shape, transpose_a=transpose_a, transpose_b=transpose_b
+    )
+    np.testing.assert_allclose(call(MATMUL_CPU, op, [a, b, bias], None), expected + bias, rtol=1e-4, atol=1e-4)
+
+
+def test_matmul_rejects_shapes_that_do_not_fit() -> None:
+    op = make_op("matmul", [(3, 4), (5, 6)], (3, 6), transpose_a=False, transpose_b=False)
+    with pytest.raises(ValueError, match="shapes do not fit"):
+        call(MATMUL_CPU, op, [np.zeros((3, 4), np.float32), np.zeros((5, 6), np.float32)], None)
+
+
+def test_only_f32_is_supported() -> None:
+    op = make_op("matmul", [(3, 4), (4, 6)], (3, 6), transpose_a=False, transpose_b=False)
+    op.operands[0].type = TensorType(DType.F64, (3, 4))
+    assert not MATMUL_CPU.supports(op)
+    with pytest.raises(ValueError, match="f32"):
+        tvm_ffi.get_global_func("memc.cpu.matmul")(
+            *(tvm_ffi.from_dlpack(np.zeros(s)) for s in ((3, 4), (4, 6), (3, 6))), 2, 0, 0, 0
+        )
