@@ -34,8 +34,11 @@ class Input:
 
     shape: Callable[[int], tuple[int, ...]]
     below: int | None = None
-    """Whole numbers in [0, below) (ids in a vocabulary, bytes); None for normally distributed numbers."""
+    """Whole numbers in [0, below) (ids in a vocabulary, bytes); None for what `draw` makes."""
     dtype: str = "float32"
+    draw: Callable[[np.random.Generator, tuple[int, ...]], Array] = lambda rng, shape: rng.normal(size=shape)
+    """Normally distributed numbers unless the model answers only to something like its real input: outputs that are
+    all close to zero hold nothing but rounding errors."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class Model:
         for name, item in self.inputs.items():
             rng = np.random.default_rng([seed, zlib.crc32(f"{self.name}:{name}".encode())])
             shape = item.shape(batch)
-            data = rng.normal(size=shape) if item.below is None else rng.integers(0, item.below, shape)
+            data = item.draw(rng, shape) if item.below is None else rng.integers(0, item.below, shape)
             made[name] = np.asarray(data, item.dtype)
         return made
 
@@ -86,6 +89,29 @@ class Model:
         if not path.exists():
             raise FileNotFoundError(f"{path}: not in the wheel {fetch_models.WHEELS[self.family]}")
         return path
+
+
+def page(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Images [n, 3, h, w] in [-1, 1] of dark letter-like strokes in lines on a light ground."""
+    made = np.ones(shape)
+    for image in made:
+        for top in range(20, shape[2] - 40, 48):
+            for left in range(16, shape[3] - 32, 16):
+                if rng.random() < 0.8:
+                    image[:, top : top + 22, left + 2 : left + 5] = -1
+                    across = top + int(rng.integers(0, 19))
+                    image[:, across : across + 3, left + 2 : left + 12] = -1
+    return made + rng.normal(0, 0.02, shape)
+
+
+def speech(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Sound [n, samples] at 16 kHz, a vowel-like tone: harmonics of 140 Hz, stronger around 600 and 1200 Hz."""
+    time = np.arange(shape[-1]) / 16000
+    frequencies = 140.0 * np.arange(1, 25)
+    strength = np.exp(-(((frequencies - 600) / 300) ** 2)) + 0.6 * np.exp(-(((frequencies - 1200) / 300) ** 2))
+    phases = rng.uniform(0, 2 * np.pi, (*shape[:-1], 1, len(frequencies)))
+    waves = np.sin(2 * np.pi * time[:, None] * frequencies + phases) @ strength
+    return 0.1 * waves + rng.normal(0, 0.002, shape)
 
 
 def _image(size: int, fixed: bool = False) -> Input:
@@ -133,30 +159,32 @@ def _window(count: int, names: tuple[str, ...] = ()) -> dict[str, Input]:
     return {name: _rows(21, below=100 if i == 0 else 12) for i, name in enumerate(chosen)}
 
 
+_SPEECH = Input(lambda n: (n, 576), draw=speech)
+
 _WHEELS = [
-    Model("rapidocr/ch_PP-OCRv4_det_infer", {"x": Input(lambda n: (n, 3, 320, 320))}),
+    Model("rapidocr/ch_PP-OCRv4_det_infer", {"x": Input(lambda n: (n, 3, 320, 320), draw=page)}),
     Model("rapidocr/ch_PP-OCRv4_rec_infer", {"x": Input(lambda n: (n, 3, 48, 320))}),
     Model("rapidocr/ch_ppocr_mobile_v2.0_cls_infer", {"x": Input(lambda n: (n, 3, 48, 192))}),
-    Model("silero/silero_vad", {"input": _rows(576), "state": Input(lambda n: (2, n, 128))}, {"sr": np.int64(16000)}),
+    Model("silero/silero_vad", {"input": _SPEECH, "state": Input(lambda n: (2, n, 128))}, {"sr": np.int64(16000)}),
     Model(
         "silero/silero_vad_16k_op15",
-        {"input": _rows(576), "state": Input(lambda n: (2, n, 128))},
+        {"input": _SPEECH, "state": Input(lambda n: (2, n, 128))},
         {"sr": np.int64(16000)},
     ),
     Model(
         "silero/silero_vad_op18_ifless",
-        {"input": _rows(576), "state": Input(lambda n: (2, n, 128))},
+        {"input": _SPEECH, "state": Input(lambda n: (2, n, 128))},
         {"sr": np.int64(16000)},
     ),
-    Model("silero/silero_vad_half", {"input": _rows(576), "state": Input(lambda n: (2, n, 128))}),
+    Model("silero/silero_vad_half", {"input": _SPEECH, "state": Input(lambda n: (2, n, 128))}),
     Model(
         "silero/silero_vad_16k_sequence",
-        {"input": _fixed(8, 576), "h": _fixed(1, 1, 128), "c": _fixed(1, 1, 128)},
+        {"input": Input(lambda n: (8, 576), draw=speech), "h": _fixed(1, 1, 128), "c": _fixed(1, 1, 128)},
         open_batch=False,
     ),
     Model(
         "silero/silero_vad_openvino_16k",
-        {"input": _fixed(1, 576), "state": _fixed(2, 1, 128)},
+        {"input": Input(lambda n: (1, 576), draw=speech), "state": _fixed(2, 1, 128)},
         open_batch=False,
     ),
     Model("magika/model", {"bytes": _rows(2048, below=257, dtype="int32")}),
