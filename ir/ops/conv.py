@@ -12,6 +12,7 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU
 from .matmul import exact_product
 from .window import (
     Window,
@@ -126,7 +127,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(),
+        library=(DEPTHWISE_CONV2D_CPU, CONV2D_CPU),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

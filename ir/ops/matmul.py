@@ -11,6 +11,7 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .library_cpu import MATMUL_CPU
 from .window import accumulator, flag, require_count, require_numeric
 
 
@@ -94,7 +95,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(),
+        library=(MATMUL_CPU,),
         traits=frozenset({Trait.REDUCTION}),
     )
 )
