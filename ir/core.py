@@ -156,7 +156,7 @@ class Function(Block):
         return [p for p in self.params if p.role is role]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Module:
     """Functions and the data of their weights. `main` is the entry point."""
 
@@ -170,6 +170,15 @@ class Module:
             if function.name == "main":
                 return function
         raise ValueError("module has no function @main")
+
+    def __str__(self) -> str:
+        """The module as .memir text."""
+        from .printer import print_module
+
+        return print_module(self)
+
+    def __repr__(self) -> str:
+        return f"<Module of {', '.join(f'@{f.name} ({len(f.ops)} ops)' for f in self.functions)}>"
 
 
 def replace_all_uses(block: Block, mapping: dict[Value, Value]) -> None:

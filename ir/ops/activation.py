@@ -60,7 +60,7 @@ def _gelu_numpy(x: Any, attrs: Attrs) -> Any:
     wide = np.asarray(x, dtype=np.float64)
     if attrs["approximate"] == "tanh":
         return 0.5 * wide * (1 + np.tanh(_GELU_SCALE * (wide + _GELU_CUBIC * wide**3)))
-    return 0.5 * wide * (1 + np.frompyfunc(math.erf, 1, 1)(wide * _SQRT_HALF).astype(np.float64))
+    return 0.5 * wide * (1 + np.asarray(np.frompyfunc(math.erf, 1, 1)(wide * _SQRT_HALF), np.float64))
 
 
 def _silu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:

@@ -66,7 +66,7 @@ def _logical_not(b: Builder, x: Expr, dtype: DType) -> Expr:
 
 
 def _erf(x: Array) -> Array:
-    return np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)).astype(np.float64)
+    return np.asarray(np.frompyfunc(math.erf, 1, 1)(x.astype(np.float64)), np.float64)
 
 
 def _is_nan(b: Builder, x: Expr, dtype: DType) -> Expr:

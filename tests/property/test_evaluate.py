@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random modules, planned naively here: evaluation in the poisoned arena equals plain evaluation."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from memc.ir.core import Alias, Array, Function, Module, Op, Placement, Value
+from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.ir.ops.base import definition
+from memc.ir.verifier import verify
+
+from .graphs import inputs_of, modules
+
+
+def own_results(function: Function) -> None:
+    """Return copies, so that every returned value has bytes of its own."""
+    for index, value in enumerate(function.returns):
+        op = Op("copy", [value], [Value(f"result.{index}", value.type)])
+        function.ops.append(op)
+        function.returns[index] = op.result
+
+
+def alias_views(function: Function) -> None:
+    for op in function.ops:
+        view = definition(op).view
+        offset = view(op) if view is not None else None
+        if offset is not None and op.result not in function.returns:
+            source = op.operands[0]
+            op.result.alias = Alias(source.root, source.offset_in_root + offset)
+
+
+def place(function: Function, *, reuse: bool) -> None:
+    """Byte-tight addresses: one after another, or the first gap among what is alive at the same time (quadratic)."""
+    first: dict[Value, int] = {}
+    last: dict[Value, int] = {}
+    returned = {v.root for v in function.returns}
+    for index, op in enumerate(function.ops):
+        for value in (*op.operands, *op.results):
+            last[value.root] = index
+        for value in op.results:
+            if op.name != "constant" and value.root.op is not None and value.root not in returned:
+                first.setdefault(value.root, index)
+    done: list[Value] = []
+    for root in (r for r in first if r.op is not None and r.op.name != "constant"):
+        size, offset = root.type.nbytes, 0
+        apart = [o for o in done if not reuse or (first[o] <= last[root] and first[root] <= last[o])]
+        for other in sorted(apart, key=lambda o: o.placement.offset if o.placement else 0):
+            assert other.placement is not None
+            if offset + size <= other.placement.offset:
+                break
+            offset = max(offset, other.placement.offset + other.type.nbytes)
+        root.placement = Placement("arena", offset)
+        done.append(root)
+
+
+def assert_same(found: dict[str, Array], expected: dict[str, Array]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype and found[name].shape == array.shape
+        np.testing.assert_array_equal(found[name], array)
+
+
+@given(modules(), st.booleans(), st.booleans(), st.sampled_from([0xFF, 0xA5, 0x00]))
+def test_arena_equals_plain(module: Module, views: bool, reuse: bool, poison: int) -> None:
+    inputs = inputs_of(module)
+    kept = {name: array.copy() for name, array in inputs.items()}
+    expected = evaluate(module, inputs)
+    own_results(module.main)
+    if views:
+        alias_views(module.main)
+    place(module.main, reuse=reuse)
+    note(str(module))
+    verify(module)
+    assert_same(evaluate_in_arena(module, inputs, poison=poison), expected)
+    assert_same(inputs, kept)
+
+
+@given(modules())
+def test_results_are_finite_and_typed(module: Module) -> None:
+    """What the other properties rely on: no NaN that would hide a difference."""
+    note(str(module))
+    for value, array in zip(module.main.returns, evaluate(module, inputs_of(module)).values()):
+        assert array.shape == value.type.shape and array.dtype == value.type.dtype.numpy
+        assert np.isfinite(np.asarray(array, np.float64)).all()
