@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small random modules from a seed: many aliases, branches, odd sizes, several returns."""
+"""Helpers: run a pipeline on IR text; small random modules from a seed (aliases, branches, odd sizes, returns)."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import numpy as np
+import pytest
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Role, Value
 from memc.ir.errors import OpError
+from memc.ir.parser import parse
 from memc.ir.types import DType, TensorType
+from memc.passes.manager import PassManager
 
 SHAPES = ((4, 16), (16, 4), (2, 32), (64,), (1, 64), (3, 5), (8, 16), (2, 4, 8), (4, 1), (16,), (0, 4), ())
 
 
-def random_module(seed: int, ops: int = 14) -> tuple[Module, dict[str, Array]]:
+def run_passes(text: str, pipeline: str) -> Module:
+    """The module of IR `text` after `pipeline`."""
+    module = parse(text)
+    PassManager.parse(pipeline).run(module)
+    return module
+
+
+def make_random_module(seed: int, ops: int = 14) -> tuple[Module, dict[str, Array]]:
     """A module with about `ops` ops and inputs for it."""
     rng = random.Random(seed)
     numbers = np.random.default_rng(seed)
@@ -83,3 +94,13 @@ def _random_op(b: IRBuilder, rng: random.Random, pool: list[Value], x: Value) ->
     if kind == "cast":
         return b.op("cast", [b.op("cast", [x], to=DType.F64)], to=DType.F32)
     raise OpError("not for a scalar")
+
+
+@pytest.fixture
+def run() -> Callable[[str, str], Module]:
+    return run_passes
+
+
+@pytest.fixture
+def random_module() -> Callable[..., tuple[Module, dict[str, Array]]]:
+    return make_random_module
