@@ -33,10 +33,11 @@ def corners(y: Array, x: Array, height: int, width: int) -> list[Corner]:
 def terms(
     b: Builder, read: Callable[[Expr, Expr], Expr], y: Expr, x: Expr, height: int, width: int, dtype: DType
 ) -> list[Expr]:
-    """weight * read(row, column) of the four neighbours of (y, x); those outside the image give zero."""
+    """weight * read(row, column) of the four neighbours of (y, x); those outside the image give zero.
+
+    y and x come from `bounded` by way of a compute stage, so that they are worked out once.
+    """
     zero = b.const(0, dtype)
-    y = b.minimum(b.maximum(y, b.const(-2, dtype)), b.const(height + 1, dtype))
-    x = b.minimum(b.maximum(x, b.const(-2, dtype)), b.const(width + 1, dtype))
     y0, x0 = b.unary("floor", y), b.unary("floor", x)
     dy, dx = y - y0, x - x0
     row0, column0 = b.cast(y0, DType.I32), b.cast(x0, DType.I32)
@@ -46,3 +47,8 @@ def terms(
             inside = b.logical_and(row >= 0, row < height, column >= 0, column < width)
             found.append(b.select(inside, read(row, column) * (wy * wx), zero))
     return found
+
+
+def bounded(b: Builder, at: Expr, extent: int, dtype: DType) -> Expr:
+    """A coordinate that far from the image moves to where no neighbour is inside, and so converts to i32 safely."""
+    return b.minimum(b.maximum(at, b.const(-2, dtype)), b.const(extent + 1, dtype))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -67,16 +68,24 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     per_offset = x.shape[1] // integer(op.attrs, "offset_group", 1)
     kh, kw = view.kernel
 
+    def position(axis: int, n: Expr, tap: Expr, i: Expr, j: Expr) -> Expr:
+        within = b.floordiv(b.floormod(tap, kh * kw), kw) if axis == 0 else b.floormod(tap, kw)
+        start = (i, j)[axis] * view.strides[axis] + within * view.dilations[axis] - view.low[axis]
+        at = b.cast(start, x.dtype) + inputs[2][n, tap * 2 + axis, i, j]
+        return bilinear.bounded(b, at, x.shape[2 + axis], x.dtype)
+
+    # Stages of their own, so that a position is worked out once however often it is used.
+    shifts = op.operands[2].type.shape
+    lead = TensorType(x.dtype, (shifts[0], shifts[1] // 2, *shifts[2:]))
+    rows, columns = (b.compute(lead, partial(position, axis)) for axis in range(2))
+
     def body(n: Expr, m: Expr, i: Expr, j: Expr) -> Expr:
         def term(c: Expr, ki: Expr, kj: Expr) -> Expr:
             channel = b.floordiv(m, per_group) * w.shape[1] + c
             tap = (b.floordiv(channel, per_offset) * kh + ki) * kw + kj
-            at = []
-            for axis, (o, k) in enumerate(((i, ki), (j, kj))):
-                start = o * view.strides[axis] + k * view.dilations[axis] - view.low[axis]
-                at.append(b.cast(start, x.dtype) + inputs[2][n, tap * 2 + axis, i, j])
+            y, column = rows[n, tap, i, j], columns[n, tap, i, j]
             first, *rest = bilinear.terms(
-                b, lambda r, s: inputs[0][n, channel, r, s], at[0], at[1], x.shape[2], x.shape[3], x.dtype
+                b, lambda r, s: inputs[0][n, channel, r, s], y, column, x.shape[2], x.shape[3], x.dtype
             )
             for part in rest:
                 first = first + part

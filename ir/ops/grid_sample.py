@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -109,7 +110,7 @@ def _reflect_expr(b: Builder, x: Expr, low: float, high: float, dtype: DType) ->
         return b.const(low, dtype)
     below, above = x < low, x > high
     distance = b.select(below, low - x, x - high)
-    turns = b.unary("floor", b.maximum(distance, b.const(0, dtype)) * (1.0 / (high - low)))
+    turns = b.unary("floor", distance * (1.0 / (high - low)))
     rest = distance - turns * (high - low)
     even = b.equal(turns, b.unary("floor", turns * 0.5) * 2.0)
     rising = b.logical_or(b.logical_and(below, even), b.logical_not(b.logical_or(below, even)))
@@ -122,8 +123,10 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     spatial, dtype = x.shape[2:], x.dtype
     zero = b.const(0, dtype)
 
-    def position(grid: Expr, extent: int) -> Expr:
+    def position(axis: int, *index: Expr) -> Expr:
+        extent = spatial[axis]
         low, high = _border(extent, align)
+        grid = inputs[1][(*index, len(spatial) - 1 - axis)]
         at = (grid + 1.0) * 0.5 * float(extent - 1) if align else ((grid + 1.0) * float(extent) - 1.0) * 0.5
         at = b.select(b.unary("isnan", at), b.const(low, dtype), at)
         if mode == "nearest":
@@ -143,13 +146,17 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         far = ((_ALPHA * d - 5 * _ALPHA) * d + 8 * _ALPHA) * d - 4 * _ALPHA
         return b.select(d <= 1.0, near, far)
 
+    # Stages of their own, so that a position is worked out once however often it is used.
+    lead = TensorType(dtype, op.operands[1].type.shape[:-1])
+    where = [b.compute(lead, partial(position, axis)) for axis in range(len(spatial))]
+
     def body(n: Expr, c: Expr, *out: Expr) -> Expr:
         def term(*taps: Expr) -> Expr:
             index: list[Expr] = []
             guards: list[Expr] = []
             factor: Expr | None = None
             for axis, extent in enumerate(spatial):
-                at = position(inputs[1][(n, *out, len(spatial) - 1 - axis)], extent)
+                at = where[axis][(n, *out)]
                 floor = b.unary("floor", at)
                 pixel = floor
                 if taps:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -75,23 +76,29 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     samples, size = integer(op.attrs, "sampling_ratio", 1), int_tuple(op.attrs, "size", 2, 1)
     half, scale = flag(op.attrs, "half_pixel"), _scale(op.attrs)
 
-    def coordinate(roi: Expr, axis: int, cell: Expr, sample: Expr) -> Expr:
+    def coordinate(axis: int, roi: Expr, sample: Expr) -> Expr:
         shift = 0.5 if half else 0.0
         start = inputs[1][roi, 1 - axis] * scale - shift
         span = inputs[1][roi, 3 - axis] * scale - shift - start
         if not half:
-            span = b.maximum(span, b.const(1, dtype))
-        step = (b.cast(cell * samples + sample, dtype) + 0.5) * (1.0 / samples)
+            span = b.select(span < 1.0, b.const(1, dtype), span)
+        step = (b.cast(sample, dtype) + 0.5) * (1.0 / samples)
         at = start + span * (1.0 / size[axis]) * step
         extent = x.shape[2 + axis]
         inner = b.minimum(b.maximum(at, b.const(0, dtype)), b.const(extent - 1, dtype))
         return b.select(b.logical_or(at < -1.0, at > float(extent)), b.const(-2, dtype), inner)
 
+    # Stages of their own, so that a position is worked out once however often it is used.
+    rois = op.operands[1].type.shape[0]
+    rows, columns = (
+        b.compute(TensorType(dtype, (rois, size[axis] * samples)), partial(coordinate, axis)) for axis in range(2)
+    )
+
     def body(roi: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
         image = b.maximum(b.minimum(b.cast(inputs[2][roi], DType.I32), x.shape[0] - 1), 0)
 
         def parts(sy: Expr, sx: Expr) -> list[Expr]:
-            y, column = coordinate(roi, 0, i, sy), coordinate(roi, 1, j, sx)
+            y, column = rows[roi, i * samples + sy], columns[roi, j * samples + sx]
             return bilinear.terms(b, lambda r, k: inputs[0][image, c, r, k], y, column, x.shape[2], x.shape[3], dtype)
 
         def mean(sy: Expr, sx: Expr) -> Expr:
@@ -103,7 +110,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         def largest(sy: Expr, sx: Expr) -> Expr:
             first, *rest = parts(sy, sx)
             for part in rest:
-                first = b.maximum(first, part)
+                first = b.maximum(part, first)
             return first
 
         if op.attrs["mode"] == "max":

@@ -213,6 +213,14 @@ def _collect(s: Sequences, outputs: list[list[Value]], lasts: Sequence[list[Valu
     return found[: max(len(ctx.node.output), 1)]
 
 
+def _lstm_gate(s: Sequences, gates: Value, number: int, peephole: Value | None, cell: Value) -> Value:
+    """The input of gate `number`'s activation, with its peephole [hidden] on the cell where there is one."""
+    x = _gate(s.b, gates, number, s.hidden)
+    if peephole is not None:
+        x = s.b.op("add", [x, s.b.op("mul", [peephole, cell])])
+    return _clipped(s.ctx, x)
+
+
 @imports("LSTM")
 def lstm(ctx: NodeContext) -> Sequence[Known]:
     s = _sequences(ctx)
@@ -224,26 +232,20 @@ def lstm(ctx: NodeContext) -> Sequence[Known]:
     for d, (f, g, h_fn) in enumerate(functions):
         xs, recurrent = s.projected(d, _sum_bias(s, d)), s.weight(2, d)
         peepholes = s.weight(7, d) if ctx.has(7) else None
-        peephole = [_part(b, peepholes, 0, k * n, (k + 1) * n, (n,)) for k in range(3)] if peepholes else []
-
-        def gate(gates: Value, number: int, cell: Value | None, peep: int | None) -> Value:
-            x = _gate(b, gates, number, n)
-            if peephole and peep is not None and cell is not None:
-                x = b.op("add", [x, b.op("mul", [peephole[peep], cell])])
-            return _clipped(ctx, x)
+        p_i, p_o, p_f = (_part(b, peepholes, 0, k * n, (k + 1) * n, (n,)) if peepholes else None for k in range(3))
 
         h, c = s.state(5, d), s.state(6, d)
         made: dict[int, Value] = {}
         for step in s.order(d):
             gates = b.op("add", [s.at(xs, step), product(b, h, recurrent, transpose_b=True)])
-            i = f(gate(gates, 0, c, 0))
+            i = f(_lstm_gate(s, gates, 0, p_i, c))
             if coupled:
                 forget = b.op("sub", [b.scalar(1, i.type.dtype), i])
             else:
-                forget = f(gate(gates, 2, c, 2))
-            candidate = g(gate(gates, 3, None, None))
+                forget = f(_lstm_gate(s, gates, 2, p_f, c))
+            candidate = g(_lstm_gate(s, gates, 3, None, c))
             new_c = b.op("add", [b.op("mul", [forget, c]), b.op("mul", [i, candidate])])
-            new_h = b.op("mul", [f(gate(gates, 1, new_c, 1)), h_fn(new_c)])
+            new_h = b.op("mul", [f(_lstm_gate(s, gates, 1, p_o, new_c)), h_fn(new_c)])
             made[step] = s.keep(step, new_h, None)
             h, c = s.keep(step, new_h, h), s.keep(step, new_c, c)
         outputs.append([made[t] for t in range(s.steps)])
