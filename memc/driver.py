@@ -125,6 +125,8 @@ def compile(
         raise UsageError(f"compile: {error}") from None
     if not 0 <= chosen.opt_level <= 3:
         raise UsageError(f"opt_level: expected 0 to 3, got {chosen.opt_level}")
+    if chosen.kernels not in ("auto", "generated"):
+        raise UsageError(f"kernels: expected auto or generated, got {chosen.kernels}")
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = chosen.alignment or target.alignment
     stages = _Stages(progress)

@@ -8,11 +8,11 @@ from typing import Literal
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
 
-Kernels = Literal["library", "generated"]
+Kernels = Literal["auto", "generated"]
 
 
 def pipeline(
-    level: int, target: Literal["llvm", "cuda"] = "llvm", alignment: int = ALIGNMENT, kernels: Kernels = "library"
+    level: int, target: Literal["llvm", "cuda"] = "llvm", alignment: int = ALIGNMENT, kernels: Kernels = "auto"
 ) -> str:
     """The passes of -O`level`. `kernels`: whether library kernels may be used.
 
@@ -23,7 +23,7 @@ def pipeline(
 
     Raises UsageError for another level.
     """
-    library = target if kernels == "library" else "none"
+    library = target if kernels == "auto" else "none"
     at = f"alignment={alignment}"
     select = f"select-kernels{{target={library} {at}}}"
     select_least = f"select-kernels{{target={library} workspace=least {at}}}"
