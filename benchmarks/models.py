@@ -154,9 +154,10 @@ _LIGHT = {
 
 
 def _window(count: int, names: tuple[str, ...] = ()) -> dict[str, Input]:
-    """Windows of 21 character ids and types, as the word segmenters take them (as floats)."""
+    """Windows of 21 character ids and types, as the word segmenters take them (as floats): one for each character of
+    a text of 16 characters, times the batch."""
     chosen = names or tuple(f"input{i + 1}" for i in range(count))
-    return {name: _rows(21, below=100 if i == 0 else 12) for i, name in enumerate(chosen)}
+    return {name: Input(lambda n: (16 * n, 21), 100 if i == 0 else 12) for i, name in enumerate(chosen)}
 
 
 _SPEECH = Input(lambda n: (n, 576), draw=speech)
