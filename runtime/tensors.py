@@ -1,40 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors over numpy memory, without copies. numpy has no DLPack name for bf16, so all go through bytes."""
+"""Tensors over numpy memory and back, without copies. Needs nothing but numpy and TVM's FFI.
+
+numpy has no DLPack name for bf16 and refuses to export read-only arrays, so all memory is exchanged as bytes.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tvm_ffi
 
-from memc.ir.core import Array
-from memc.ir.types import DType
+Array = npt.NDArray[Any]
 
 FFI_DTYPE = {
-    DType.F64: "float64",
-    DType.F32: "float32",
-    DType.F16: "float16",
-    DType.BF16: "bfloat16",
-    DType.I64: "int64",
-    DType.I32: "int32",
-    DType.I16: "int16",
-    DType.I8: "int8",
-    DType.U64: "uint64",
-    DType.U32: "uint32",
-    DType.U16: "uint16",
-    DType.U8: "uint8",
-    DType.BOOL: "bool",
+    "f64": "float64",
+    "f32": "float32",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "i64": "int64",
+    "i32": "int32",
+    "i16": "int16",
+    "i8": "int8",
+    "u64": "uint64",
+    "u32": "uint32",
+    "u16": "uint16",
+    "u8": "uint8",
+    "bool": "bool",
 }
-"""TVM's name of each element type."""
+"""TVM's (and numpy's) name of each element type of the IR."""
+
+IR_DTYPE = {name: short for short, name in FFI_DTYPE.items()}
 
 ALIGNMENT = 64
-"""Bytes: what kernels assume of the address of every tensor."""
+"""Bytes: what CPU kernels assume of the address of every tensor."""
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """numpy's dtype for an element type of the IR (bf16 needs the ml_dtypes package)."""
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(FFI_DTYPE[dtype])
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A new array whose data starts at a multiple of `ALIGNMENT`."""
-    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     raw = np.empty(nbytes + ALIGNMENT, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + nbytes].view(dtype).reshape(shape)
@@ -55,18 +71,25 @@ def aligned(array: Array) -> Array:
 
 
 def tensor_over(array: Array) -> Any:
-    """A TVM tensor that shares the memory of a compact, non-empty numpy array (read-only ones too)."""
-    dtype = FFI_DTYPE[DType.from_numpy(array.dtype)]
-    raw = array.reshape(-1).view(np.uint8)
-    if not raw.flags.writeable:
-        raw = np.ndarray(raw.shape, np.uint8, buffer=memory_of(array))
-    return tvm_ffi.from_dlpack(raw)._create_view(array.shape, dtype)
+    """A TVM tensor that shares the memory of a compact numpy array (a read-only one too: nobody may write to it)."""
+    raw = np.ndarray((array.nbytes,), np.uint8, buffer=memory(array.ctypes.data, array.nbytes, array))
+    return tvm_ffi.from_dlpack(raw)._create_view(array.shape, array.dtype.name)
 
 
-def memory_of(array: Array) -> Any:
-    """A writable-looking buffer over a read-only array: DLPack refuses those. Nothing writes through it."""
-    import ctypes
+def array_over(tensor: Any, dtype: str) -> Array:
+    """A writable numpy array that shares the memory of a compact TVM tensor on the CPU and keeps it alive.
 
-    buffer = (ctypes.c_uint8 * array.nbytes).from_address(array.ctypes.data)
-    buffer._owner = array  # type: ignore[attr-defined]
+    `dtype` is the IR's name of its element type.
+    """
+    kind, shape = numpy_dtype(dtype), tuple(int(d) for d in tensor.shape)
+    nbytes = math.prod(shape) * kind.itemsize
+    return np.ndarray(shape, kind, buffer=memory(tensor.data_ptr(), nbytes, tensor))
+
+
+def memory(address: int, nbytes: int, owner: Any) -> Any:
+    """A buffer over foreign memory that keeps `owner` alive."""
+    if nbytes == 0:
+        return bytearray()
+    buffer = (ctypes.c_uint8 * nbytes).from_address(address)
+    buffer._owner = owner  # type: ignore[attr-defined]
     return buffer

@@ -11,10 +11,9 @@ import tvm
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Op, Value
 from memc.ir.ops.base import Decompose, Literal, lookup
-
-from ..tensors import empty, tensor_over
-from .kernel import lower_op
-from .schedule_cpu import schedule
+from memc.runtime.codegen.kernel import lower_op
+from memc.runtime.codegen.schedule_cpu import schedule
+from memc.runtime.tensors import empty, tensor_over
 
 
 def run_op(op: Op, inputs: Sequence[Array], in_place: int | None = None) -> list[Array]:

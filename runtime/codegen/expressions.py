@@ -10,9 +10,10 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from ..tensors import FFI_DTYPE
+from memc.ir.types import DType
+from memc.runtime.tensors import FFI_DTYPE
 
-TVM_DTYPE = FFI_DTYPE
+TVM_DTYPE = {dtype: FFI_DTYPE[dtype.value] for dtype in DType}
 """TVM's name of each element type."""
 
 DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)

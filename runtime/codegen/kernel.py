@@ -13,11 +13,9 @@ from tvm import te, tirx
 
 from memc.ir.core import Array, Op, Value
 from memc.ir.ops.base import Compute, Trait, lookup
-from memc.ir.types import TensorType
-
-from .expressions import TVM_DTYPE, KernelError
-from .math_functions import const
-from .te_builder import INDEX_LIMIT, Inline, Literal, Operand, TEBuilder
+from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
+from memc.runtime.codegen.math_functions import const
+from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, TEBuilder
 
 
 @dataclass(frozen=True)
@@ -32,7 +30,11 @@ class Kernel:
     """Which result it writes."""
 
 
-def lower_op(op: Op, target: str, in_place: int | None = None) -> list[Kernel]:
+Views = Mapping[int, tuple[int, int]]
+"""Operands given as a flat tensor: by operand index, its elements and the element where the operand begins."""
+
+
+def lower_op(op: Op, target: str, in_place: int | None = None, views: Views | None = None) -> list[Kernel]:
     """The kernels of a registered op with a `Compute` lowering, or of a fused group, in the order to call them.
 
     `target`: llvm or cuda. `in_place`: the operand whose bytes result 0 takes over; its kernel comes last, so
@@ -42,10 +44,10 @@ def lower_op(op: Op, target: str, in_place: int | None = None) -> list[Kernel]:
     order = [n for n, result in enumerate(op.results) if result.type.elements]
     if in_place is not None and 0 in order:
         order = order[1:] + [0]
-    return [lower_result(op, n, target, in_place is not None) for n in order]
+    return [lower_result(op, n, target, in_place is not None, views or {}) for n in order]
 
 
-def lower_result(op: Op, number: int, target: str, may_alias: bool) -> Kernel:
+def lower_result(op: Op, number: int, target: str, may_alias: bool, views: Views) -> Kernel:
     values = [*op.operands, *op.results]
     builder = TEBuilder(target, wide_index=any(v.type.elements > INDEX_LIMIT for v in values))
     inputs: list[Any] = []
@@ -55,12 +57,12 @@ def lower_result(op: Op, number: int, target: str, may_alias: bool) -> Kernel:
         if literal is not None:
             inputs.append(Literal(const(literal.item(), TVM_DTYPE[operand.type.dtype]), operand.type))
             continue
-        inputs.append(builder.placeholder(operand.type, f"operand{n}"))
+        inputs.append(builder.placeholder(operand.type, f"operand{n}", views.get(n)))
         if operand.type.elements:
             given.append(n)
     results = lower_body(builder, op, inputs)
     output = builder.materialize(results[number], "result")
-    if len(builder.stages) > 1 and not used_at_most_one(builder.stages, output):
+    if not used_at_most_one(builder.stages, output):
         raise KernelError(f"{op.name} has more than one reduction in a kernel")
     parameters = [inputs[n].tensor for n in given]
     func = te.create_prim_func([*parameters, output])
@@ -142,37 +144,29 @@ def used_at_most_one(stages: Sequence[te.Tensor], output: te.Tensor) -> bool:
 
 def kernel_key(op: Op, in_place: int | None) -> Any:
     """Equal exactly for ops whose kernels are the same: name, attributes, types, literals, region."""
-    numbers: dict[Value, int] = {}
-
-    def describe(inner: Op, top: bool) -> Any:
-        literals = tuple(literal_key(v) for v in inner.operands) if top else ()
-        for value in inner.results:
-            numbers.setdefault(value, len(numbers))
-        return (
-            inner.name,
-            tuple(sorted((k, attr_key(v)) for k, v in inner.attrs.items())),
-            tuple(numbers.get(v, -1) for v in inner.operands) if not top else (),
-            tuple(v.type for v in inner.operands),
-            tuple(v.type for v in inner.results),
-            literals,
-            tuple(body),
-        )
-
     body: list[Any] = []
     if op.region is not None:
-        for param in op.region.params:
-            numbers.setdefault(param, len(numbers))
-        body = [describe_inner(inner, numbers) for inner in op.region.ops]
+        numbers = {param: n for n, param in enumerate(op.region.params)}
+        for inner in op.region.ops:
+            operands = tuple(numbers[v] for v in inner.operands)
+            for value in inner.results:
+                numbers[value] = len(numbers)
+            body.append((inner.name, attrs_key(inner), operands, tuple(v.type for v in inner.results)))
         body.append(tuple(numbers[v] for v in op.region.returns))
-    return (describe(op, True), in_place is not None)
+    return (
+        op.name,
+        attrs_key(op),
+        tuple(v.type for v in op.operands),
+        tuple(v.type for v in op.results),
+        tuple(literal_key(v) for v in op.operands),
+        tuple(body),
+        in_place if in_place is None or len(op.results) > 1 else 0,
+    )
 
 
-def describe_inner(op: Op, numbers: dict[Value, int]) -> Any:
-    operands = tuple(numbers[v] for v in op.operands)
-    for value in op.results:
-        numbers[value] = len(numbers)
-    attrs = tuple(sorted((k, attr_key(v)) for k, v in op.attrs.items()))
-    return (op.name, attrs, operands, tuple(v.type for v in op.results))
+def attrs_key(op: Op) -> Any:
+    """The attributes that a kernel depends on."""
+    return tuple((name, attr_key(op.attrs[name])) for name in sorted(op.attrs) if name not in ("in_place", "kernel"))
 
 
 def attr_key(attr: Any) -> Any:
@@ -187,11 +181,3 @@ def attr_key(attr: Any) -> Any:
 def literal_key(value: Value) -> Any:
     literal = splat(value)
     return None if literal is None else literal.tobytes()
-
-
-def types_of(values: Sequence[Value]) -> tuple[TensorType, ...]:
-    return tuple(v.type for v in values)
-
-
-def bytes_by_value(arrays: Mapping[Value, Array]) -> int:
-    return sum(a.nbytes for a in arrays.values())

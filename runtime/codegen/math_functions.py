@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from .expressions import bind, constant_value, dtype_of, is_float, is_integer, is_leaf
+from memc.runtime.codegen.expressions import bind, constant_value, dtype_of, is_float, is_integer, is_leaf
 
 LIBM = frozenset(
     "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf floor ceil trunc rint".split()
@@ -307,7 +307,9 @@ def integer_power(a: Any, b: Any) -> Any:
         return bind(product, lambda r: bind(base * base, lambda squared: step(bit + 1, squared, exponent, r)))
 
     def body(base: Any, exponent: Any) -> Any:
-        low = tirx.Select(tirx.GT(exponent, const(63, dtype)), const(62, dtype) + tirx.bitwise_and(exponent, one), exponent)
+        low = tirx.Select(
+            tirx.GT(exponent, const(63, dtype)), const(62, dtype) + tirx.bitwise_and(exponent, one), exponent
+        )
         value = bind(low, lambda e: step(0, base, e, one))
         if not dtype.startswith("int"):
             return value
@@ -363,4 +365,12 @@ def combine(kind: str, a: Any, b: Any) -> Any:
 
 def reducer(kind: str) -> Any:
     """A TE reducer for `Builder.reduce`."""
-    return te.comm_reducer(lambda x, y: combine(kind, x, y), lambda dtype: identity(kind, str(dtype)), name=kind)
+
+    def step(x: Any, y: Any) -> Any:
+        # TVM puts the reduced expression in y's place, so y stands only once: it may hold bindings of its own.
+        if kind not in ("max", "min") or not is_float(dtype_of(y)):
+            return combine(kind, x, y)
+        variable = tirx.Var("y", dtype_of(y))
+        return tirx.Let(variable, y, combine(kind, x, variable))
+
+    return te.comm_reducer(step, lambda dtype: identity(kind, str(dtype)), name=kind)

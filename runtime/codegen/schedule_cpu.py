@@ -14,7 +14,7 @@ import tvm
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from .expressions import KernelError
+from memc.runtime.codegen.expressions import KernelError
 
 PARALLEL_WORK = 65_536
 """Fewer element operations than this run on the calling thread: waking the others costs more."""

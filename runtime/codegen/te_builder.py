@@ -17,9 +17,8 @@ import tvm_ffi
 from tvm import te, tirx
 
 from memc.ir.types import DType, TensorType
-
-from . import math_functions as mathf
-from .expressions import (
+from memc.runtime.codegen import math_functions as mathf
+from memc.runtime.codegen.expressions import (
     DIVISIONS,
     TVM_DTYPE,
     KernelError,
@@ -54,9 +53,11 @@ class Scope:
 class Operand:
     """A tensor in memory: a kernel parameter or the result of the kernel's one reduction."""
 
-    def __init__(self, tensor: te.Tensor, type: TensorType) -> None:
+    def __init__(self, tensor: te.Tensor, type: TensorType, start: int | None = None) -> None:
         self.tensor = tensor
         self.type = type
+        self.start = start
+        """Where a flat `tensor` holds the first element; None if `tensor` has the operand's shape."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,6 +67,11 @@ class Operand:
         position = index if isinstance(index, tuple) else (index,)
         if len(position) != len(self.shape):
             raise KernelError(f"index of rank {len(position)} into {self.type}")
+        if self.start is not None:
+            flat: Any = 0
+            for i, extent in zip(position, self.shape):
+                flat = flat * extent + i
+            return self.tensor(node(flat + self.start))
         return self.tensor(*[node(i) for i in position])
 
 
@@ -128,10 +134,11 @@ class TEBuilder:
         """An extent in the kernel's index type."""
         return tirx.IntImm(self.index_dtype, value)
 
-    def placeholder(self, type: TensorType, name: str) -> Operand:
-        """A tensor the kernel is given."""
-        shape = [self.extent(d) for d in type.shape]
-        return Operand(te.placeholder(shape, TVM_DTYPE[type.dtype], name=name), type)
+    def placeholder(self, type: TensorType, name: str, view: tuple[int, int] | None = None) -> Operand:
+        """A tensor the kernel is given: by itself, or as `view[0]` flat elements of which it begins at `view[1]`."""
+        shape = [self.extent(d) for d in (type.shape if view is None else view[:1])]
+        tensor = te.placeholder(shape, TVM_DTYPE[type.dtype], name=name)
+        return Operand(tensor, type, None if view is None else view[1])
 
     def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
         """See `Builder.compute`. A body that reduces becomes a stage; any other stays a function."""
@@ -160,7 +167,7 @@ class TEBuilder:
 
     def materialize(self, tensor: Any, name: str) -> te.Tensor:
         """The TE stage that writes `tensor` to memory: what the kernel returns."""
-        if isinstance(tensor, Operand) and tensor.tensor in self.stages:
+        if isinstance(tensor, Operand) and any(tensor.tensor.same_as(s) for s in self.stages):
             return tensor.tensor
         shape = [self.extent(d) for d in tensor.type.shape]
 

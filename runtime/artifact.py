@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The artifact: a folder with everything that running a compiled model needs (see docs/artifact.md).
+
+model.so             kernels and program, for TVM's runtime
+weights.safetensors  weights and constants
+plan.json            inputs, outputs, weight offsets, the memory plan, the compiler's report
+model.memir          the planned module as text, for reading
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memc.ir.core import Function, Module, Role, Value
+from memc.ir.errors import UsageError
+from memc.ir.liveness import ARENA, lifetimes
+from memc.ir.printer import print_module
+from memc.runtime import safetensors
+from memc.runtime.layout import Slot, slab_slots, slot_data
+from memc.runtime.manifest import FORMAT, LIBRARY, PLAN, TEXT, VERSION, WEIGHTS
+from memc.runtime.target import Target, machine
+
+if TYPE_CHECKING:
+    from memc.runtime.codegen import CompiledModule
+
+
+def write(path: str | Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any]) -> Path:
+    """Write the artifact folder `path` and return it. `plan` is the compiler's report, kept in plan.json.
+
+    The folder appears complete or not at all; an artifact that was there is replaced. Raises UsageError if `path`
+    is something other than an artifact or cannot be written.
+    """
+    path = Path(path)
+    if path.exists() and not (path.is_dir() and ((path / PLAN).is_file() or not any(path.iterdir()))):
+        raise UsageError(f"{path}: exists and is not an artifact; choose another output or remove it")
+    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    try:
+        partial.mkdir(parents=True)
+        fill(partial, module, compiled, plan)
+        if path.exists():
+            replaced = partial.with_name(partial.name + ".old")
+            os.rename(path, replaced)
+            os.rename(partial, path)
+            shutil.rmtree(replaced, ignore_errors=True)
+        else:
+            os.rename(partial, path)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write the artifact: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return path
+
+
+def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any]) -> None:
+    slots = slab_slots(module.main, compiled.target.alignment)
+    (folder / LIBRARY).write_bytes(compiled.library)
+    safetensors.write(folder / WEIGHTS, [entry(module, slot) for slot in slots])
+    (folder / PLAN).write_text(json.dumps(describe(module.main, slots, compiled, plan), indent=1) + "\n")
+    (folder / TEXT).write_text(print_module(module))
+
+
+def entry(module: Module, slot: Slot) -> safetensors.Entry:
+    type = slot.value.type
+    return (slot.name, type.dtype.value, type.shape, type.nbytes, lambda: slot_data(module, slot))
+
+
+def describe(
+    function: Function, slots: list[Slot], compiled: CompiledModule, report: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The contents of plan.json."""
+    target: Target = compiled.target
+    names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "machine": machine(),
+        "target": {"kind": target.kind, "arch": target.arch if target.kind == "cuda" else "", "cpu": target.cpu},
+        "alignment": target.alignment,
+        "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
+        "outputs": [tensor(name, value) for name, value in zip(names, function.returns)],
+        "arena_bytes": compiled.arena_bytes,
+        "weights_bytes": compiled.weights_bytes,
+        "weights": [{**tensor(s.name, s.value), "offset": s.offset} for s in slots],
+        "library_functions": list(compiled.symbols),
+        "kernels": compiled.kernels,
+        "arena": [
+            {
+                **tensor(life.root.name, life.root),
+                "offset": life.root.placement.offset,
+                "bytes": life.nbytes,
+                "lower": life.lower,
+                "upper": life.upper,
+            }
+            for life in lifetimes(function)
+            if life.root.placement is not None and life.root.placement.space == ARENA
+        ],
+        "report": dict(report),
+    }
+
+
+def tensor(name: str, value: Value) -> dict[str, Any]:
+    return {"name": name, "dtype": value.type.dtype.value, "shape": list(value.type.shape)}

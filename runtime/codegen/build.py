@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a planned module to one shared library that TVM's runtime loads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from memc.ir.core import Module
+from memc.runtime.codegen import cuda
+from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.codegen.program import Program, emit
+from memc.runtime.target import Target
+
+
+@dataclass(frozen=True)
+class CompiledModule:
+    """Generated code and what running it needs."""
+
+    library: bytes
+    """A shared library for TVM's virtual machine."""
+    kernels: int
+    """Distinct generated kernels."""
+    symbols: tuple[str, ...]
+    """Functions of memc's kernel library that it calls; none: TVM's runtime is enough."""
+    target: Target
+    arena_bytes: int
+    weights_bytes: int
+
+
+def build(module: Module, target: Target) -> CompiledModule:
+    """Code for a planned module's main function.
+
+    Raises UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
+    """
+    table = KernelTable(target)
+    program = emit(module.main, target, table)
+    library = compile_kernels(table.functions, target)
+    return CompiledModule(
+        link(program, library, target),
+        len(table.functions),
+        program.symbols,
+        target,
+        program.arena_bytes,
+        program.weights_bytes,
+    )
+
+
+def host_target(target: Target) -> tvm.target.Target:
+    return tvm.target.Target({"kind": "llvm", "mcpu": target.cpu} if target.cpu != "generic" else {"kind": "llvm"})
+
+
+def tvm_target(target: Target) -> tvm.target.Target:
+    """TVM's object for a target."""
+    if target.kind == "cuda":
+        return cuda.cuda_target(target.arch, host_target(target))
+    return host_target(target)
+
+
+def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) -> Any:
+    """One runtime module with all kernels; None if there are none."""
+    if not functions:
+        return None
+    goal = tvm_target(target)
+    built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal)
+    if target.kind == "cuda":
+        cuda.replace_sources(built, target.arch, goal)
+    return built
+
+
+def link(program: Program, library: Any, target: Target) -> bytes:
+    """The program and its kernels as the bytes of a shared library."""
+    linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), library, [], {})
+    with tempfile.TemporaryDirectory(prefix="memc-") as folder:
+        path = Path(folder) / "model.so"
+        relax.VMExecutable(linked).export_library(str(path))
+        return path.read_bytes()

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of a program: made once for all ops that are the same but for their operands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+
+from memc.ir.core import Op
+from memc.ir.types import TensorType
+from memc.runtime.codegen import schedule_cpu, schedule_gpu
+from memc.runtime.codegen.kernel import kernel_key, lower_op
+from memc.runtime.codegen.piece import piece_kernel
+from memc.runtime.target import Target
+
+
+@dataclass(frozen=True)
+class NamedKernel:
+    """A kernel of an op, by the name it is called under."""
+
+    name: str
+    operands: tuple[int, ...]
+    """Which operands of the op it is given, in order."""
+    result: int
+    """Which result it writes, given last."""
+
+
+@dataclass
+class KernelTable:
+    """All kernels so far, scheduled for `target`."""
+
+    target: Target
+    functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
+    known: dict[Any, tuple[NamedKernel, ...]] = field(default_factory=dict)
+    pieces: dict[Any, str] = field(default_factory=dict)
+
+    def kernels(
+        self, op: Op, in_place: int | None, views: Mapping[int, tuple[int, int]] | None = None
+    ) -> tuple[NamedKernel, ...]:
+        """The kernels of an op, in calling order.
+
+        `views`: operands that are given as a flat tensor of (elements, first element) instead of by themselves.
+        """
+        key = (kernel_key(op, in_place), tuple(sorted((views or {}).items())))
+        if key not in self.known:
+            made = []
+            for kernel in lower_op(op, self.target.kind, in_place, views):
+                name = self.add(op.name if op.region is None else "fused_" + op.region.ops[-1].name, kernel.func)
+                made.append(NamedKernel(name, kernel.operands, kernel.result))
+            self.known[key] = tuple(made)
+        return self.known[key]
+
+    def piece(self, operand: TensorType, result: TensorType, start: tuple[int, ...]) -> str:
+        """The name of the kernel that copies a tensor into part of another, beginning at index `start`."""
+        key = (operand, result, start)
+        if key not in self.pieces:
+            self.pieces[key] = self.add("piece", piece_kernel(operand, result, start))
+        return self.pieces[key]
+
+    def add(self, stem: str, func: tvm.tirx.PrimFunc) -> str:
+        """Schedule a kernel and give it a name."""
+        name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
+        module = schedule_gpu.schedule(func, self.target) if self.target.kind == "cuda" else schedule_cpu.schedule(func)
+        self.functions[name] = module["main"].with_attr("global_symbol", name)
+        return name

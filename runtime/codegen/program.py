@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A planned function as a program of TVM's virtual machine: tensors at their addresses, then one call per kernel.
+
+The machine's functions (also part of the artifact's documented interface):
+
+    arena() -> Storage                    the arena, to allocate once
+    weights() -> Storage                  the weight slab, to allocate once
+    bytes_of_weights(Storage) -> Tensor   the slab as u8[n], to fill once
+    outputs() -> Array<Storage>           a fresh buffer for each returned value
+    main(arena, weights, inputs..., outputs...) -> Array<Tensor>   one run; the results lie in `outputs`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from memc.ir.core import Function, Op, Role, Value
+from memc.ir.errors import UnsupportedError
+from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots
+from memc.ir.ops.base import LibraryKernel, definition, lookup
+from memc.ir.types import TensorType
+from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
+from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.layout import slab_bytes, slab_slots
+from memc.runtime.target import Target
+
+DEVICE = 0
+"""Index of the device among the virtual machine's."""
+
+SMALLEST = 64
+"""Bytes of a storage that holds nothing."""
+
+
+@dataclass
+class Emitter:
+    """The state of writing one program."""
+
+    function: Function
+    target: Target
+    table: KernelTable
+    builder: relax.ExecBuilder = field(default_factory=relax.ExecBuilder)
+    registers: dict[Any, int] = field(default_factory=dict)
+    """By value, or by (value, type) for another view of its bytes."""
+    storages: dict[Value, tuple[int, int]] = field(default_factory=dict)
+    """Register and base offset (bytes) of the storage that holds a root."""
+    next_register: int = 0
+    symbols: set[str] = field(default_factory=set)
+    """Packed functions called besides the kernels: the library's."""
+
+    def fresh(self) -> int:
+        self.next_register += 1
+        return self.next_register - 1
+
+    def call(self, name: str, arguments: Sequence[Any], result: bool = False) -> int | None:
+        """Emit a call; ints and floats among the arguments are `Immediate`s."""
+        dst = self.fresh() if result else None
+        encoded = [self.builder.convert_constant(a.value) if isinstance(a, Immediate) else a for a in arguments]
+        self.builder.emit_call(name, encoded, dst=None if dst is None else self.builder.r(dst))
+        return dst
+
+    def tensor(self, storage: int, offset: int, type: TensorType) -> int:
+        """A tensor of `type` in a storage, in a new register."""
+        dtype = tvm.DataType(TVM_DTYPE[type.dtype])
+        arguments = [self.builder.r(storage), Immediate(offset), tuple(type.shape), dtype]
+        register = self.call("vm.builtin.alloc_tensor", arguments, result=True)
+        assert register is not None
+        return register
+
+    def register_of(self, value: Value) -> int:
+        """The register with the tensor of a value."""
+        if value not in self.registers:
+            root = value.root
+            if root in self.storages:
+                storage, base = self.storages[root]
+                self.registers[value] = self.tensor(storage, base + value.offset_in_root, value.type)
+            else:
+                self.registers[value] = self.view_of_input(value, value.type)
+        return self.registers[value]
+
+    def view_of_input(self, value: Value, type: TensorType) -> int:
+        """The first bytes of the input that `value` lies in, as a tensor of `type`."""
+        key = (value.root, type)
+        if key not in self.registers:
+            dtype = tvm.DataType(TVM_DTYPE[type.dtype])
+            source = self.builder.r(self.registers[value.root])
+            arguments = [source, tuple(type.shape), dtype, Immediate(0)]
+            register = self.call("runtime.TVMTensorCreateView", arguments, result=True)
+            assert register is not None
+            self.registers[key] = register
+        return self.registers[key]
+
+
+@dataclass(frozen=True)
+class Immediate:
+    """A number among a call's arguments."""
+
+    value: int | float
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function's program and what it needs."""
+
+    builder: relax.ExecBuilder
+    symbols: tuple[str, ...]
+    """Library functions it calls, by name."""
+    arena_bytes: int
+    weights_bytes: int
+
+
+def emit(function: Function, target: Target, table: KernelTable) -> Program:
+    """The program of a planned function; its kernels are added to `table`.
+
+    Raises UnsupportedError for foreign ops and for state parameters.
+    """
+    for param in function.params:
+        if param.role is Role.STATE:
+            raise UnsupportedError(f"%{param.name}: parameters of role state cannot be compiled yet")
+    emitter = Emitter(function, target, table)
+    slots = slab_slots(function, target.alignment)
+    arena = arena_bytes(function, target.alignment)
+    weights = slab_bytes(slots, target.alignment)
+    emit_storage(emitter, "arena", arena)
+    emit_storage(emitter, "weights", weights)
+    emit_slab(emitter, weights)
+    emit_outputs(emitter)
+    emit_main(emitter, slots)
+    return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights)
+
+
+def storage_arguments(emitter: Emitter, nbytes: int) -> list[Any]:
+    b = emitter.builder
+    scope = b.convert_constant("global")
+    return [b.vm_state(), (max(nbytes, SMALLEST),), Immediate(DEVICE), tvm.DataType("uint8"), scope]
+
+
+def emit_storage(emitter: Emitter, name: str, nbytes: int) -> None:
+    emitter.next_register = 0
+    with emitter.builder.function(name, 0, []):
+        register = emitter.call("vm.builtin.alloc_storage", storage_arguments(emitter, nbytes), result=True)
+        emitter.builder.emit_ret(emitter.builder.r(register))
+
+
+def emit_slab(emitter: Emitter, nbytes: int) -> None:
+    emitter.next_register = 1
+    with emitter.builder.function("bytes_of_weights", 1, ["weights"]):
+        dtype = tvm.DataType("uint8")
+        arguments = [emitter.builder.r(0), Immediate(0), (nbytes,), dtype]
+        register = emitter.call("vm.builtin.alloc_tensor", arguments, result=True)
+        emitter.builder.emit_ret(emitter.builder.r(register))
+
+
+def emit_outputs(emitter: Emitter) -> None:
+    emitter.next_register = 0
+    b = emitter.builder
+    with b.function("outputs", 0, []):
+        made = [
+            emitter.call("vm.builtin.alloc_storage", storage_arguments(emitter, v.type.nbytes), result=True)
+            for v in emitter.function.returns
+        ]
+        bundle = emitter.call("vm.builtin.make_tuple", [b.r(r) for r in made], result=True)
+        b.emit_ret(b.r(bundle))
+
+
+def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
+    function, b = emitter.function, emitter.builder
+    inputs = function.params_of(Role.INPUT)
+    names = ["arena", "weights", *[p.name for p in inputs], *[f"output.{n}" for n in range(len(function.returns))]]
+    emitter.registers.update({p: 2 + n for n, p in enumerate(inputs)})
+    emitter.next_register = len(names)
+    outside = output_roots(function)
+    for slot in slots:
+        emitter.storages[slot.value] = (1, slot.offset)
+    for n, value in enumerate(function.returns):
+        if value.root not in outside:
+            raise KernelError(f"returned value %{value.name} has no buffer of its own: run materialize-returns")
+        emitter.storages[value.root] = (2 + len(inputs) + n, 0)
+    for value in function.values():
+        root = value.root
+        if root not in emitter.storages and root not in emitter.registers and not is_fixed(root):
+            emitter.storages[root] = (0, arena_offset(root))
+    with b.function("main", len(names), names):
+        for op in function.ops:
+            emit_op(emitter, op)
+        returned = [b.r(emitter.register_of(v)) for v in function.returns]
+        bundle = emitter.call("vm.builtin.make_tuple", returned, result=True)
+        b.emit_ret(b.r(bundle))
+
+
+def arena_offset(root: Value) -> int:
+    if root.type.elements == 0:
+        return 0
+    if root.placement is None or root.placement.space != ARENA:
+        raise KernelError(f"%{root.name} has no place in the arena: run assign-addresses")
+    return root.placement.offset
+
+
+def emit_op(emitter: Emitter, op: Op) -> None:
+    """The calls of one op; none for constants, views and results without elements."""
+    if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
+        return
+    symbol = op.attrs.get("kernel")
+    if symbol is not None:
+        emit_library(emitter, op, str(symbol))
+        return
+    if lookup(op.name) is None and op.region is None:
+        where = f" ({op.location})" if op.location else ""
+        raise UnsupportedError(f"op {op.name}{where} is not registered: it can be planned but not compiled")
+    pieces = missing_pieces(op)
+    if pieces is not None:
+        for operand, start in pieces:
+            name = emitter.table.piece(operand.type, op.result.type, start)
+            emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
+        return
+    emit_generated(emitter, op)
+
+
+def needs_no_code(op: Op) -> bool:
+    """Whether the result's bytes are already there: a view of operand 0, or a copy onto itself."""
+    if len(op.results) != 1 or not op.operands:
+        return False
+    operand, result = op.operands[0], op.results[0]
+    rule = definition(op).view if lookup(op.name) else None
+    offset = rule(op) if rule is not None else None
+    if op.name == "copy" and operand.type == result.type:
+        offset = 0
+    if offset is None or result.root is not operand.root:
+        return False
+    return result.offset_in_root == operand.offset_in_root + offset
+
+
+def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
+    """The operands that must be copied into the result of a concat some of whose operands already lie in it.
+
+    Each with the index in the result where it begins. None for any other op.
+    """
+    rule = definition(op).slices if lookup(op.name) else None
+    if rule is None or op.name != "concat":
+        return None
+    offsets = rule(op)
+    axis = op.attrs["axis"]
+    assert isinstance(axis, int)
+    rest: list[tuple[Value, tuple[int, ...]]] = []
+    placed, begin = 0, 0
+    for operand, offset in zip(op.operands, offsets):
+        there = operand.root is op.result.root and offset is not None
+        if there and operand.offset_in_root == op.result.offset_in_root + (offset or 0):
+            placed += 1
+        elif operand.type.elements:
+            rest.append((operand, tuple(begin if d == axis else 0 for d in range(operand.type.rank))))
+        begin += operand.type.shape[axis]
+    return rest if placed else None
+
+
+def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
+    kernel = library_kernel(op, symbol, emitter.target)
+    values = [*op.operands, *op.results, *([op.workspace] if op.workspace is not None else [])]
+    for value in values:
+        if emitter.function and value.root not in emitter.storages and value.offset_in_root:
+            raise KernelError(f"{symbol}: operand %{value.name} lies inside an input")
+    arguments: list[Any] = [emitter.builder.r(emitter.register_of(v)) for v in values]
+    arguments += [Immediate(s) for s in kernel.scalars(op)]
+    emitter.symbols.add(symbol)
+    emitter.call(symbol, arguments)
+
+
+def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
+    candidates = definition(op).library if lookup(op.name) else ()
+    for kernel in candidates:
+        if kernel.symbol == symbol and kernel.target == target.kind:
+            return kernel
+    raise KernelError(f"{op.name} has no library kernel {symbol} for {target.kind}")
+
+
+def emit_generated(emitter: Emitter, op: Op) -> None:
+    in_place = op.attrs.get("in_place")
+    assert in_place is None or isinstance(in_place, int)
+    views: dict[int, tuple[int, int]] = {}
+    for n, operand in enumerate(op.operands):
+        if operand.root not in emitter.storages and operand.offset_in_root:
+            size = operand.type.dtype.itemsize
+            if operand.offset_in_root % size:
+                raise KernelError(f"%{operand.name} starts between elements of the input it lies in")
+            views[n] = (operand.offset_in_root // size + operand.type.elements, operand.offset_in_root // size)
+    for kernel in emitter.table.kernels(op, in_place, views):
+        arguments = []
+        for n in kernel.operands:
+            operand = op.operands[n]
+            if n in views:
+                whole = TensorType(operand.type.dtype, (views[n][0],))
+                arguments.append(emitter.view_of_input(operand, whole))
+            else:
+                arguments.append(emitter.register_of(operand))
+        arguments.append(emitter.register_of(op.results[kernel.result]))
+        emitter.call(kernel.name, [emitter.builder.r(a) for a in arguments])

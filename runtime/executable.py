@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running an artifact. Needs numpy and TVM's runtime; the kernel library only where the artifact calls it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.runtime import manifest as manifests
+from memc.runtime import safetensors
+from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest, Spec
+from memc.runtime.target import machine, missing_flags
+from memc.runtime.tensors import ALIGNMENT, IR_DTYPE, aligned, array_over, numpy_dtype, tensor_over
+
+Array = npt.NDArray[Any]
+
+
+def load(path: str | Path) -> Executable:
+    """The executable of the artifact in folder `path`.
+
+    Allocates its arena and loads its weights, once. Raises InvalidError for a missing or damaged artifact and
+    UnsupportedError if this machine cannot run it.
+    """
+    return Executable(manifests.read(path))
+
+
+class Executable:
+    """A compiled model. Call it with inputs in order or by name; it returns outputs by name.
+
+    Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
+    they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
+    otherwise; they are never written to. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
+    support DLPack) on CUDA. Calls of one executable share its arena: make them one after another.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        self.manifest = manifest
+        self.inputs: tuple[Spec, ...] = manifest.inputs
+        self.outputs: tuple[Spec, ...] = manifest.outputs
+        check_machine(manifest)
+        tvm = import_tvm(manifest)
+        self.device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
+        check_device(manifest, self.device)
+        load_kernel_library(manifest)
+        self.machine = start(manifest, self.device)
+        self.arena = self.machine["arena"]()
+        self.weights = self.machine["weights"]()
+        self._outputs = self.machine["outputs"]
+        self._main = self.machine["main"]
+        if manifest.weights_bytes:
+            upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Run once. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
+        given = [self.tensor(spec, value) for spec, value in self.bind(args, kwargs)]
+        # The machine hands back tensors over the buffers that `outputs` made, so both names stay valid together.
+        results = self._main(self.arena, self.weights, *given, *self._outputs())
+        values = [self.value(spec, tensor) for spec, tensor in zip(self.outputs, results)]
+        return {spec.name: value for spec, value in zip(self.outputs, values)}
+
+    def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device."""
+        results = self(**inputs)
+        return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs}
+
+    def input(self, name: str) -> Spec:
+        """The input of that name. Raises UsageError if there is none."""
+        return find(self.inputs, name, "input")
+
+    def output(self, name: str) -> Spec:
+        """The output of that name. Raises UsageError if there is none."""
+        return find(self.outputs, name, "output")
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes by kind of memory: arena and weights are held as long as the executable, inputs and outputs per run."""
+        return {
+            "arena": self.manifest.arena_bytes,
+            "weights": self.manifest.weights_bytes,
+            "inputs": sum(spec.nbytes for spec in self.inputs),
+            "outputs": sum(spec.nbytes for spec in self.outputs),
+        }
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Spec, Any]]:
+        """Each input with its value."""
+        expected = ", ".join(map(str, self.inputs)) or "none"
+        if len(args) > len(self.inputs):
+            raise UsageError(f"got {len(args)} inputs, expected {len(self.inputs)}: {expected}")
+        values: dict[str, Any] = {spec.name: value for spec, value in zip(self.inputs, args)}
+        for name, value in kwargs.items():
+            if name in values:
+                raise UsageError(f"input {name} is given twice, by position and by name")
+            if name not in {spec.name for spec in self.inputs}:
+                raise UsageError(f"no input is called {name}; expected {expected}")
+            values[name] = value
+        missing = [str(spec) for spec in self.inputs if spec.name not in values]
+        if missing:
+            raise UsageError(f"missing inputs: {', '.join(missing)}")
+        return [(spec, values[spec.name]) for spec in self.inputs]
+
+    def tensor(self, spec: Spec, value: Any) -> Any:
+        """An input as a TVM tensor on the device, in place where possible."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            array = np.asarray(value)
+            require(spec, array.dtype.name if array.dtype.isnative else str(array.dtype), array.shape)
+            host = tensor_over(aligned(array))
+            return host if self.manifest.kind == "llvm" else self.moved(host)
+        import tvm_ffi
+
+        if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
+            raise UsageError(f"input {spec}: expected a numpy array or a DLPack tensor, got {type(value).__name__}")
+        try:
+            tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
+        require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
+        return self.placed(spec, value, tensor)
+
+    def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
+        """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
+        here = str(tensor.device) == str(self.device)
+        usable = tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0
+        if here and usable:
+            return tensor
+        if not tensor.is_contiguous():
+            raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
+        if here and self.manifest.kind == "llvm":
+            return tensor_over(aligned(array_over(tensor, spec.dtype)))
+        return self.moved(tensor)
+
+    def moved(self, tensor: Any) -> Any:
+        """A copy on the device."""
+        import tvm
+
+        copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.device)
+        return copy.copyfrom(tensor)
+
+    def value(self, spec: Spec, tensor: Any) -> Any:
+        return array_over(tensor, spec.dtype) if self.manifest.kind == "llvm" else tensor
+
+    def to_numpy(self, spec: Spec, value: Any) -> Array:
+        if isinstance(value, np.ndarray):
+            return value
+        import tvm
+
+        host = np.empty(spec.shape, numpy_dtype(spec.dtype))
+        if spec.nbytes:
+            raw = value._create_view((spec.nbytes,), "uint8")
+            host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
+        return host
+
+
+def require(spec: Spec, dtype: str, shape: tuple[int, ...]) -> None:
+    if IR_DTYPE.get(dtype) != spec.dtype or tuple(shape) != spec.shape:
+        got = f"{IR_DTYPE.get(dtype, dtype)}[{','.join(map(str, shape))}]"
+        raise UsageError(f"input {spec.name}: expected {str(spec).split(': ', 1)[1]}, got {got}")
+
+
+def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
+    for spec in specs:
+        if spec.name == name:
+            return spec
+    raise UsageError(f"no {kind} is called {name}; expected {', '.join(s.name for s in specs) or 'none'}")
+
+
+def check_machine(manifest: Manifest) -> None:
+    if manifest.machine != machine():
+        raise UnsupportedError(f"{manifest.path}: compiled for {manifest.machine}, this is {machine()}; compile again")
+    missing = missing_flags(manifest.cpu)
+    if missing:
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for CPU {manifest.cpu}, this one lacks {', '.join(missing)}; compile for it "
+            "with --mcpu"
+        )
+
+
+def import_tvm(manifest: Manifest) -> Any:
+    """TVM, with its CUDA runtime where the artifact needs that."""
+    import tvm
+
+    if manifest.kind == "cuda":
+        path = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+        try:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise UnsupportedError(f"{manifest.path}: needs a CUDA driver, which does not load: {error}") from None
+    return tvm
+
+
+def check_device(manifest: Manifest, device: Any) -> None:
+    if manifest.kind != "cuda":
+        return
+    if not device.exist:
+        raise UnsupportedError(f"{manifest.path}: compiled for cuda {manifest.arch}, this machine has no CUDA device")
+    built = manifest.arch.removeprefix("sm_").rstrip("af")
+    wanted, have = (int(built[:-1]), int(built[-1])), tuple(int(n) for n in str(device.compute_version).split("."))
+    if wanted[0] != have[0] or wanted[1] > have[1]:
+        found = f"sm_{have[0]}{have[1]}"
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for {manifest.arch}, the device is {found}; use --arch {found}"
+        )
+
+
+def load_kernel_library(manifest: Manifest) -> None:
+    """Register the kernels the artifact calls: those of libmemc_core and the OpenBLAS beside it."""
+    if not manifest.library_functions:
+        return
+    import tvm_ffi
+
+    try:
+        from memc import native
+
+        native.load()
+    except (ImportError, OSError) as error:
+        raise UnsupportedError(f"{manifest.path}: needs memc's kernel library, which does not load: {error}") from None
+    for symbol in manifest.library_functions:
+        if tvm_ffi.get_global_func(symbol, allow_missing=True) is None:
+            raise UnsupportedError(f"{manifest.path}: needs {symbol}, which this version of memc does not have")
+
+
+def start(manifest: Manifest, device: Any) -> Any:
+    """TVM's virtual machine over the artifact's library."""
+    import tvm
+
+    try:
+        library = tvm.runtime.load_module(str(manifest.path / LIBRARY))
+        return tvm.runtime.vm.VirtualMachine(library, device)
+    except (OSError, RuntimeError, ValueError, AttributeError) as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidError(f"{manifest.path / LIBRARY}: cannot be loaded: {text[-1]}") from None
+
+
+def upload(manifest: Manifest, slab: Any, runtime: Any) -> None:
+    """Fill the weight slab: on the CPU straight from the file, on a device through one host buffer."""
+    path = manifest.path / WEIGHTS
+    try:
+        stored = safetensors.read(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
+    staged = array_over(slab, "u8") if manifest.kind == "llvm" else np.zeros(manifest.weights_bytes, np.uint8)
+    for slot in manifest.weights:
+        data = stored.get(slot.spec.name)
+        if data is None or data.size != slot.spec.nbytes:
+            size = "nothing" if data is None else f"{data.size} bytes"
+            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
+        staged[slot.offset : slot.offset + data.size] = data
+    if manifest.kind != "llvm":
+        slab.copyfrom(staged)
+
+
+__all__ = ["ALIGNMENT", "Executable", "load"]

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading an artifact's plan.json. Needs nothing but Python."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memc.ir.errors import InvalidError
+
+if TYPE_CHECKING:
+    from memc.ir.types import TensorType
+
+FORMAT = "memc-artifact"
+VERSION = 1
+LIBRARY = "model.so"
+WEIGHTS = "weights.safetensors"
+PLAN = "plan.json"
+TEXT = "model.memir"
+
+ITEMSIZE = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
+ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An input or output."""
+
+    name: str
+    dtype: str
+    """In the IR's notation, for example f32."""
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the data."""
+        return math.prod(self.shape) * ITEMSIZE[self.dtype]
+
+    @property
+    def type(self) -> TensorType:
+        """As the compiler's tensor type."""
+        from memc.ir.types import DType, TensorType
+
+        return TensorType(DType(self.dtype), self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A weight or constant."""
+
+    spec: Spec
+    offset: int
+    """Bytes from the start of the weight slab."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What plan.json says about running the model."""
+
+    path: Path
+    machine: str
+    kind: str
+    arch: str
+    cpu: str
+    alignment: int
+    inputs: tuple[Spec, ...]
+    outputs: tuple[Spec, ...]
+    arena_bytes: int
+    weights_bytes: int
+    weights: tuple[Slot, ...]
+    library_functions: tuple[str, ...]
+    report: dict[str, Any]
+
+
+def read(path: str | Path) -> Manifest:
+    """The manifest of the artifact in folder `path`. Raises InvalidError if it is missing, damaged or too new."""
+    path = Path(path)
+    if not path.is_dir():
+        raise InvalidError(f"{path}: expected an artifact folder that `memc compile` wrote, found {what_is(path)}")
+    for name in (PLAN, LIBRARY, WEIGHTS):
+        if not (path / name).is_file():
+            raise InvalidError(f"{path}: artifact has no {name}; compile the model again")
+    try:
+        data = json.loads((path / PLAN).read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise InvalidError(f"{path / PLAN}: expected format {FORMAT}, got {data['format']!r}")
+        if data["version"] != VERSION:
+            raise InvalidError(f"{path / PLAN}: expected version {VERSION}, got {data['version']!r}; compile again")
+        return Manifest(
+            path=path,
+            machine=data["machine"],
+            kind=data["target"]["kind"],
+            arch=data["target"]["arch"],
+            cpu=data["target"]["cpu"],
+            alignment=int(data["alignment"]),
+            inputs=tuple(spec(item) for item in data["inputs"]),
+            outputs=tuple(spec(item) for item in data["outputs"]),
+            arena_bytes=int(data["arena_bytes"]),
+            weights_bytes=int(data["weights_bytes"]),
+            weights=tuple(Slot(spec(item), int(item["offset"])) for item in data["weights"]),
+            library_functions=tuple(data["library_functions"]),
+            report=data["report"],
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidError(f"{path / PLAN}: damaged plan ({type(error).__name__}: {error}); compile again") from None
+
+
+def spec(item: dict[str, Any]) -> Spec:
+    if item["dtype"] not in ITEMSIZE:
+        raise ValueError(f"unknown element type {item['dtype']!r}")
+    return Spec(item["name"], item["dtype"], tuple(int(d) for d in item["shape"]))
+
+
+def what_is(path: Path) -> str:
+    return "a file" if path.exists() else "nothing"
