@@ -24,9 +24,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from models import Array, Model, select  # noqa: E402
+from models import Array, Model, select
 
-from memc.ir.errors import MemcError  # noqa: E402
+from memc.ir.errors import MemcError
 
 LIMIT = 1e-4
 """Largest accepted error."""
@@ -98,16 +98,8 @@ def compiled(model: Model, path: Path, batch: int, level: int = 2) -> tuple[dict
     module = memc.import_onnx(path, input_shapes=model.shapes(batch), bind=model.bind)
     spent, count = time.perf_counter() - start, len(module.main.ops)
     with tempfile.TemporaryDirectory() as folder:
-        artifact = Path(folder) / "model.memc"
-        memc.compile(
-            path,
-            target="llvm",
-            opt_level=level,
-            input_shapes=model.shapes(batch),
-            bind=dict(model.bind),
-            output=artifact,
-        )
-        results: Any = memc.load(artifact)(**model.feeds(batch))
+        artifact = memc.compile(module, Path(folder) / "model.memc", target="llvm", opt_level=level)
+        results: Any = artifact.load()(**model.feeds(batch))
         return {name: np.array(results[name]) for name in module.main.result_names}, spent, count
 
 

@@ -147,19 +147,10 @@ def run_compiled(case: Case) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Import, compile at -O2 for this machine's CPU, load the artifact and run it."""
     import memc
 
-    _, bound = import_case(case)
+    module, bound = import_case(case)
     given = {n: a for n, a in case.inputs.items() if n not in bound}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.memc"
-        memc.compile(
-            case.model,
-            target="llvm",
-            opt_level=2,
-            input_shapes={n: a.shape for n, a in given.items()},
-            bind={n: case.inputs[n] for n in bound},
-            output=path,
-        )
-        results = memc.load(path)(**given)
+        results = memc.compile(module, Path(folder) / "case.memc", target="llvm", opt_level=2).load()(**given)
         return {name: np.array(results[name]) for name in case.expected}, bound
 
 

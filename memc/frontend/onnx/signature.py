@@ -82,6 +82,7 @@ def bind_shapes(
     """
     given = {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
     _check_names("input_shapes", given, [i.name for i in inputs])
+    _check_names("bind", bound, [i.name for i in inputs])
     for name, array in bound.items():
         if np.ndim(array) > 0 and name not in given:
             given[name] = np.shape(array)
