@@ -266,7 +266,7 @@ STEPS: tuple[Step, ...] = (
 
 
 @st.composite
-def modules(draw: Draw, max_ops: int = 14) -> Module:
+def modules(draw: Draw, max_ops: int = 24) -> Module:
     """A module with one function of up to about `max_ops` ops, some unused, and one to four returned values.
 
     Returned values may be parameters, constants, views, and the same value twice.
