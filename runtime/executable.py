@@ -16,7 +16,7 @@ from memc.runtime import manifest as manifests
 from memc.runtime import safetensors
 from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest, Spec
 from memc.runtime.target import machine, missing_flags
-from memc.runtime.tensors import ALIGNMENT, IR_DTYPE, aligned, array_over, numpy_dtype, tensor_over
+from memc.runtime.tensors import FFI_DTYPE, IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
 
@@ -51,7 +51,6 @@ class Executable:
         self.machine = start(manifest, self.device)
         self.arena = self.machine["arena"]()
         self.weights = self.machine["weights"]()
-        self._outputs = self.machine["outputs"]
         self._main = self.machine["main"]
         if manifest.weights_bytes:
             upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
@@ -59,10 +58,9 @@ class Executable:
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run once. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
         given = [self.tensor(spec, value) for spec, value in self.bind(args, kwargs)]
-        # The machine hands back tensors over the buffers that `outputs` made, so both names stay valid together.
-        results = self._main(self.arena, self.weights, *given, *self._outputs())
-        values = [self.value(spec, tensor) for spec, tensor in zip(self.outputs, results)]
-        return {spec.name: value for spec, value in zip(self.outputs, values)}
+        made = {spec.name: self.buffer(spec) for spec in self.outputs}
+        self._main(self.arena, self.weights, *given, *[tensor for _, tensor in made.values()])
+        return {name: value for name, (value, _) in made.items()}
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device."""
@@ -140,8 +138,15 @@ class Executable:
         copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.device)
         return copy.copyfrom(tensor)
 
-    def value(self, spec: Spec, tensor: Any) -> Any:
-        return array_over(tensor, spec.dtype) if self.manifest.kind == "llvm" else tensor
+    def buffer(self, spec: Spec) -> tuple[Any, Any]:
+        """Fresh memory for an output: what the caller gets, and a tensor over it."""
+        if self.manifest.kind == "llvm":
+            array = empty(spec.shape, numpy_dtype(spec.dtype))
+            return array, tensor_over(array)
+        import tvm
+
+        tensor = tvm.runtime.empty(spec.shape, FFI_DTYPE[spec.dtype], self.device)
+        return tensor, tensor
 
     def to_numpy(self, spec: Spec, value: Any) -> Array:
         if isinstance(value, np.ndarray):
@@ -251,6 +256,3 @@ def upload(manifest: Manifest, slab: Any, runtime: Any) -> None:
         staged[slot.offset : slot.offset + data.size] = data
     if manifest.kind != "llvm":
         slab.copyfrom(staged)
-
-
-__all__ = ["ALIGNMENT", "Executable", "load"]

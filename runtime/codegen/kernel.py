@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,7 @@ class Kernel:
     """Which result it writes."""
 
 
-Views = Mapping[int, tuple[int, int]]
-"""Operands given as a flat tensor: by operand index, its elements and the element where the operand begins."""
-
-
-def lower_op(op: Op, target: str, in_place: int | None = None, views: Views | None = None) -> list[Kernel]:
+def lower_op(op: Op, target: str, in_place: int | None = None) -> list[Kernel]:
     """The kernels of a registered op with a `Compute` lowering, or of a fused group, in the order to call them.
 
     `target`: llvm or cuda. `in_place`: the operand whose bytes result 0 takes over; its kernel comes last, so
@@ -44,10 +40,10 @@ def lower_op(op: Op, target: str, in_place: int | None = None, views: Views | No
     order = [n for n, result in enumerate(op.results) if result.type.elements]
     if in_place is not None and 0 in order:
         order = order[1:] + [0]
-    return [lower_result(op, n, target, in_place is not None, views or {}) for n in order]
+    return [lower_result(op, n, target, in_place is not None) for n in order]
 
 
-def lower_result(op: Op, number: int, target: str, may_alias: bool, views: Views) -> Kernel:
+def lower_result(op: Op, number: int, target: str, may_alias: bool) -> Kernel:
     values = [*op.operands, *op.results]
     builder = TEBuilder(target, wide_index=any(v.type.elements > INDEX_LIMIT for v in values))
     inputs: list[Any] = []
@@ -57,7 +53,7 @@ def lower_result(op: Op, number: int, target: str, may_alias: bool, views: Views
         if literal is not None:
             inputs.append(Literal(const(literal.item(), TVM_DTYPE[operand.type.dtype]), operand.type))
             continue
-        inputs.append(builder.placeholder(operand.type, f"operand{n}", views.get(n)))
+        inputs.append(builder.placeholder(operand.type, f"operand{n}"))
         if operand.type.elements:
             given.append(n)
     results = lower_body(builder, op, inputs)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,17 +37,12 @@ class KernelTable:
     known: dict[Any, tuple[NamedKernel, ...]] = field(default_factory=dict)
     pieces: dict[Any, str] = field(default_factory=dict)
 
-    def kernels(
-        self, op: Op, in_place: int | None, views: Mapping[int, tuple[int, int]] | None = None
-    ) -> tuple[NamedKernel, ...]:
-        """The kernels of an op, in calling order.
-
-        `views`: operands that are given as a flat tensor of (elements, first element) instead of by themselves.
-        """
-        key = (kernel_key(op, in_place), tuple(sorted((views or {}).items())))
+    def kernels(self, op: Op, in_place: int | None) -> tuple[NamedKernel, ...]:
+        """The kernels of an op, in calling order."""
+        key = kernel_key(op, in_place)
         if key not in self.known:
             made = []
-            for kernel in lower_op(op, self.target.kind, in_place, views):
+            for kernel in lower_op(op, self.target.kind, in_place):
                 name = self.add(op.name if op.region is None else "fused_" + op.region.ops[-1].name, kernel.func)
                 made.append(NamedKernel(name, kernel.operands, kernel.result))
             self.known[key] = tuple(made)

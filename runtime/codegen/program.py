@@ -6,8 +6,7 @@ The machine's functions (also part of the artifact's documented interface):
     arena() -> Storage                    the arena, to allocate once
     weights() -> Storage                  the weight slab, to allocate once
     bytes_of_weights(Storage) -> Tensor   the slab as u8[n], to fill once
-    outputs() -> Array<Storage>           a fresh buffer for each returned value
-    main(arena, weights, inputs..., outputs...) -> Array<Tensor>   one run; the results lie in `outputs`
+    main(arena, weights, inputs..., outputs...)   one run: reads the input tensors, fills the output tensors
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots
 from memc.ir.ops.base import LibraryKernel, definition, lookup
-from memc.ir.types import TensorType
 from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.layout import slab_bytes, slab_slots
@@ -44,10 +42,12 @@ class Emitter:
     target: Target
     table: KernelTable
     builder: relax.ExecBuilder = field(default_factory=relax.ExecBuilder)
-    registers: dict[Any, int] = field(default_factory=dict)
-    """By value, or by (value, type) for another view of its bytes."""
+    registers: dict[Value, int] = field(default_factory=dict)
+    """Where the tensor of a value is."""
     storages: dict[Value, tuple[int, int]] = field(default_factory=dict)
-    """Register and base offset (bytes) of the storage that holds a root."""
+    """For roots in the arena or among the weights: register of the storage, and offset in it (bytes)."""
+    tensors: dict[Value, int] = field(default_factory=dict)
+    """For roots that the caller gives: register of the tensor with all their bytes."""
     next_register: int = 0
     symbols: set[str] = field(default_factory=set)
     """Packed functions called besides the kernels: the library's."""
@@ -63,36 +63,29 @@ class Emitter:
         self.builder.emit_call(name, encoded, dst=None if dst is None else self.builder.r(dst))
         return dst
 
-    def tensor(self, storage: int, offset: int, type: TensorType) -> int:
-        """A tensor of `type` in a storage, in a new register."""
-        dtype = tvm.DataType(TVM_DTYPE[type.dtype])
-        arguments = [self.builder.r(storage), Immediate(offset), tuple(type.shape), dtype]
-        register = self.call("vm.builtin.alloc_tensor", arguments, result=True)
-        assert register is not None
-        return register
-
     def register_of(self, value: Value) -> int:
-        """The register with the tensor of a value."""
+        """The register with the tensor of a value, made when it is first asked for."""
         if value not in self.registers:
-            root = value.root
+            offset, root = value.offset_in_root, value.root
+            dtype = tvm.DataType(TVM_DTYPE[value.type.dtype])
             if root in self.storages:
                 storage, base = self.storages[root]
-                self.registers[value] = self.tensor(storage, base + value.offset_in_root, value.type)
+                arguments = [self.builder.r(storage), Immediate(base + offset), tuple(value.type.shape), dtype]
+                made = self.call("vm.builtin.alloc_tensor", arguments, result=True)
             else:
-                self.registers[value] = self.view_of_input(value, value.type)
+                whole = self.builder.r(self.tensors[root])
+                made = self.call(
+                    "runtime.TVMTensorCreateView",
+                    [whole, tuple(value.type.shape), dtype, Immediate(offset)],
+                    result=True,
+                )
+                base = 0
+            if base + offset:
+                # Kernels want the address in the pointer, not beside it.
+                made = self.call("vm.builtin.ensure_zero_offset", [self.builder.r(made)], result=True)
+            assert made is not None
+            self.registers[value] = made
         return self.registers[value]
-
-    def view_of_input(self, value: Value, type: TensorType) -> int:
-        """The first bytes of the input that `value` lies in, as a tensor of `type`."""
-        key = (value.root, type)
-        if key not in self.registers:
-            dtype = tvm.DataType(TVM_DTYPE[type.dtype])
-            source = self.builder.r(self.registers[value.root])
-            arguments = [source, tuple(type.shape), dtype, Immediate(0)]
-            register = self.call("runtime.TVMTensorCreateView", arguments, result=True)
-            assert register is not None
-            self.registers[key] = register
-        return self.registers[key]
 
 
 @dataclass(frozen=True)
@@ -128,7 +121,6 @@ def emit(function: Function, target: Target, table: KernelTable) -> Program:
     emit_storage(emitter, "arena", arena)
     emit_storage(emitter, "weights", weights)
     emit_slab(emitter, weights)
-    emit_outputs(emitter)
     emit_main(emitter, slots)
     return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights)
 
@@ -155,23 +147,12 @@ def emit_slab(emitter: Emitter, nbytes: int) -> None:
         emitter.builder.emit_ret(emitter.builder.r(register))
 
 
-def emit_outputs(emitter: Emitter) -> None:
-    emitter.next_register = 0
-    b = emitter.builder
-    with b.function("outputs", 0, []):
-        made = [
-            emitter.call("vm.builtin.alloc_storage", storage_arguments(emitter, v.type.nbytes), result=True)
-            for v in emitter.function.returns
-        ]
-        bundle = emitter.call("vm.builtin.make_tuple", [b.r(r) for r in made], result=True)
-        b.emit_ret(b.r(bundle))
-
-
 def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
     function, b = emitter.function, emitter.builder
     inputs = function.params_of(Role.INPUT)
     names = ["arena", "weights", *[p.name for p in inputs], *[f"output.{n}" for n in range(len(function.returns))]]
-    emitter.registers.update({p: 2 + n for n, p in enumerate(inputs)})
+    emitter.tensors = {p: 2 + n for n, p in enumerate(inputs)}
+    emitter.registers.update(emitter.tensors)
     emitter.next_register = len(names)
     outside = output_roots(function)
     for slot in slots:
@@ -179,17 +160,17 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
     for n, value in enumerate(function.returns):
         if value.root not in outside:
             raise KernelError(f"returned value %{value.name} has no buffer of its own: run materialize-returns")
-        emitter.storages[value.root] = (2 + len(inputs) + n, 0)
+        if value.root.type == value.type:
+            emitter.registers[value.root] = 2 + len(inputs) + n
+        emitter.registers[value] = emitter.tensors[value.root] = 2 + len(inputs) + n
     for value in function.values():
         root = value.root
-        if root not in emitter.storages and root not in emitter.registers and not is_fixed(root):
+        if root not in emitter.storages and root not in emitter.tensors and not is_fixed(root):
             emitter.storages[root] = (0, arena_offset(root))
     with b.function("main", len(names), names):
         for op in function.ops:
             emit_op(emitter, op)
-        returned = [b.r(emitter.register_of(v)) for v in function.returns]
-        bundle = emitter.call("vm.builtin.make_tuple", returned, result=True)
-        b.emit_ret(b.r(bundle))
+        b.emit_ret(b.void_arg())
 
 
 def arena_offset(root: Value) -> int:
@@ -260,9 +241,6 @@ def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
 def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
     kernel = library_kernel(op, symbol, emitter.target)
     values = [*op.operands, *op.results, *([op.workspace] if op.workspace is not None else [])]
-    for value in values:
-        if emitter.function and value.root not in emitter.storages and value.offset_in_root:
-            raise KernelError(f"{symbol}: operand %{value.name} lies inside an input")
     arguments: list[Any] = [emitter.builder.r(emitter.register_of(v)) for v in values]
     arguments += [Immediate(s) for s in kernel.scalars(op)]
     emitter.symbols.add(symbol)
@@ -280,21 +258,6 @@ def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
 def emit_generated(emitter: Emitter, op: Op) -> None:
     in_place = op.attrs.get("in_place")
     assert in_place is None or isinstance(in_place, int)
-    views: dict[int, tuple[int, int]] = {}
-    for n, operand in enumerate(op.operands):
-        if operand.root not in emitter.storages and operand.offset_in_root:
-            size = operand.type.dtype.itemsize
-            if operand.offset_in_root % size:
-                raise KernelError(f"%{operand.name} starts between elements of the input it lies in")
-            views[n] = (operand.offset_in_root // size + operand.type.elements, operand.offset_in_root // size)
-    for kernel in emitter.table.kernels(op, in_place, views):
-        arguments = []
-        for n in kernel.operands:
-            operand = op.operands[n]
-            if n in views:
-                whole = TensorType(operand.type.dtype, (views[n][0],))
-                arguments.append(emitter.view_of_input(operand, whole))
-            else:
-                arguments.append(emitter.register_of(operand))
-        arguments.append(emitter.register_of(op.results[kernel.result]))
-        emitter.call(kernel.name, [emitter.builder.r(a) for a in arguments])
+    for kernel in emitter.table.kernels(op, in_place):
+        values = [*[op.operands[n] for n in kernel.operands], op.results[kernel.result]]
+        emitter.call(kernel.name, [emitter.builder.r(emitter.register_of(v)) for v in values])

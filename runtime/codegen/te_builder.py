@@ -53,11 +53,9 @@ class Scope:
 class Operand:
     """A tensor in memory: a kernel parameter or the result of the kernel's one reduction."""
 
-    def __init__(self, tensor: te.Tensor, type: TensorType, start: int | None = None) -> None:
+    def __init__(self, tensor: te.Tensor, type: TensorType) -> None:
         self.tensor = tensor
         self.type = type
-        self.start = start
-        """Where a flat `tensor` holds the first element; None if `tensor` has the operand's shape."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -67,11 +65,6 @@ class Operand:
         position = index if isinstance(index, tuple) else (index,)
         if len(position) != len(self.shape):
             raise KernelError(f"index of rank {len(position)} into {self.type}")
-        if self.start is not None:
-            flat: Any = 0
-            for i, extent in zip(position, self.shape):
-                flat = flat * extent + i
-            return self.tensor(node(flat + self.start))
         return self.tensor(*[node(i) for i in position])
 
 
@@ -134,11 +127,10 @@ class TEBuilder:
         """An extent in the kernel's index type."""
         return tirx.IntImm(self.index_dtype, value)
 
-    def placeholder(self, type: TensorType, name: str, view: tuple[int, int] | None = None) -> Operand:
-        """A tensor the kernel is given: by itself, or as `view[0]` flat elements of which it begins at `view[1]`."""
-        shape = [self.extent(d) for d in (type.shape if view is None else view[:1])]
-        tensor = te.placeholder(shape, TVM_DTYPE[type.dtype], name=name)
-        return Operand(tensor, type, None if view is None else view[1])
+    def placeholder(self, type: TensorType, name: str) -> Operand:
+        """A tensor the kernel is given."""
+        shape = [self.extent(d) for d in type.shape]
+        return Operand(te.placeholder(shape, TVM_DTYPE[type.dtype], name=name), type)
 
     def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
         """See `Builder.compute`. A body that reduces becomes a stage; any other stays a function."""
