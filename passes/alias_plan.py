@@ -46,6 +46,8 @@ class Storage:
     output: bool = False
     """Holds exactly a returned value, so it lies outside the arena."""
     members: list[Value] = field(default_factory=list)
+    pending: list[Value] = field(default_factory=list)
+    """Members that may still be read; those that are done are dropped as they are met."""
 
 
 @dataclass
@@ -73,7 +75,10 @@ def plan_aliases(function: Function, alignment: int = ALIGNMENT, refine: bool = 
 
     `function` must not hold aliases yet. With `refine` false the last step is left out, which is quicker.
     """
-    best = min((_Planner(function, alignment, eager, ()).run() for eager in (False, True)), key=lambda plan: plan.peak)
+    careful = _Planner(function, alignment, False, ())
+    best = careful.run()
+    if careful.declined:
+        best = min(best, _Planner(function, alignment, True, ()).run(), key=lambda plan: plan.peak)
     if not refine or not best.risky:
         return best
     refused: set[Decision] = set()
@@ -102,7 +107,11 @@ class _Planner:
         self.alignment = alignment
         self.eager = eager
         self.refused = refused
+        self.declined = False
+        """Whether something legal was left out because it seemed to cost memory."""
         self.returned = set(function.returns)
+        self.size: dict[Value, int] = {}
+        """Unrounded bytes of each value."""
         end = len(function.ops)
         self.last: dict[Value, int] = {}
         """Index of the last op that reads or defines a value; beyond all ops for a returned one."""
@@ -122,7 +131,9 @@ class _Planner:
 
     def _own(self, value: Value, index: int) -> None:
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
-        storage = Storage(value, value.type.nbytes, index, upper, is_fixed(value), value in self.returned, [value])
+        self.size[value] = size = value.type.nbytes
+        output = value in self.returned
+        storage = Storage(value, size, index, upper, is_fixed(value), output, [value], [value])
         self.plan.storage[value] = storage
         self.plan.offset[value] = 0
         self._count(storage, 1)
@@ -133,7 +144,7 @@ class _Planner:
 
     def run(self) -> AliasPlan:
         for index, op in enumerate(self.function.ops):
-            if not op.results or op.results[0].type.nbytes == 0 or op.name == "constant":
+            if not op.results or self.size[op.results[0]] == 0 or op.name == "constant":
                 continue
             if not self._try_view(index, op) and not self._try_in_place(index, op):
                 self._try_slices(index, op)
@@ -149,7 +160,7 @@ class _Planner:
         allowed = in_place_operands(op)
         legal = [k for k in allowed if (op, k) not in self.refused and self._may_overwrite(index, op, k, allowed)]
         # Whole storages first, and of those the one that has been live for longest: it may become an output's.
-        legal.sort(key=lambda k: (self._storage(op, k).size != op.results[0].type.nbytes, self._storage(op, k).lower))
+        legal.sort(key=lambda k: (self._storage(op, k).size != self.size[op.results[0]], self._storage(op, k).lower))
         for k in legal:
             if self._join(index, op, k, self.plan.offset[op.operands[k]]):
                 self.plan.in_place[op] = k
@@ -160,19 +171,25 @@ class _Planner:
         """Whether nobody needs the bytes of operand `k` after the op, nor reads them in it at another position."""
         target = op.operands[k]
         storage = self._storage(op, k)
-        if storage.fixed or target.type.nbytes != op.results[0].type.nbytes:
+        if storage.fixed or self.size[target] != self.size[op.results[0]]:
             return False
-        start = self.plan.offset[target]
-        end = start + target.type.nbytes
-        touching = [m for m in storage.members if self.plan.offset[m] < end and self._end(m) > start]
-        if any(self.last[m] > index for m in touching):
+        storage.pending = [m for m in storage.pending if self.last[m] >= index]
+        if any(self.last[m] > index and self._overlap(m, target) for m in storage.pending):
             return False
-        return all(v not in touching or (v is target and j in allowed) for j, v in enumerate(op.operands))
+        return all(
+            self.plan.storage[v] is not storage or (v is target and j in allowed) or not self._overlap(v, target)
+            for j, v in enumerate(op.operands)
+        )
+
+    def _overlap(self, a: Value, b: Value) -> bool:
+        """Whether two members of one storage share bytes."""
+        offset = self.plan.offset
+        return max(offset[a], offset[b]) < min(offset[a] + self.size[a], offset[b] + self.size[b])
 
     def _join(self, index: int, op: Op, k: int, offset: int) -> bool:
         """Put result 0 into operand `k`'s storage at byte `offset`, if that is legal and does not cost memory."""
         result, storage = op.results[0], self._storage(op, k)
-        whole = offset == 0 and result.type.nbytes == storage.size
+        whole = offset == 0 and self.size[result] == storage.size
         if offset % self.alignment:
             return False
         if result in self.returned and (storage.fixed or storage.output or not whole):
@@ -181,6 +198,7 @@ class _Planner:
         upper = max(storage.upper, own.upper)
         if not whole and upper > storage.upper and not storage.fixed and not storage.output:
             if not self.eager and not self._cheaper([own, storage], storage.lower, upper, storage.size):
+                self.declined = True
                 return False
             self.plan.risky.append(((op, k), storage.upper, upper))
         self._merge(storage, [own], offset, storage.lower, upper)
@@ -192,7 +210,7 @@ class _Planner:
         chosen: list[tuple[int, int, Storage]] = []
         for k, offset in enumerate(slice_offsets(op)):
             value, storage = op.operands[k], self._storage(op, k)
-            movable = not (storage.fixed or storage.output) and storage.size == value.type.nbytes > 0
+            movable = not (storage.fixed or storage.output) and storage.size == self.size[value] > 0
             if offset is None or offset % self.alignment or not movable or (op, k) in self.refused:
                 continue
             if op.operands.count(value) == 1 and all(storage is not other for _, _, other in chosen):
@@ -200,7 +218,9 @@ class _Planner:
         # The slices written last cost least: each earlier one keeps the whole result alive from then on.
         chosen.sort(key=lambda item: -item[2].lower)
         if not target.output and not self.eager:
-            chosen = chosen[: self._best_prefix(target, [storage for _, _, storage in chosen])]
+            best = self._best_prefix(target, [storage for _, _, storage in chosen])
+            self.declined |= best < len(chosen)
+            chosen = chosen[:best]
         for k, offset, storage in chosen:
             lower, upper = min(storage.lower, target.lower), max(storage.upper, target.upper)
             if not target.output and lower < index:
@@ -248,14 +268,12 @@ class _Planner:
                 self.plan.storage[member] = into
                 self.plan.offset[member] += offset
             into.members.extend(part.members)
+            into.pending.extend(part.pending)
         into.lower, into.upper = lower, upper
         self._count(into, 1)
 
     def _storage(self, op: Op, k: int) -> Storage:
         return self.plan.storage[op.operands[k]]
-
-    def _end(self, value: Value) -> int:
-        return self.plan.offset[value] + value.type.nbytes
 
 
 def aliased(plan: AliasPlan) -> Iterator[tuple[Value, Value, int]]:
