@@ -61,11 +61,16 @@ def write_external(model_path: Path, out: Path, seed: int = 0) -> Path:
     return copy
 
 
-def _light_values(name: str, shape: tuple[int, ...], uses: list[tuple[str, int]], rng: np.random.Generator) -> Array:
-    """As `values`, for names that tell nothing: by the op and operand that reads the weight."""
+def _light_values(
+    name: str, shape: tuple[int, ...], uses: list[tuple[str, int]], rng: np.random.Generator, residual: bool
+) -> Array:
+    """As `values`, for names that tell nothing: by the op and operand that reads the weight.
+
+    Scales are smaller in a residual network, whose sums would otherwise grow until the softmax says 1 and 0 only.
+    """
     for op, index in uses:
         if op == "BatchNormalization":
-            low, high = {1: (0.9, 1.1), 4: (0.5, 1.5)}.get(index, (-0.05, 0.05))
+            low, high = {1: (0.6, 0.8) if residual else (0.9, 1.1), 4: (0.5, 1.5)}.get(index, (-0.05, 0.05))
             return rng.uniform(low, high, shape)
         if op == "Mul":
             return rng.uniform(0.9, 1.1, shape)
@@ -86,6 +91,7 @@ def write_light(model_path: Path, out: Path, seed: int = 0) -> Path:
     fillers = [n for n in graph.node if n.op_type == "ConstantOfShape" and n.input[0] in stored]
     names = {n.output[0] for n in fillers}
     passing = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "Unsqueeze" and n.input[0] in names}
+    residual = any(n.op_type == "Sum" for n in graph.node)
     uses: dict[str, list[tuple[str, int]]] = {}
     for node in graph.node:
         for index, name in enumerate(node.input):
@@ -93,13 +99,15 @@ def write_light(model_path: Path, out: Path, seed: int = 0) -> Path:
     for node in fillers:
         name = node.output[0]
         shape = tuple(int(d) for d in onnx.numpy_helper.to_array(stored[node.input[0]]))
-        data = _light_values(name, shape, uses.get(name, []), _rng(name, seed)).astype(np.float32)
+        data = _light_values(name, shape, uses.get(name, []), _rng(name, seed), residual).astype(np.float32)
         graph.initializer.append(onnx.numpy_helper.from_array(data, name))
     # The small stored vectors (scales, means, variances) are constant as well.
     for tensor in list(stored.values()):
         if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:
-            data = _light_values(tensor.name, tuple(tensor.dims), uses.get(tensor.name, []), _rng(tensor.name, seed))
-            tensor.CopyFrom(onnx.numpy_helper.from_array(data.astype(np.float32), tensor.name))
+            data = _light_values(
+                tensor.name, tuple(tensor.dims), uses.get(tensor.name, []), _rng(tensor.name, seed), residual
+            ).astype(np.float32)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(data, tensor.name))
     kept = [n for n in graph.node if not (n.op_type == "ConstantOfShape" and n.output[0] in names)]
     del graph.node[:]
     graph.node.extend(kept)
