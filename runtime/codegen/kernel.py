@@ -161,8 +161,9 @@ def kernel_key(op: Op, in_place: int | None) -> Any:
 
 
 def attrs_key(op: Op) -> Any:
-    """The attributes that a kernel depends on."""
-    return tuple((name, attr_key(op.attrs[name])) for name in sorted(op.attrs) if name not in ("in_place", "kernel"))
+    """The attributes that a kernel depends on (a library kernel's symbol is text; a pool's window is not)."""
+    chosen = [n for n in sorted(op.attrs) if n != "in_place" and not (n == "kernel" and isinstance(op.attrs[n], str))]
+    return tuple((name, attr_key(op.attrs[name])) for name in chosen)
 
 
 def attr_key(attr: Any) -> Any:

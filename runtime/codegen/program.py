@@ -186,8 +186,8 @@ def emit_op(emitter: Emitter, op: Op) -> None:
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return
     symbol = op.attrs.get("kernel")
-    if symbol is not None:
-        emit_library(emitter, op, str(symbol))
+    if isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
+        emit_library(emitter, op, symbol)
         return
     if lookup(op.name) is None and op.region is None:
         where = f" ({op.location})" if op.location else ""
