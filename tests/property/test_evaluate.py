@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, note
+from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 from memc.ir.core import Alias, Array, Function, Module, Op, Placement, Value
+from memc.ir.errors import InvalidError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.ops.base import definition
 from memc.ir.verifier import verify
+from memc.ir.verify_memory import in_place_rule
 
 from .graphs import inputs_of, modules
 
@@ -30,6 +32,38 @@ def alias_views(function: Function) -> None:
         if offset is not None and op.result not in function.returns:
             source = op.operands[0]
             op.result.alias = Alias(source.root, source.offset_in_root + offset)
+
+
+def alias_at_random(function: Function, data: st.DataObject) -> None:
+    """Concat slices, views and in-place ops as the ops allow them, without regard to later uses."""
+    for op in function.ops:
+        rule = definition(op).slices
+        offsets = rule(op) if rule is not None else []
+        for operand, offset in zip(op.operands, offsets):
+            mine = operand.op is not None and operand.op.name != "constant" and operand.alias is None
+            taken = any(v.alias is not None and v.alias.root is operand for v in function.values())
+            if offset is not None and mine and not taken and data.draw(st.booleans()):
+                operand.alias = Alias(op.result.root, op.result.offset_in_root + offset)
+    for op in function.ops:
+        if len(op.results) != 1 or op.result.alias is not None:
+            continue
+        view, rule = definition(op).view, in_place_rule(op)
+        offset = view(op) if view is not None else None
+        if offset is not None and data.draw(st.booleans()):
+            _join(function, op.result, op.operands[0], offset)
+        elif rule and data.draw(st.integers(0, 2)) == 0:
+            chosen = rule[data.draw(st.integers(0, len(rule) - 1))]
+            op.attrs["in_place"] = chosen
+            _join(function, op.result, op.operands[chosen], 0)
+
+
+def _join(function: Function, result: Value, operand: Value, offset: int) -> None:
+    """Make `result`, and whatever has it as root, lie `offset` bytes into `operand`."""
+    base = operand.offset_in_root + offset
+    for value in function.values():
+        if value.alias is not None and value.alias.root is result:
+            value.alias = Alias(operand.root, base + value.alias.offset)
+    result.alias = Alias(operand.root, base)
 
 
 def place(function: Function, *, reuse: bool) -> None:
@@ -76,6 +110,29 @@ def test_arena_equals_plain(module: Module, views: bool, reuse: bool, poison: in
     verify(module)
     assert_same(evaluate_in_arena(module, inputs, poison=poison), expected)
     assert_same(inputs, kept)
+
+
+@given(modules(), st.data())
+def test_what_the_verifier_accepts_is_right(module: Module, data: st.DataObject) -> None:
+    """Whatever aliases it lets pass, the bytes read are the bytes meant."""
+    inputs = inputs_of(module)
+    expected = evaluate(module, inputs)
+    own_results(module.main)
+    alias_at_random(module.main, data)
+    try:
+        verify(module)
+    except InvalidError as error:
+        assert (
+            "to be unused after this op" in str(error)
+            or "apart from the result" in str(error)
+            or "no write" in str(error)
+        )
+        event("rejected")
+        return
+    event("accepted")
+    place(module.main, reuse=True)
+    note(str(module))
+    assert_same(evaluate_in_arena(module, inputs), expected)
 
 
 @given(modules())
