@@ -17,7 +17,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Decompose, OpDef, no_flops, register
-from .common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr
+from .common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr, widen
 
 if TYPE_CHECKING:
     from ..build import IRBuilder
@@ -75,14 +75,16 @@ def evaluate_nd(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorT
 
 
 def _apply(data: Array, position: Sequence[Array], updates: Array, attrs: Attrs) -> Array:
-    result, reduction = data.copy(), str_attr(attrs, "reduction", REDUCTIONS)
+    reduction = str_attr(attrs, "reduction", REDUCTIONS)
+    # Sums and products of f16 and bf16 are rounded once, as in `_merge`.
+    result = widen(data).copy() if reduction in ("add", "mul") else data.copy()
     if reduction == "none":
         for k in range(len(updates)):
             result[tuple(p[k] for p in position)] = updates[k]
     elif updates.size:
         with np.errstate(all="ignore"):
-            _NUMPY[reduction].at(result, tuple(position), updates)
-    return result
+            _NUMPY[reduction].at(result, tuple(position), updates.astype(result.dtype))
+    return result.astype(data.dtype)
 
 
 def _merge(b: IRBuilder, op: Op, combine: str, **attrs: Any) -> Sequence[Value]:
