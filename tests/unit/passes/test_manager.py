@@ -46,7 +46,9 @@ def test_names_the_pass_that_broke_the_ir():
 
 def test_checks_plans_even_without_verification():
     manager = PassManager([Overlaps()], verify_each=False)
-    with pytest.raises(CheckError, match=r"after pass overlaps: bad plan: @main, op 2 add, %0: expected its data .* got %1"):
+    with pytest.raises(
+        CheckError, match=r"after pass overlaps: bad plan: @main, op 2 add, %0: expected its data .* got %1"
+    ):
         manager.run(parse(TEXT))
 
 

@@ -47,7 +47,11 @@ def test_text_round_trip():
         ("in-place,,share", 10, ["expected a pass name, got ','"]),
         ("in-place,", 10, ["expected a pass name after ','"]),
         ("in-place share", 10, ["expected ',' between passes, got 's'"]),
-        ("share{stratgy=color}", 7, ["share has no option 'stratgy'", "did you mean 'strategy'", "alignment, strategy"]),
+        (
+            "share{stratgy=color}",
+            7,
+            ["share has no option 'stratgy'", "did you mean 'strategy'", "alignment, strategy"],
+        ),
         ("share{strategy=colour}", 16, ["expected one of color, equal-size, got 'colour'"]),
         ("in-place{alignment=big}", 20, ["expected an integer, got 'big'"]),
         ("in-place{alignment}", 19, ["expected '=' and a value after option 'alignment'"]),
