@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A module that stands for a TVM CUDA module and saves itself with a cubin instead of source, so
+// that TVM's runtime can load it without a compiler. Saved form of a CUDA module: format, function
+// table, code, where a string is its length in 8 bytes and its bytes.
+#include <tvm/ffi/extra/module.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace {
+
+namespace ffi = tvm::ffi;
+
+std::string LengthPrefixed(const std::string& text) {
+  const auto length = static_cast<uint64_t>(text.size());
+  std::string bytes(sizeof(length), '\0');
+  std::memcpy(&bytes[0], &length, sizeof(length));
+  return bytes + text;
+}
+
+// The function table of a saved CUDA module: what lies between its format and its code.
+std::string FunctionTable(const std::string& saved, const std::string& code) {
+  uint64_t format_length = 0;
+  if (saved.size() >= sizeof(format_length)) {
+    std::memcpy(&format_length, saved.data(), sizeof(format_length));
+  }
+  const std::string tail = LengthPrefixed(code);
+  const uint64_t fixed = sizeof(format_length) + tail.size();
+  if (saved.size() < fixed || format_length > saved.size() - fixed ||
+      saved.compare(saved.size() - tail.size(), tail.size(), tail) != 0) {
+    TVM_FFI_THROW(ValueError) << "not a saved CUDA module of the TVM version memc was made for";
+  }
+  const size_t begin = sizeof(format_length) + format_length;
+  return saved.substr(begin, saved.size() - tail.size() - begin);
+}
+
+class CubinModuleObj : public ffi::ModuleObj {
+ public:
+  CubinModuleObj(std::string source, std::string saved)
+      : source_(std::move(source)), saved_(std::move(saved)) {}
+
+  const char* kind() const final { return "cuda"; }
+  int GetPropertyMask() const final { return ffi::Module::kBinarySerializable; }
+  ffi::Optional<ffi::Function> GetFunction(const ffi::String&) final { return std::nullopt; }
+  ffi::Bytes SaveToBytes() const final { return ffi::Bytes(saved_); }
+  ffi::String InspectSource(const ffi::String&) const final { return ffi::String(source_); }
+
+ private:
+  std::string source_;
+  std::string saved_;
+};
+
+// `original` is a CUDA module with source, `cubin` what its source compiles to.
+ffi::Module CubinModule(const ffi::Module& original, const ffi::Bytes& cubin) {
+  if (std::string(original->kind()) != "cuda") {
+    TVM_FFI_THROW(ValueError) << "expected a cuda module, got " << original->kind();
+  }
+  const ffi::String source = original->InspectSource("cuda");
+  const std::string code(source.data(), source.size());
+  const ffi::Bytes bytes = original->SaveToBytes();
+  const std::string table = FunctionTable(std::string(bytes.data(), bytes.size()), code);
+  const std::string saved =
+      LengthPrefixed("cubin") + table + LengthPrefixed(std::string(cubin.data(), cubin.size()));
+  return ffi::Module(ffi::make_object<CubinModuleObj>(code, saved));
+}
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_cubin_module, CubinModule);
