@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// First fit over orders that are improved step by step. The buffers that end above the lower bound
-// are the ones placed too late: each step moves some of them forward (Joslin and Clements 1999,
-// "Squeaky wheel" optimization), and swaps a few others to leave local minima.
+// The default solver: heuristics, then what is left above the lower bound is taken apart into
+// independent parts, and each is searched until it no longer determines the peak.
 #include <algorithm>
 #include <random>
 
+#include "memc/branch_and_bound.h"
 #include "memc/packer.h"
 #include "memc/solvers.h"
 
@@ -12,8 +12,73 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kWork = 100'000'000;  // Buffers looked at: about 0.3 s.
+constexpr int64_t kWork = 100'000'000;       // Of the order search: about 0.3 s.
+constexpr int64_t kExactWork = 100'000'000;  // Of branch and bound: about 0.1 s.
 constexpr int64_t kMaxSteps = 20'000;
+constexpr size_t kMaxExact = 300;  // Buffers of a part that branch and bound is tried on.
+constexpr int kMaxDepth = 64;      // Of taking apart.
+
+// Some buffers of a problem, to be placed at `base` bytes and above.
+struct Part {
+  std::vector<int32_t> buffers;
+  int64_t base;
+};
+
+// Takes a problem without fixed offsets apart. Buffers live throughout a part can lie at its bottom
+// in any plan; without them, it may fall into pieces that are never live together:
+//
+//      +---+   +-----+         each of the two upper groups is a part of its own,
+//   +--+---+-+ | +---+-+       based on top of X
+//   +--------+ +-+-----+
+//   |        X         |
+//   +------------------+
+void TakeApart(const Problem& problem, const std::vector<int64_t>& sizes, Part whole, int depth,
+               std::vector<int64_t>& offsets, std::vector<Part>& parts) {
+  const std::vector<Buffer>& all = problem.buffers;
+  std::vector<int32_t>& order = whole.buffers;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int32_t a, int32_t b) { return all[a].lower < all[b].lower; });
+  for (size_t begin = 0; begin < order.size();) {
+    const int64_t lower = all[order[begin]].lower;
+    int64_t upper = all[order[begin]].upper;
+    size_t end = begin + 1;
+    for (; end < order.size() && all[order[end]].lower < upper; ++end) {
+      upper = std::max(upper, all[order[end]].upper);
+    }
+    Part part{{}, whole.base};
+    for (size_t k = begin; k < end; ++k) {
+      const int32_t i = order[k];
+      if (all[i].lower == lower && all[i].upper == upper) {
+        offsets[i] = part.base;
+        part.base = AddBytes(part.base, sizes[i]);
+      } else {
+        part.buffers.push_back(i);
+      }
+    }
+    const bool shrunk = part.buffers.size() < end - begin;
+    if (!part.buffers.empty()) {
+      if (shrunk && depth < kMaxDepth) {
+        TakeApart(problem, sizes, std::move(part), depth + 1, offsets, parts);
+      } else {
+        parts.push_back(std::move(part));
+      }
+    }
+    begin = end;
+  }
+}
+
+const Solution& Better(const Solution& a, const Solution& b) { return b.peak < a.peak ? b : a; }
+
+std::vector<Solution> Heuristics(const Problem& problem) {
+  return {BestFit(problem), FirstFit(problem, Order::kSize), FirstFit(problem, Order::kLifetime),
+          FirstFit(problem, Order::kArea), FirstFit(problem, Order::kGiven)};
+}
+
+Solution Best(const std::vector<Solution>& solutions) {
+  Solution best = solutions.front();
+  for (const Solution& solution : solutions) best = Better(best, solution);
+  return best;
+}
 
 // The movable buffers, lowest offset first: first fit in this order never raises the peak.
 std::vector<int32_t> OrderOf(const Solution& solution, std::vector<int32_t> movable) {
@@ -25,12 +90,14 @@ std::vector<int32_t> OrderOf(const Solution& solution, std::vector<int32_t> mova
 // A random number below n that does not depend on the standard library's distributions.
 size_t Below(std::mt19937_64& random, size_t n) { return random() % n; }
 
-void Perturb(const Packer& packer, int64_t bound, std::mt19937_64& random,
+// Moves buffers that end above the target forward, and swaps a few others.
+void Perturb(const Packer& packer, int64_t target, std::mt19937_64& random,
              std::vector<int32_t>& order) {
   const size_t n = order.size();
   for (size_t i = 1; i < n; ++i) {
     const int32_t index = order[i];
-    if (packer.offsets()[index] + packer.sizes()[index] <= bound || Below(random, 4) == 0) continue;
+    if (packer.offsets()[index] + packer.sizes()[index] <= target) continue;
+    if (Below(random, 4) == 0) continue;
     const size_t to = Below(random, i + 1);
     std::rotate(order.begin() + to, order.begin() + i, order.begin() + i + 1);
   }
@@ -39,47 +106,114 @@ void Perturb(const Packer& packer, int64_t bound, std::mt19937_64& random,
   }
 }
 
-}  // namespace
-
-Solution Search(const Problem& problem) {
-  const int64_t bound = LowerBound(problem);
-  const Solution starts[] = {BestFit(problem), FirstFit(problem, Order::kSize),
-                             FirstFit(problem, Order::kLifetime), FirstFit(problem, Order::kArea),
-                             FirstFit(problem, Order::kGiven)};
-  Solution best = starts[0];
-  for (const Solution& start : starts) {
-    if (start.peak < best.peak) best = start;
-  }
-  if (best.peak <= bound || problem.buffers.size() < 3) return best;
-
+// First fit over orders that are improved step by step ("squeaky wheel" optimization, Joslin and
+// Clements 1999), from each start in turn, until a peak of `target` bytes or the work is done.
+Solution SearchOrders(const Problem& problem, const std::vector<Solution>& starts, int64_t target,
+                      int64_t work) {
+  constexpr auto kUnlimited = std::numeric_limits<int64_t>::max();
   std::mt19937_64 random(1);
   Packer packer(problem);
-  if (packer.movable().empty()) return best;
+  Solution best = Best(starts);
+  if (packer.movable().size() < 3) return best;
+  const auto rounds = static_cast<int64_t>(starts.size());
   int64_t steps = 0;
-  // Each start gets its share of the work; each goes on from its own best order.
-  for (int64_t round = 1; round <= 5; ++round) {
+  for (int64_t round = 1; round <= rounds; ++round) {
     Solution current = starts[round - 1];
-    const auto limit = std::numeric_limits<int64_t>::max();
     std::vector<int32_t> order = OrderOf(current, packer.movable());
-    packer.Pack(order, limit);
+    packer.Pack(order, kUnlimited);
     std::vector<int32_t> kept = order;
-    while (packer.work() < kWork / 5 * round && steps < kMaxSteps / 5 * round) {
+    while (packer.work() < work / rounds * round && steps < kMaxSteps / rounds * round) {
       ++steps;
       if (packer.peak() < best.peak) best = {packer.offsets(), packer.peak()};
-      if (best.peak <= bound) return best;
-      Perturb(packer, bound, random, order);
-      packer.Pack(order, limit);
+      if (best.peak <= target) return best;
+      Perturb(packer, target, random, order);
+      packer.Pack(order, kUnlimited);
       // Equal peaks are accepted, so that the search can cross plateaus; slightly worse ones too.
-      if (packer.peak() <= current.peak + (current.peak - bound) / 16) {
+      if (packer.peak() <= current.peak + (current.peak - target) / 16) {
         current = {packer.offsets(), packer.peak()};
         kept = order;
       } else {
         order = kept;
-        packer.Pack(order, limit);
+        packer.Pack(order, kUnlimited);
       }
     }
   }
   return best;
+}
+
+// Halves the gap between what seems out of reach and the best plan, as long as the work
+// lasts.
+Solution SearchExactly(const Problem& problem, Solution best, int64_t target, int64_t work) {
+  int64_t low = target;  // A peak worth looking for.
+  int64_t limit = target;
+  for (int64_t share = work / 2; best.peak > low && share > 1000; share /= 2) {
+    if (const auto found = BranchAndBound(problem, limit, share)) {
+      best = Better(best, *found);
+    } else {
+      low = limit + 1;
+    }
+    limit = low + (best.peak - low) / 2;
+  }
+  return best;
+}
+
+// A plan of one part, with a peak of `target` bytes if that can be found. `share`: the part's size
+// over that of all parts.
+Solution SolvePart(const Problem& part, int64_t target, double share) {
+  const std::vector<Solution> starts = Heuristics(part);
+  Solution best = Best(starts);
+  if (best.peak <= target) return best;
+  const auto of = [&](int64_t work) {
+    return static_cast<int64_t>(share * static_cast<double>(work));
+  };
+  if (part.buffers.size() <= kMaxExact) {
+    best = SearchExactly(part, best, target, of(kExactWork));
+    if (best.peak <= target) return best;
+  }
+  return Better(best, SearchOrders(part, starts, target, of(kWork)));
+}
+
+Solution SolveByParts(const Problem& problem, int64_t bound) {
+  const std::vector<int64_t> sizes = RoundedSizes(problem);
+  Solution solution;
+  solution.offsets.assign(sizes.size(), 0);
+  Part whole{{}, 0};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 0) whole.buffers.push_back(static_cast<int32_t>(i));
+  }
+  std::vector<Part> parts;
+  TakeApart(problem, sizes, std::move(whole), 0, solution.offsets, parts);
+  size_t total = 0;
+  for (const Part& part : parts) total += part.buffers.size();
+  // The peak that is reached anyway: no part need lie lower.
+  int64_t reached = bound;
+  for (const Part& part : parts) {
+    Problem sub;
+    sub.alignment = problem.alignment;
+    for (const int32_t i : part.buffers) sub.buffers.push_back(problem.buffers[i]);
+    const double share = static_cast<double>(part.buffers.size()) / static_cast<double>(total);
+    const int64_t target = std::max(reached - part.base, LowerBound(sub));
+    const Solution plan = SolvePart(sub, target, share);
+    for (size_t k = 0; k < part.buffers.size(); ++k) {
+      solution.offsets[part.buffers[k]] = part.base + plan.offsets[k];
+    }
+    reached = std::max(reached, AddBytes(part.base, plan.peak));
+  }
+  solution.peak = Peak(problem, solution.offsets);
+  return solution;
+}
+
+}  // namespace
+
+Solution Search(const Problem& problem) {
+  const int64_t bound = LowerBound(problem);
+  const std::vector<Solution> starts = Heuristics(problem);
+  const Solution best = Best(starts);
+  if (best.peak <= bound) return best;
+  const bool any_fixed = std::any_of(problem.buffers.begin(), problem.buffers.end(),
+                                     [](const Buffer& b) { return b.offset.has_value(); });
+  if (any_fixed) return Better(best, SearchOrders(problem, starts, bound, kWork));
+  return Better(best, SolveByParts(problem, bound));
 }
 
 }  // namespace memc

@@ -132,6 +132,35 @@ def test_first_fit_orders() -> None:
     assert at["first-fit-given"] == (0, 2, 7)
 
 
+def encoder_layer(begin: int, stream: int) -> list[Buffer]:
+    """The large buffers of one layer of a vision transformer, in units of the residual stream's size."""
+    lives = [
+        (1, 5, 11),
+        (3, 10, 14),
+        (3, 13, 24),
+        (1, 19, 31),
+        (1, 21, 30),
+        (1, 23, 36),
+        (1, 29, 31),
+        (3.08, 30, 36),
+        (1, 35, 37),
+        (1, 36, 39),
+        (1, 38, 42),
+        (1, 43, 47),
+        (4, 46, 52),
+        (1, 51, 53),
+    ]
+    return [Buffer(int(units * stream), begin + lower, begin + upper) for units, lower, upper in lives]
+
+
+def test_parts_that_defeat_heuristics_are_solved_exactly() -> None:
+    stream = 605184
+    layers = [buffer for n in range(12) for buffer in encoder_layer(60 * n, stream)]
+    problem = Problem([Buffer(stream, 0, 720), *layers], alignment=64)
+    assert min(solve(problem, name).peak for name in HEURISTICS) > lower_bound(problem)
+    assert solve(problem).peak == lower_bound(problem)
+
+
 def test_fixed_offsets_stay() -> None:
     problem = Problem([Buffer(10, 0, 4), Buffer(10, 0, 4, offset=64), Buffer(100, 2, 3)], alignment=64)
     for solver in solver_names():
