@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <mutex>
@@ -31,6 +32,7 @@ struct Blas {
 };
 
 Blas blas;
+std::atomic<bool> ready{false};  // Whether `blas` may be read.
 std::mutex loading;
 
 void* Symbol(void* library, const char* name) {
@@ -45,7 +47,7 @@ void* Symbol(void* library, const char* name) {
 
 void LoadBlas(const std::string& path) {
   const std::lock_guard<std::mutex> guard(loading);
-  if (blas.sgemm != nullptr) return;
+  if (ready) return;
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw std::runtime_error(std::string("cannot load OpenBLAS: ") + dlerror());
@@ -53,13 +55,14 @@ void LoadBlas(const std::string& path) {
   reinterpret_cast<SetNumThreads>(Symbol(library, "scipy_openblas_set_num_threads"))(1);
   blas.sgemv = reinterpret_cast<Sgemv>(Symbol(library, "scipy_cblas_sgemv"));
   blas.sgemm = reinterpret_cast<Sgemm>(Symbol(library, "scipy_cblas_sgemm"));
+  ready = true;
 }
 
 void RequireBlas(int64_t largest_extent) {
   if (largest_extent > std::numeric_limits<int32_t>::max()) {
     throw std::overflow_error("a matrix extent exceeds 2^31 - 1");
   }
-  if (blas.sgemm != nullptr) return;
+  if (ready) return;
   const char* path = std::getenv("MEMC_OPENBLAS");
   if (path == nullptr) path = "libscipy_openblas.so";
   LoadBlas(path);

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 namespace memc {
 
 namespace {
@@ -34,8 +36,12 @@ struct Job {
 
 void Launch(TaskFn fn, void* data, bool serial) {
   // Looked up again until it is there: the runtime may be loaded after this library.
-  static ParallelLaunch launch = nullptr;
-  if (!serial && launch == nullptr) launch = FindLaunch();
+  static std::atomic<ParallelLaunch> found{nullptr};
+  ParallelLaunch launch = found.load(std::memory_order_acquire);
+  if (!serial && launch == nullptr) {
+    launch = FindLaunch();
+    found.store(launch, std::memory_order_release);
+  }
   if (serial || launch == nullptr) {
     fn(data, 0, 1);
     return;
