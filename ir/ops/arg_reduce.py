@@ -14,7 +14,8 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axis_of, flag_of, only
 from .base import Attrs, Decompose, OpDef, Trait, register
-from .reduce import highest, lowest, reduced_shape
+from .common import widen
+from .reduce import cast, reduced_shape
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -27,9 +28,7 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
 
 
 def _evaluate(inputs: Sequence[Array], attrs: Attrs, largest: bool) -> Sequence[Array]:
-    axis, x = int(attrs["axis"]), inputs[0]  # type: ignore[arg-type]
-    if np.issubdtype(x.dtype, np.floating) or x.dtype.kind == "V":
-        x = np.where(np.isnan(x), x.dtype.type(np.inf if largest else -np.inf), x)
+    axis, x = int(attrs["axis"]), widen(inputs[0])  # type: ignore[arg-type]
     find: Any = np.argmax if largest else np.argmin
     if attrs["last"]:
         return [np.asarray(x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis), dtype=np.int64)]
@@ -38,25 +37,26 @@ def _evaluate(inputs: Sequence[Array], attrs: Attrs, largest: bool) -> Sequence[
 
 def _decompose(b: IRBuilder, op: Op, largest: bool) -> Sequence[Value]:
     x = op.operands[0]
-    dtype, axis = x.type.dtype, axis_of(op.attrs, x.type)
+    x = cast(b, x, DType.F32) if x.type.dtype is DType.BF16 else x
+    axis = axis_of(op.attrs, x.type)
     extent, last = x.type.shape[axis], op.attrs["last"]
-    if dtype.is_float:
-        extreme = b.scalar(highest(dtype) if largest else lowest(dtype), dtype)
-        x = b.op("select", [b.op("is_nan", [x]), extreme, x])
     best = b.op("reduce_max" if largest else "reduce_min", [x], axes=(axis,), keepdims=True)
     shape = tuple(extent if d == axis else 1 for d in range(x.type.rank))
     position = b.op("iota", [], shape=shape, axis=axis, dtype=DType.I64)
     # The other side of the select is the extreme that never wins against a real position and is a valid one.
     other = b.scalar(0 if last else extent - 1, DType.I64)
-    where = b.op("select", [b.op("equal", [x, best]), position, other])
+    wins = b.op("equal", [x, best])
+    if x.type.dtype.is_float:  # with a nan among them the best is nan, which equals nothing
+        wins = b.op("logical_or", [wins, b.op("is_nan", [x])])
+    where = b.op("select", [wins, position, other])
     return [b.op("reduce_max" if last else "reduce_min", [where], axes=(axis,), keepdims=False)]
 
 
-def _define(name: str, what: str, nan: str, spec: str, largest: bool) -> None:
+def _define(name: str, what: str, spec: str, largest: bool) -> None:
     register(
         OpDef(
             name=name,
-            doc=f"Position (i64) of the {what} element along an axis; nan counts as {nan}.\n\n"
+            doc=f"Position (i64) of the {what} element along an axis; of a nan, if there is one.\n\n"
             "Attributes `axis`, which the result lacks, and `last`: of equal ones take the last, not the first.",
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
@@ -73,5 +73,5 @@ def _define(name: str, what: str, nan: str, spec: str, largest: bool) -> None:
     )
 
 
-_define("arg_max", "greatest", "inf", "ArgMax", True)
-_define("arg_min", "least", "-inf", "ArgMin", False)
+_define("arg_max", "greatest", "ArgMax", True)
+_define("arg_min", "least", "ArgMin", False)

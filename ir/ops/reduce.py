@@ -105,7 +105,7 @@ def reduce(b: IRBuilder, kind: str, x: Value, axes: Sequence[int], keepdims: boo
     """`x` reduced over `axes` by `kind` (sum, prod, max, min) in its own element type; over no axes, `x` itself."""
     if not axes:
         return x
-    wide = widen(b, x) if kind in ("sum", "prod") else x
+    wide = widen(b, x) if kind in ("sum", "prod") or x.type.dtype is DType.BF16 else x
     found = b.op(f"reduce_{kind}", [wide], axes=tuple(sorted(axes)), keepdims=keepdims)
     return cast(b, found, x.type.dtype)
 
@@ -154,7 +154,8 @@ def define(name: str, doc: str, spec: str, infer: InferFn, evaluate: Any, lower:
 _SUMMABLE = infer_with(
     lambda t: t is not DType.BOOL and t not in HALF, "f64, f32 or integers (half precision is cast to f32 first)"
 )
-_ORDERED = infer_with(lambda t: True, "any element type")
+# TVM has no bf16 comparison that keeps nan, and f32 holds every bf16 value.
+_ORDERED = infer_with(lambda t: t is not DType.BF16, "any element type but bf16 (bf16 is cast to f32 first)")
 
 
 def infer_mean(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -184,8 +185,7 @@ define(
 )
 define(
     "reduce_max",
-    "Maximum along axes; over an empty range -inf, the least integer, or false. Bool: any. With a nan among the\n"
-    "elements the result is that nan or the maximum of some of the others.",
+    "Maximum along axes; over an empty range -inf, the least integer, or false. Bool: any. nan if an\nelement is nan.",
     "ReduceMax",
     _ORDERED,
     evaluate_with(np.max, lowest),
@@ -193,8 +193,7 @@ define(
 )
 define(
     "reduce_min",
-    "Minimum along axes; over an empty range inf, the greatest integer, or true. Bool: all. With a nan among the\n"
-    "elements the result is that nan or the minimum of some of the others.",
+    "Minimum along axes; over an empty range inf, the greatest integer, or true. Bool: all. nan if an\nelement is nan.",
     "ReduceMin",
     _ORDERED,
     evaluate_with(np.min, highest),

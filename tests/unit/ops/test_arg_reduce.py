@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """arg_max and arg_min against numpy, with ties, infinities and nan."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -19,12 +20,13 @@ def test_first_and_last_of_ties(check_op, name, find, dtype, axis):
     check_op(name, [x], [last], axis=axis, last=True)
 
 
-def test_infinities_and_nan(check_op):
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
+def test_nan_wins_as_in_numpy(check_op, dtype):
     inf, nan = np.inf, np.nan
-    x = np.array([[-inf, -inf, -inf], [1, nan, 2], [nan, nan, nan], [3, inf, nan]], np.float32)
-    check_op("arg_max", [x], [[0, 1, 0, 1]], axis=1, last=False)
+    x = np.array([[-inf, -inf, -inf], [1, nan, 2], [nan, nan, nan], [3, inf, nan]], dtype)
+    check_op("arg_max", [x], [[0, 1, 0, 2]], axis=1, last=False)
     check_op("arg_max", [x], [[2, 1, 2, 2]], axis=1, last=True)
-    check_op("arg_min", [-x], [[0, 1, 0, 1]], axis=1, last=False)
+    check_op("arg_min", [-x], [[0, 1, 0, 2]], axis=1, last=False)
 
 
 def test_empty_axis_is_rejected(make_op):

@@ -27,9 +27,8 @@ def test_element_types(check_op, name, dtype):
     check_op(name, [x], [NUMPY[name](x, axis=1, **options)], axes=(1,), keepdims=False)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_half_precision_extremes(check_op, dtype):
-    x = RANDOM.standard_normal((4, 6)).astype(dtype)
+def test_half_precision_extremes(check_op):
+    x = RANDOM.standard_normal((4, 6)).astype(np.float16)
     check_op("reduce_max", [x], [x.astype(np.float32).max(axis=0)], axes=(0,), keepdims=False)
     check_op("reduce_min", [x], [x.astype(np.float32).min(axis=0)], axes=(0,), keepdims=False)
 
@@ -71,6 +70,14 @@ def test_infinities(check_op):
     check_op("reduce_sum", [x], [[-np.inf, np.inf]], axes=(1,), keepdims=False)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_nan_spreads(check_op, dtype):
+    x = np.array([[1, np.nan, 3], [np.nan, 2, 1], [np.nan] * 3, [np.inf, 1, np.nan], [1, 2, 3]], dtype)
+    nan = np.nan
+    check_op("reduce_max", [x], [[nan, nan, nan, nan, 3]], axes=(1,), keepdims=False)
+    check_op("reduce_min", [x], [[nan, nan, nan, nan, 1]], axes=(1,), keepdims=False)
+
+
 def test_mean_of_half_precision_accumulates_in_f32(check_op):
     x = np.full((1, 4096), 30.0, np.float16)  # the sum overflows f16
     check_op("reduce_mean", [x], [[30.0]], axes=(1,), keepdims=False)
@@ -84,6 +91,11 @@ def test_mean_of_integers_truncates(check_op):
 def test_bad_axes_are_rejected(make_op, axes):
     with pytest.raises(OpError, match="expected attribute `axes`"):
         make_op("reduce_sum", [np.zeros((2, 2, 2), np.float32)], axes=axes, keepdims=True)
+
+
+def test_bf16_extremes_are_rejected(make_op):
+    with pytest.raises(OpError, match="bf16 is cast to f32"):
+        make_op("reduce_max", [np.zeros((2, 2), ml_dtypes.bfloat16)], axes=(0,), keepdims=True)
 
 
 def test_half_precision_sums_and_empty_integer_means_are_rejected(make_op):

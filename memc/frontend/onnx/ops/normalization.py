@@ -17,26 +17,30 @@ from memc.ir.types import DType
 from .reduction import resolve_axis, wants
 
 
-def per_channel(ctx: NodeContext, index: int, rank: int, dtype: DType) -> Value:
-    """Input `index` of shape [c, ...] as `dtype`, shaped to broadcast against [n, c, ...] of `rank`."""
+def per_channel(ctx: NodeContext, index: int, shape: Sequence[int], dtype: DType) -> Value:
+    """Input `index` of shape [c] (or [c, ...]) as `dtype`, shaped to broadcast against `shape` [n, c, ...]."""
     given = ctx.type(index).shape
-    shape = given + (1,) * max(0, rank - 1 - len(given))
+    if len(shape) < 2 or not given or given != tuple(shape[1 : 1 + len(given)]):
+        raise ctx.unsupported(f"expected input {index} with the channels of {list(shape)}, got {ctx.type(index)}")
+    aligned = given + (1,) * (len(shape) - 1 - len(given))
     data = ctx.known(index)
     if data is not None:
-        return ctx.b.constant(data.reshape(shape).astype(dtype.numpy), name=ctx.node.input[index] or None)
-    return ctx.b.op("reshape", [cast(ctx.b, ctx.value(index), dtype)], shape=shape)
+        return ctx.b.constant(data.reshape(aligned).astype(dtype.numpy), name=ctx.node.input[index] or None)
+    return ctx.b.op("reshape", [cast(ctx.b, ctx.value(index), dtype)], shape=aligned)
 
 
 def scaled(ctx: NodeContext, x: Value, scale: int, bias: int, dtype: DType) -> Value:
     """x * scale + bias, per channel, as `dtype`. `scale` and `bias` are input numbers."""
-    factor = per_channel(ctx, scale, x.type.rank, x.type.dtype)
-    shift = per_channel(ctx, bias, x.type.rank, x.type.dtype)
+    factor = per_channel(ctx, scale, x.type.shape, x.type.dtype)
+    shift = per_channel(ctx, bias, x.type.shape, x.type.dtype)
     return cast(ctx.b, ctx.b.op("add", [ctx.b.op("mul", [x, factor]), shift]), dtype)
 
 
 @imports("BatchNormalization")
 def batch_normalization(ctx: NodeContext) -> Sequence[Known]:
-    b, rank, dtype = ctx.b, ctx.type(0).rank, ctx.type(0).dtype
+    b, dtype = ctx.b, ctx.type(0).dtype
+    if ctx.type(0).rank < 2:
+        raise ctx.unsupported(f"expected rank 2 or more, got {ctx.type(0)}")
     epsilon = float(ctx.attr("epsilon", 1e-5))
     training = bool(ctx.attr("training_mode", 0)) if ctx.opset >= 14 else any(wants(ctx, i) for i in range(1, 5))
     if training:
@@ -46,18 +50,20 @@ def batch_normalization(ctx: NodeContext) -> Sequence[Known]:
     if scale is not None and bias is not None and center is not None and variance is not None:
         factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon)
         shift = bias.astype(np.float64) - center.astype(np.float64) * factor
-        shape = factor.shape + (1,) * max(0, rank - 1 - factor.ndim)
+        aligned = factor.shape + (1,) * (x.type.rank - 1 - factor.ndim)
+        if factor.shape != x.type.shape[1 : 1 + factor.ndim] or shift.shape != factor.shape:
+            raise ctx.unsupported(f"expected scale and statistics for the channels of {x.type}")
         wide = x.type.dtype.numpy
-        by = b.constant(factor.reshape(shape).astype(wide), name=_stem(ctx, 1))
+        by = b.constant(factor.reshape(aligned).astype(wide), name=_stem(ctx, 1))
         found = b.op("mul", [x, by])
-        found = b.op("add", [found, b.constant(shift.reshape(shape).astype(wide), name=_stem(ctx, 2))])
+        found = b.op("add", [found, b.constant(shift.reshape(aligned).astype(wide), name=_stem(ctx, 2))])
         return [cast(b, found, dtype)]
-    mean_value, variance_value = (per_channel(ctx, i, rank, x.type.dtype) for i in (3, 4))
+    mean_value, variance_value = (per_channel(ctx, i, x.type.shape, x.type.dtype) for i in (3, 4))
     distance = b.op("sub", [x, mean_value])
     spread = b.op("sqrt", [b.op("add", [variance_value, b.scalar(epsilon, x.type.dtype)])])
-    factor_value = b.op("div", [per_channel(ctx, 1, rank, x.type.dtype), spread])
+    factor_value = b.op("div", [per_channel(ctx, 1, x.type.shape, x.type.dtype), spread])
     found = b.op("mul", [distance, factor_value])
-    return [cast(b, b.op("add", [found, per_channel(ctx, 2, rank, x.type.dtype)]), dtype)]
+    return [cast(b, b.op("add", [found, per_channel(ctx, 2, x.type.shape, x.type.dtype)]), dtype)]
 
 
 def _stem(ctx: NodeContext, index: int) -> str | None:
@@ -139,7 +145,14 @@ def layer_normalization(ctx: NodeContext) -> Sequence[Known]:
     found, center, inverse = normalize(b, _working(ctx), range(axis, x_type.rank), epsilon)
     for i in parameters:
         found = b.op("mul" if i == 1 else "add", [found, cast(b, ctx.value(i), found.type.dtype)])
+        _same_shape(ctx, found, i)
     return [cast(b, found, x_type.dtype), _stashed(ctx, center), _stashed(ctx, inverse)]
+
+
+def _same_shape(ctx: NodeContext, found: Value, index: int) -> None:
+    """Raises UnsupportedError if input `index` made the result larger than input 0."""
+    if found.type.shape != ctx.type(0).shape:
+        raise ctx.unsupported(f"expected input {index} to broadcast to {ctx.type(0)}, got {ctx.type(index)}")
 
 
 def _rms(ctx: NodeContext) -> tuple[Value, Value]:

@@ -67,9 +67,7 @@ def quantize_linear(ctx: NodeContext) -> Sequence[Known]:
     if not to.is_integer or to.itemsize > 2:
         raise ctx.unsupported(f"quantization to {to.value}")
     scale = spread(ctx, 1)
-    precision = _type_attr(ctx, "precision") or (
-        ctx.type(0).dtype if ctx.type(0).dtype is scale.type.dtype else DType.F32
-    )
+    precision = _type_attr(ctx, "precision") or scale.type.dtype
     x = b.op("div", [cast(b, ctx.value(0), precision), cast(b, scale, precision)])
     # Half precision cannot hold a sum with a 16 bit zero point.
     x = cast(b, b.op("round", [x]), DType.F64 if precision is DType.F64 else DType.F32)

@@ -4,6 +4,8 @@
 import numpy as np
 import pytest
 
+from memc.ir.errors import UnsupportedError
+
 RANDOM = np.random.default_rng(2)
 
 
@@ -125,3 +127,14 @@ def test_lp_norm(same_as_ort, p, axis):
 def test_lp_norm_of_zeros_is_zero(run_node):
     (found,) = run_node("LpNormalization", [np.array([[0, 0], [3, -4]], np.float32)])
     np.testing.assert_allclose(found, [[0, 0], [0.6, -0.8]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("known", [(), (1, 2, 3, 4)])
+def test_statistics_of_other_channels_are_rejected(run_node, known):
+    with pytest.raises(UnsupportedError, match="channels of"):
+        run_node("BatchNormalization", [random(2, 1, 5), *statistics(3)], opset=15, known=known)
+
+
+def test_scale_larger_than_the_input_is_rejected(run_node):
+    with pytest.raises(UnsupportedError, match="expected input 1 to broadcast"):
+        run_node("LayerNormalization", [random(1, 4), random(3, 4)])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Importing reductions, against onnxruntime and, where that differs from the standard, numpy."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -89,3 +90,13 @@ def test_unknown_axes_and_bad_axes_name_the_node(run_node):
         run_node("ReduceSum", [x, np.array([1])])
     with pytest.raises(UnsupportedError, match="axis from -2 to 1, got 2"):
         run_node("ReduceSum", [x, np.array([2])], known=(1,))
+
+
+def test_bf16(run_node):
+    x = np.array([[1, 3, 2], [-1, -3, np.nan]], ml_dtypes.bfloat16)
+    for kind, wanted in (("Max", [3, np.nan]), ("Sum", [6, np.nan]), ("Mean", [2, np.nan])):
+        (found,) = run_node(f"Reduce{kind}", [x, np.array([1])], known=(1,), keepdims=0, opset=18)
+        assert found.dtype == x.dtype
+        np.testing.assert_array_equal(found.astype(np.float32), np.array(wanted, np.float32))
+    (found,) = run_node("ArgMax", [x], axis=1, keepdims=0)
+    np.testing.assert_array_equal(found, [1, 2])
