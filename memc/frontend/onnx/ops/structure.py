@@ -59,20 +59,20 @@ def reshape_node(ctx: NodeContext) -> Sequence[Known]:
     if wanted is None:
         raise invalid(ctx, "no shape is given")
     source = x.type.shape
-    shape = list(wanted)
-    if not ctx.attr("allowzero", 0):
-        for axis, extent in enumerate(shape):
-            if extent == 0:
-                if axis >= len(source):
-                    raise invalid(ctx, f"shape {list(wanted)} copies axis {axis} of {x.type}, which has no such axis")
-                shape[axis] = source[axis]
+    copied = set() if ctx.attr("allowzero", 0) else {axis for axis, extent in enumerate(wanted) if extent == 0}
+    for axis in copied:
+        if axis >= len(source):
+            raise invalid(ctx, f"shape {list(wanted)} copies axis {axis} of {x.type}, which has no such axis")
+    shape = [source[axis] if axis in copied else extent for axis, extent in enumerate(wanted)]
     if shape.count(-1) > 1 or min(shape, default=0) < -1:
         raise invalid(ctx, f"expected extents of at least 0 and at most one -1, got {list(wanted)}")
     if -1 in shape:
-        rest = math.prod(d for d in shape if d != -1)
-        if rest == 0 or x.type.elements % rest:
+        # Copied axes count on neither side: that way -1 has a value beside a copied 0, too.
+        have = math.prod(extent for axis, extent in enumerate(source) if axis not in copied)
+        given = math.prod(extent for axis, extent in enumerate(shape) if axis not in copied and extent != -1)
+        if given == 0 or have % given:
             raise invalid(ctx, f"{x.type} does not fit shape {list(wanted)}")
-        shape[shape.index(-1)] = x.type.elements // rest
+        shape[shape.index(-1)] = have // given
     if math.prod(shape) != x.type.elements:
         raise invalid(ctx, f"expected {x.type.elements} elements as in {x.type}, got shape {list(wanted)}")
     return [reshape(ctx, x, shape)]

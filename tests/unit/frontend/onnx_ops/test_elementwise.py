@@ -143,7 +143,7 @@ def test_cast_like(same_as_ort):
 @pytest.mark.parametrize("low, high", [(-1.0, 1.5), (None, 0.5), (-0.5, None), (0.0, None), (None, None), (2.0, -2.0)])
 @pytest.mark.parametrize("known", [True, False])
 def test_clip_by_inputs(same_as_ort, low, high, known):
-    bounds = [None if v is None else np.float32(v) for v in (low, high)]
+    bounds = [None if v is None else np.array(v, np.float32) for v in (low, high)]
     while bounds and bounds[-1] is None:
         bounds.pop()
     same_as_ort("Clip", [X, *bounds], opset=13, known=(1, 2) if known else ())

@@ -159,11 +159,11 @@ def test_pad_modes(run_node, mode, pads):
 
 @pytest.mark.parametrize("known", [(1, 2), (1,)])
 def test_pad_forms(same_as_ort, known):
-    same_as_ort("Pad", [X, i64(0, 1, 2, 0, 2, 1), np.float32(7)], opset=13, known=known)
+    same_as_ort("Pad", [X, i64(0, 1, 2, 0, 2, 1), np.array(7, np.float32)], opset=13, known=known)
     same_as_ort("Pad", [X, i64(0, 1, 2, 0, 2, 1)], opset=13, known=known)
     same_as_ort("Pad", [X], opset=7, pads=[0, 1, 2, 0, 2, 1], value=3.0)
     same_as_ort("Pad", [X], opset=7, pads=[0, 1, 2, 0, 2, 1], mode="edge")
-    same_as_ort("Pad", [X, i64(0, -1, 2, 0, -2, -3), np.float32(7)], opset=13, known=known)
+    same_as_ort("Pad", [X, i64(0, -1, 2, 0, -2, -3), np.array(7, np.float32)], opset=13, known=known)
     same_as_ort("Pad", [X, i64(2, 1), None, i64(-1)], opset=18, known=(1, 3))
 
 
