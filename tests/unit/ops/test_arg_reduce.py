@@ -11,8 +11,9 @@ RANDOM = np.random.default_rng(1)
 
 
 @pytest.mark.parametrize("name, find", [("arg_max", np.argmax), ("arg_min", np.argmin)])
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint64])
-@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(
+    "dtype, axis", [(np.float32, 0), (np.float32, 2), (np.float16, 1), (np.int8, 1), (np.uint64, 1)]
+)
 def test_first_and_last_of_ties(check_op, name, find, dtype, axis):
     x = RANDOM.integers(0, 3, (3, 7, 2)).astype(dtype)
     check_op(name, [x], [find(x, axis=axis)], axis=axis, last=False)
@@ -20,7 +21,7 @@ def test_first_and_last_of_ties(check_op, name, find, dtype, axis):
     check_op(name, [x], [last], axis=axis, last=True)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_nan_wins_as_in_numpy(check_op, dtype):
     inf, nan = np.inf, np.nan
     x = np.array([[-inf, -inf, -inf], [1, nan, 2], [nan, nan, nan], [3, inf, nan]], dtype)

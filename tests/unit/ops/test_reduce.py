@@ -12,14 +12,13 @@ NUMPY = {"reduce_sum": np.sum, "reduce_prod": np.prod, "reduce_max": np.max, "re
 
 
 @pytest.mark.parametrize("name", sorted(NUMPY))
-@pytest.mark.parametrize("axes", [(0,), (1,), (0, 2), (0, 1, 2)])
-@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("axes, keepdims", [((0,), True), ((1,), False), ((0, 2), True), ((0, 1, 2), False)])
 def test_against_numpy(check_op, name, axes, keepdims):
     x = RANDOM.standard_normal((3, 4, 5)).astype(np.float32)
     check_op(name, [x], [NUMPY[name](x, axis=axes, keepdims=keepdims)], axes=axes, keepdims=keepdims)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32, np.int64, np.uint64, np.float64])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.uint64, np.float64])
 @pytest.mark.parametrize("name", sorted(NUMPY))
 def test_element_types(check_op, name, dtype):
     x = RANDOM.integers(0 if np.dtype(dtype).kind == "u" else -5, 6, (4, 6)).astype(dtype)
@@ -70,7 +69,7 @@ def test_infinities(check_op):
     check_op("reduce_sum", [x], [[-np.inf, np.inf]], axes=(1,), keepdims=False)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_nan_spreads(check_op, dtype):
     x = np.array([[1, np.nan, 3], [np.nan, 2, 1], [np.nan] * 3, [np.inf, 1, np.nan], [1, 2, 3]], dtype)
     nan = np.nan
