@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Role, Value
 from memc.ir.errors import OpError

@@ -4,6 +4,7 @@
 import dataclasses
 
 import pytest
+
 from memc.ir.core import Value
 from memc.ir.errors import UsageError
 from memc.ir.liveness import (

@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+
 from memc.ir.core import Alias, Op, Placement, Value
 from memc.ir.errors import CheckError, MemcError
 from memc.ir.evaluate import evaluate, evaluate_in_arena

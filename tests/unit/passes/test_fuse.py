@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 import pytest
+
 from memc.ir.core import FUSED, Module, Role
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import peak

@@ -3,6 +3,7 @@
 
 import numpy as np
 import pytest
+
 from memc.ir.core import Role
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, peak

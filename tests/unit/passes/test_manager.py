@@ -4,6 +4,7 @@ from importlib.metadata import EntryPoint
 from typing import ClassVar
 
 import pytest
+
 from memc.ir.core import Module, Placement
 from memc.ir.errors import CheckError, UsageError
 from memc.ir.parser import parse

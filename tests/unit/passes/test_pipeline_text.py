@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+
 from memc.ir.errors import UsageError
 from memc.passes.assign_addresses import AssignAddresses
 from memc.passes.fuse import Fuse
