@@ -10,14 +10,15 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .common import count, flat_index, shape_attr
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
-    (source,) = operands
-    shape = attrs.get("shape")
-    if not isinstance(shape, tuple) or math.prod(shape) != source.elements:  # type: ignore[type-var,arg-type]
-        raise OpError(f"expected attribute `shape` with {source.elements} elements like {source}, got {shape}")
-    return [source.with_shape(tuple(int(d) for d in shape))]  # type: ignore[arg-type]
+    count(operands, 1)
+    source, shape = operands[0], shape_attr(attrs)
+    if math.prod(shape) != source.elements:
+        raise OpError(f"expected attribute `shape` with {source.elements} elements like {source}, got {list(shape)}")
+    return [source.with_shape(shape)]
 
 
 def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
@@ -28,9 +29,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     source, target = op.operands[0].type.shape, op.result.type.shape
 
     def body(*index: Expr) -> Expr:
-        flat: Expr | int = 0
-        for i, extent in zip(index, target):
-            flat = flat * extent + i
+        flat = flat_index(index, target)
         position: list[Expr | int] = []
         for extent in reversed(source):
             position.append(b.floormod(flat, extent) if not isinstance(flat, int) else 0)

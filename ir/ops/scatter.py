@@ -62,7 +62,7 @@ def infer_nd(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorTyp
 def evaluate_elements(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     data, indices, updates = inputs
     axis = int_attr(attrs, "axis")
-    position = list(np.indices(indices.shape))
+    position: list[Array] = list(np.indices(indices.shape))
     position[axis] = checked_indices(indices, data.shape[axis])
     return [_apply(data, [p.reshape(-1) for p in position], updates.reshape(-1), attrs)]
 

@@ -24,5 +24,11 @@ def test_is_a_view_at_the_start(make_op):
 
 
 def test_wrong_element_count(make_op):
-    with pytest.raises(OpError, match=r"with 6 elements like f32\[2,3\], got \(4, 2\)"):
+    with pytest.raises(OpError, match=r"with 6 elements like f32\[2,3\], got \[4, 2\]"):
         make_op("reshape", [np.zeros((2, 3), np.float32)], shape=(4, 2))
+
+
+@pytest.mark.parametrize("shape", [(-1, 6), (-2, -3), 6, None])
+def test_malformed_shapes(make_op, shape):
+    with pytest.raises(OpError, match="attribute `shape`"):
+        make_op("reshape", [np.zeros((2, 3), np.float32)], shape=shape)

@@ -129,17 +129,20 @@ def one_hot(ctx: NodeContext) -> Sequence[Known]:
     return [ctx.b.op("select", [hit, on, off])]
 
 
+def _on_axis(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape of a line along one axis: extent 1 on all others."""
+    return tuple(extent if i == axis else 1 for i, extent in enumerate(shape))
+
+
 @imports("ReverseSequence")
 def reverse_sequence(ctx: NodeContext) -> Sequence[Known]:
     """Along the time axis, the first len[b] elements of sequence b in reverse order, the rest as it is."""
     x, b = ctx.value(0), ctx.b
-    rank = x.type.rank
-    batch = axis_of(ctx, int(ctx.attr("batch_axis", 1)), rank)
-    time = axis_of(ctx, int(ctx.attr("time_axis", 0)), rank)
-    on_axis = lambda axis: tuple(d if i == axis else 1 for i, d in enumerate(x.type.shape))  # noqa: E731
-    lengths = reshape(ctx, indices(ctx, 1), on_axis(batch))
+    batch = axis_of(ctx, int(ctx.attr("batch_axis", 1)), x.type.rank)
+    time = axis_of(ctx, int(ctx.attr("time_axis", 0)), x.type.rank)
+    lengths = reshape(ctx, indices(ctx, 1), _on_axis(x.type.shape, batch))
     dtype = lengths.type.dtype
-    step = b.op("iota", [], shape=on_axis(time), axis=time, dtype=dtype)
+    step = b.op("iota", [], shape=_on_axis(x.type.shape, time), axis=time, dtype=dtype)
     last = b.op("sub", [lengths, b.scalar(1, dtype)])
     source = b.op("select", [b.op("less", [step, lengths]), b.op("sub", [last, step]), step])
     return [_take_along(ctx, x, source, time, x.type.shape)]
@@ -162,8 +165,7 @@ def tensor_scatter(ctx: NodeContext) -> Sequence[Known]:
         raise invalid(ctx, f"expected an update that fits into {cache.type} along axis {axis} > 0, got {update.type}")
     if update.type.elements == 0:
         return [cache]
-    line = tuple(d if i == axis else 1 for i, d in enumerate(shape))
-    place = b.op("iota", [], shape=line, axis=axis, dtype=DType.I64)
+    place = b.op("iota", [], shape=_on_axis(shape, axis), axis=axis, dtype=DType.I64)
     if ctx.has(2):
         start = reshape(ctx, cast(ctx, ctx.value(2), DType.I64), (shape[0],) + (1,) * (len(shape) - 1))
         place = b.op("sub", [place, start])
