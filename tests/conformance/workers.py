@@ -58,17 +58,17 @@ def run(
                     process = context.Process(target=_serve, args=(theirs, task), daemon=True)
                     process.start()
                     theirs.close()
-            result = None
+            lost = True
             try:
                 ours.send(name)
                 if ours.poll(timeout):
                     result = ours.recv()
+                    lost = False
                 else:
                     result = failed(name, "hang")
-                    process.kill()
             except (EOFError, OSError):
                 result = failed(name, "crash")
-            if not process.is_alive() or getattr(result, "verdict", "") in ("hang", "crash"):
+            if lost:
                 process.kill()
                 process.join()
                 ours.close()

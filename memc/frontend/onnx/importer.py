@@ -40,8 +40,8 @@ def import_onnx(
     dims:
         Sizes of symbolic dims by name.
     input_shapes:
-        Whole shapes by input name; they also bind the symbols in them. Dims without a name, of size 0 or -1 count as
-        unknown and are bound this way. If only leading dims (the batch) stay open, they become 1 and a warning is
+        Whole shapes by input name; they also bind the symbols in them. Dims without a name or of size -1 are unknown
+        and bound this way; a size of 0 is one, but may be given otherwise. If only leading dims (the batch) stay open, they become 1 and a warning is
         logged to the logger `memc`; any other open dim is an error that lists all of them.
     bind:
         Inputs that become constants, by name: an array of the input's shape, or a scalar that fills it, cast to the
@@ -89,7 +89,7 @@ def _import(
     opsets = {"" if o.domain == "ai.onnx" else o.domain: int(o.version) for o in model.opset_import}
     results = import_graph(state, graph, scope, opsets)
     _add_outputs(state, graph, results)
-    _prune_weights(module)
+    _prune(module)
     _unique_names(module)
     return module
 
@@ -137,9 +137,7 @@ def _add_outputs(state: State, graph: onnx.GraphProto, results: Sequence[Known])
     names = [o.name for o in graph.output]
     if not names:
         raise InvalidError("invalid: the graph has no outputs")
-    open_inputs = any(
-        d.dim_value <= 0 for i in graph.input for d in i.type.tensor_type.shape.dim if not d.HasField("dim_value")
-    )
+    open_inputs = any(d.dim_value <= 0 for i in graph.input for d in i.type.tensor_type.shape.dim)
     for info, result in zip(graph.output, results):
         if names.count(info.name) > 1:
             raise InvalidError(f"invalid: graph output `{info.name}` is declared {names.count(info.name)} times")
@@ -162,7 +160,7 @@ def _check_output(info: onnx.ValueInfoProto, type: TensorType, open_inputs: bool
         return
     want = declared(info, "output")
     shape = want.shape if want.shape is not None else type.shape
-    fits = len(shape) == type.rank and all(not isinstance(d, int) or d == s for d, s in zip(shape, type.shape))
+    fits = len(shape) == type.rank and all(not isinstance(d, int) or d in (0, s) for d, s in zip(shape, type.shape))
     if want.dtype is type.dtype and fits:
         return
     text = f"{want.dtype.value}[{','.join('?' if d is None else str(d) for d in shape)}]"
@@ -173,10 +171,16 @@ def _check_output(info: onnx.ValueInfoProto, type: TensorType, open_inputs: bool
     raise InvalidError(f"invalid: graph output `{info.name}`: declared {text}, but the ops make {type}")
 
 
-def _prune_weights(module: Module) -> None:
-    """Drop weights that nothing reads."""
+def _prune(module: Module) -> None:
+    """Drop ops and weights that no result needs, such as what only an untaken branch read."""
     function = module.main
-    read = {id(v) for op in function.ops for v in op.operands} | {id(v) for v in function.returns}
+    read = {id(v) for v in function.returns}
+    kept = []
+    for op in reversed(function.ops):
+        if any(id(r) in read for r in op.results):
+            read |= {id(v) for v in op.operands}
+            kept.append(op)
+    function.ops[:] = reversed(kept)
     function.params = [p for p in function.params if p.role is not Role.WEIGHT or id(p) in read]
     module.weights = {p.name: module.weights[p.name] for p in function.params if p.role is Role.WEIGHT}
 

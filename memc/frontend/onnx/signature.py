@@ -36,7 +36,7 @@ class Declared:
 
 
 def declared(info: onnx.ValueInfoProto, kind: str) -> Declared:
-    """Read a declaration; sizes below 1, `?` and absent ones are unknown. Raises UnsupportedError for anything but a
+    """Read a declaration; negative sizes, `?` and absent ones are unknown. Raises UnsupportedError for anything but a
     dense tensor of an element type the IR has."""
     which = info.type.WhichOneof("value")
     if which != "tensor_type":
@@ -65,7 +65,7 @@ def _dim(dim: Any) -> Dim:
     if dim.HasField("dim_param"):
         text = str(dim.dim_param).strip()
         return None if text in ("", "?", "-1") else text
-    return int(dim.dim_value) if dim.dim_value > 0 else None
+    return int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else None
 
 
 def bind_shapes(
@@ -121,7 +121,8 @@ def _unify(item: Declared, shape: tuple[int, ...], symbols: dict[str, int]) -> N
     if len(item.shape) != len(shape):
         raise UsageError(f"{wanted}: the ranks differ")
     for have, size in zip(item.shape, shape):
-        if isinstance(have, int) and have != size:
+        # Some exporters write 0 for an unknown size, so a given one may replace it.
+        if isinstance(have, int) and have != size and have != 0:
             raise UsageError(f"{wanted}: {have} is fixed in the model")
         if isinstance(have, str) and symbols.setdefault(have, size) != size:
             raise UsageError(f"{wanted}: dim `{have}` is already {symbols[have]}")

@@ -19,9 +19,6 @@ def parse(text: str, opset: int = 17) -> onnx.ModelProto:
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
 
 
-RELU = "g (float[{shape}] x) => (float[] y) {{ y = Relu(x) }}"
-
-
 def relu(*dims: object) -> onnx.ModelProto:
     """A model of one Relu whose input has these dims: numbers, symbols, None for unknown, -1 as some exporters write."""
     node = onnx.helper.make_node("Relu", ["x"], ["y"])
@@ -54,7 +51,9 @@ def test_leading_dim_becomes_one_with_a_notice(caplog: pytest.LogCaptureFixture)
 
 
 def test_other_open_dims_are_listed() -> None:
-    model = parse("g (float[n, s] x, float[n, 2, k] z) => (float[n, s] y, float[n, 2, k] w) { y = Relu(x) w = Relu(z) }")
+    model = parse(
+        "g (float[n, s] x, float[n, 2, k] z) => (float[n, s] y, float[n, 2, k] w) { y = Relu(x) w = Relu(z) }"
+    )
     with pytest.raises(UnsupportedError) as caught:
         import_onnx(model, dims={"k": 3})
     message = str(caught.value)
@@ -62,7 +61,7 @@ def test_other_open_dims_are_listed() -> None:
     assert "--dim n=N" in message and "--dim s=N" in message and "\n" not in message
 
 
-@pytest.mark.parametrize("unknown", [None, 0, -1, "?", "-1"])
+@pytest.mark.parametrize("unknown", [None, -1, "?", "-1"])
 def test_unknown_dims_need_a_shape(unknown: object) -> None:
     with pytest.raises(UnsupportedError, match=r"x:\[2,\?\].*--input-shapes"):
         import_onnx(relu(2, unknown))
@@ -77,7 +76,9 @@ def test_unknown_rank_needs_a_shape() -> None:
     assert input_shape(import_onnx(model, input_shapes={"x": (2, 3)})) == (2, 3)
 
 
-def test_size_zero_can_be_bound() -> None:
+def test_size_zero_is_a_size_unless_given_otherwise() -> None:
+    assert input_shape(import_onnx(relu(0, 3))) == (0, 3)
+    assert input_shape(import_onnx(relu(0, 3), input_shapes={"x": (2, 3)})) == (2, 3)
     assert input_shape(import_onnx(relu("n", 3), dims={"n": 0})) == (0, 3)
 
 
@@ -100,8 +101,9 @@ def test_contradictions(options: dict[str, object], message: str) -> None:
 
 
 def test_bound_scalar_fills_the_input_and_array_gives_the_shape() -> None:
-    model = parse("g (float[2, 3] x, float[2, 3] z, float[n] v) => (float[2, 3] y, float[n] w) "
-                  "{ y = Add(x, z) w = Neg(v) }")
+    model = parse(
+        "g (float[2, 3] x, float[2, 3] z, float[n] v) => (float[2, 3] y, float[n] w) { y = Add(x, z) w = Neg(v) }"
+    )
     module = import_onnx(model, bind={"z": 2, "v": [1.0, 2.0]})
     assert [p.name for p in module.main.params if p.role is not None and p.role.value == "input"] == ["x"]
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
