@@ -107,14 +107,14 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
                 first = first + part
             return first * (1.0 / (samples * samples))
 
-        def largest(sy: Expr, sx: Expr) -> Expr:
-            first, *rest = parts(sy, sx)
-            for part in rest:
-                first = b.maximum(part, first)
-            return first
+        def largest(sy: Expr, sx: Expr, neighbour: Expr) -> Expr:
+            *rest, chosen = parts(sy, sx)
+            for number, part in enumerate(rest):
+                chosen = b.select(b.equal(neighbour, number), part, chosen)  # type: ignore[arg-type]
+            return chosen
 
         if op.attrs["mode"] == "max":
-            return b.reduce("max", [samples, samples], largest)
+            return b.reduce("max", [samples, samples, 4], largest)
         return b.reduce("sum", [samples, samples], mean)
 
     return [b.compute(op.result.type, body)]
