@@ -27,14 +27,14 @@ def replace_sources(library: Any, arch: str, target: tvm.target.Target) -> None:
 
     Raises UnsupportedError if nvcc is not installed or does not know the architecture.
     """
-    from memc.native import cubin_module
+    from memc import native
 
     imports = list(library.imports)
     library.clear_imports()
     for imported in imports:
         if imported.kind == "cuda":
             cubin = compile_source(imported.inspect_source("cuda"), arch, target)
-            imported = cubin_module(imported.save_to_bytes(), cubin)
+            imported = native.load()["memc_cubin_module"](imported, cubin)
         library.import_module(imported)
 
 
