@@ -52,15 +52,20 @@ class Context:
         return self.use_counts.get(value, 0) == 1
 
 
-def canonicalize(module: Module, function: Function, fold_limit: int, cse: bool) -> None:
-    """Rewrite until stable. `fold_limit`: folded results up to this many bytes may be larger than their operands."""
+def canonicalize(module: Module, function: Function, fold_limit: int, cse: bool) -> bool:
+    """Rewrite until stable, and say whether anything but dead code changed.
+
+    `fold_limit`: folded results up to this many bytes may be larger than their operands.
+    """
     names = fresh_names([*(v.name for v in function.values()), *module.weights])
-    for _ in range(MAX_SWEEPS):
+    sweeps = 0
+    changed = True
+    while changed and sweeps < MAX_SWEEPS:
         changed = _sweep(module, function, IRBuilder(module, function, [], names), fold_limit, cse)
         remove_dead(module, function)
-        if not changed:
-            break
+        sweeps += 1
     materialize_returns(module, function)
+    return sweeps > 1
 
 
 def _sweep(module: Module, function: Function, builder: IRBuilder, fold_limit: int, cse: bool) -> bool:
@@ -183,10 +188,17 @@ class Canonicalize(Pass):
         for function in module.functions:
             if not is_raw(function):
                 continue
-            before, peak = Snapshot.of(module, function), planned_peak(function)
-            canonicalize(module, function, self.fold_limit, cse=True)
-            if planned_peak(function) > peak:
+            before = Snapshot.of(module, function)
+            for cse in (True, False):
+                if not canonicalize(module, function, self.fold_limit, cse) or _no_higher(module, function, before):
+                    break
                 before.restore()
-                canonicalize(module, function, self.fold_limit, cse=False)
-            if planned_peak(function) > peak:
-                before.restore()
+
+
+def _no_higher(module: Module, function: Function, before: Snapshot) -> bool:
+    """Whether the peak is at most what it was at the snapshot."""
+    after, reached = Snapshot.of(module, function), planned_peak(function)
+    before.restore()
+    allowed = planned_peak(function)
+    after.restore()
+    return reached <= allowed
