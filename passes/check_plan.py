@@ -249,8 +249,9 @@ class _Check:
         allowed = in_place_operands(op) if over is not None else ()
         if over is not None and over not in allowed and _registered(op):
             self._fail(op, at.value, f"expected in_place to be one of {list(allowed)}, got {over}", index)
+        written = _without(at, [reads[number] for number in kept])
         for number, read in enumerate(reads):
-            if not at.overlaps(read) or number in kept:
+            if not any(part.overlaps(read) for part in written):
                 continue
             same = (read.start, read.end) == (at.start, at.end)
             if not (same and (number == over or (number in allowed and over is not None))):
@@ -273,6 +274,19 @@ class _Check:
     def _fail(self, op: Op | None, value: Value, message: str, index: int | None = None) -> NoReturn:
         place = f"op {index} {op.name}" + (f" ({op.location})" if op.location else "") if op else "return"
         raise CheckError(f"bad plan: @{self.function.name}, {place}, %{value.name}: {message}")
+
+
+def _without(at: _Range, kept: Iterable[_Range]) -> list[_Range]:
+    """The parts of `at` outside `kept`: what an op changes that leaves operands where they lie in its result."""
+    parts: list[_Range] = []
+    start = at.start
+    for other in sorted(kept, key=lambda item: item.start):
+        if other.start > start:
+            parts.append(_Range(at.value, at.space, start, other.start))
+        start = max(start, other.end)
+    if start < at.end:
+        parts.append(_Range(at.value, at.space, start, at.end))
+    return parts
 
 
 def _registered(op: Op) -> bool:

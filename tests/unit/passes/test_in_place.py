@@ -209,6 +209,16 @@ def test_concat_of_the_same_value_twice_and_of_an_input():
     assert root(module, "a") == "a"
 
 
+def test_concat_of_a_value_and_a_view_of_it():
+    # The value is written into slice 0; slice 1 is copied from there.
+    body = """%a = exp(%x) : f32[4,16]
+      %v = reshape(%a) {shape = [4,16]} : f32[4,16]
+      %c = concat(%v, %a) {axis = 0} : f32[8,16]
+      %y = neg(%c) : f32[8,16]"""
+    module = checked(function(body, "f32[8,16]"))
+    assert root(module, "a") == root(module, "v") == root(module, "c")
+
+
 def test_value_in_two_concats():
     body = """%a = exp(%x) : f32[4,16]
       %b = neg(%x) : f32[4,16]
