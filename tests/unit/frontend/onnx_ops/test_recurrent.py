@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Importing LSTM, GRU and RNN, against onnxruntime."""
+
+import numpy as np
+import pytest
+
+from memc.ir.errors import UnsupportedError
+
+RANDOM = np.random.default_rng(0)
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+STEPS, BATCH, WIDTH, HIDDEN = 4, 3, 5, 2
+
+
+def random(*shape):
+    return RANDOM.uniform(-1, 1, shape).astype(np.float32)
+
+
+def inputs_of(kind, directions, bias=True, lengths=None, states=True, peepholes=False):
+    gates = GATES[kind]
+    found = [
+        random(STEPS, BATCH, WIDTH),
+        random(directions, gates * HIDDEN, WIDTH),
+        random(directions, gates * HIDDEN, HIDDEN),
+        random(directions, 2 * gates * HIDDEN) if bias else None,
+        None if lengths is None else np.array(lengths, np.int32),
+        random(directions, BATCH, HIDDEN) if states else None,
+    ]
+    if kind == "LSTM":
+        found.append(random(directions, BATCH, HIDDEN) if states else None)
+        found.append(random(directions, 3 * HIDDEN) if peepholes else None)
+    while found[-1] is None:
+        found.pop()
+    return found
+
+
+def outputs_of(kind):
+    return 3 if kind == "LSTM" else 2
+
+
+@pytest.mark.parametrize("known", [(), (1, 2, 3)])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_directions(same_as_ort, kind, direction, known):
+    inputs = inputs_of(kind, 2 if direction == "bidirectional" else 1)
+    attrs = {"hidden_size": HIDDEN, "direction": direction}
+    same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=14, known=known, rtol=1e-4, atol=1e-5, **attrs)
+
+
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_without_optional_inputs(same_as_ort, kind):
+    inputs = inputs_of(kind, 1, bias=False, states=False)
+    same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=7, rtol=1e-4, atol=1e-5, hidden_size=HIDDEN)
+
+
+@pytest.mark.parametrize("known", [(), (4,)])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_sequence_lengths(same_as_ort, kind, direction, known):
+    inputs = inputs_of(kind, 2 if direction == "bidirectional" else 1, lengths=[4, 1, 3])
+    attrs = {"hidden_size": HIDDEN, "direction": direction}
+    same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=14, known=known, rtol=1e-4, atol=1e-5, **attrs)
+
+
+@pytest.mark.parametrize("reset_after", [0, 1])
+def test_gru_resets_before_or_after_the_product(same_as_ort, reset_after):
+    attrs = {"hidden_size": HIDDEN, "linear_before_reset": reset_after}
+    same_as_ort("GRU", inputs_of("GRU", 1), outputs=2, opset=14, rtol=1e-4, atol=1e-5, **attrs)
+
+
+def test_lstm_peepholes(same_as_ort):
+    inputs = inputs_of("LSTM", 1, peepholes=True)
+    same_as_ort("LSTM", inputs, outputs=3, opset=14, rtol=1e-4, atol=1e-5, hidden_size=HIDDEN)
+
+
+def test_lstm_coupled_input_and_forget_gates(same_as_ort):
+    attrs = {"hidden_size": HIDDEN, "input_forget": 1}
+    same_as_ort("LSTM", inputs_of("LSTM", 1), outputs=3, opset=14, rtol=1e-4, atol=1e-5, **attrs)
+
+
+@pytest.mark.parametrize(
+    "activation, alpha, beta",
+    [
+        ("Relu", [], []),
+        ("Tanh", [], []),
+        ("Sigmoid", [], []),
+        ("Affine", [0.7], [0.1]),
+        ("LeakyRelu", [0.2], []),
+        ("ThresholdedRelu", [0.3], []),
+        ("ScaledTanh", [1.2], [0.8]),
+        ("HardSigmoid", [0.3], [0.4]),
+        ("Elu", [0.9], []),
+        ("Softsign", [], []),
+        ("Softplus", [], []),
+    ],
+)
+def test_rnn_activations(same_as_ort, activation, alpha, beta):
+    attrs = {"hidden_size": HIDDEN, "activations": [activation]}
+    attrs.update({"activation_alpha": alpha} if alpha else {}, **({"activation_beta": beta} if beta else {}))
+    same_as_ort("RNN", inputs_of("RNN", 1), outputs=2, opset=14, rtol=1e-4, atol=1e-5, **attrs)
+
+
+def test_clipped_gates(same_as_ort):
+    attrs = {"hidden_size": HIDDEN, "clip": 0.4}
+    same_as_ort("RNN", inputs_of("RNN", 1), outputs=2, opset=14, rtol=1e-4, atol=1e-5, **attrs)
+
+
+def test_batch_first_layout(run_node):
+    inputs = inputs_of("LSTM", 2)
+    attrs = {"hidden_size": HIDDEN, "direction": "bidirectional"}
+    y, h, c = run_node("LSTM", inputs, outputs=3, opset=14, **attrs)
+    moved = [np.ascontiguousarray(v.swapaxes(0, 1)) if i in (0, 5, 6) else v for i, v in enumerate(inputs)]
+    y1, h1, c1 = run_node("LSTM", moved, outputs=3, opset=14, layout=1, **attrs)
+    np.testing.assert_array_equal(y1, y.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(h1, h.swapaxes(0, 1))
+    np.testing.assert_array_equal(c1, c.swapaxes(0, 1))
+
+
+def test_only_the_last_state_is_asked_for(same_as_ort):
+    same_as_ort("LSTM", inputs_of("LSTM", 1), outputs=["", "h"], opset=14, rtol=1e-4, hidden_size=HIDDEN)
+
+
+def test_unknown_activation(run_node):
+    with pytest.raises(UnsupportedError, match="activation nonsense"):
+        run_node("RNN", inputs_of("RNN", 1), outputs=2, opset=14, hidden_size=HIDDEN, activations=["nonsense"])
