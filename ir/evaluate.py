@@ -42,7 +42,7 @@ def bind(module: Module, function: Function, inputs: Mapping[str, Array]) -> dic
         if param.name not in source:
             kind = param.role.value if param.role is not None else "parameter"
             raise InvalidError(f"{kind} `{param.name}`: expected data of type {param.type}, got none")
-        array = np.asarray(source[param.name])
+        array = np.asarray(source[param.name], order="C")
         if array.dtype != param.type.dtype.numpy or array.shape != param.type.shape:
             got = f"{array.dtype}[{','.join(map(str, array.shape))}]"
             raise InvalidError(f"`{param.name}`: expected data of type {param.type}, got {got}")
@@ -67,7 +67,8 @@ def run_op(op: Op, operands: Sequence[Array]) -> list[Array]:
             found = definition.evaluate(operands, op.attrs, [r.type for r in op.results])
     except OpError as error:  # the data breaks the contract, such as an index out of range
         raise InvalidError(f"op {op.name}{_at(op)}: {error}") from None
-    arrays = [np.asarray(array) for array in found]
+    # Row-major, as in memory: numpy sums a strided view in another order.
+    arrays = [np.asarray(array, order="C") for array in found]
     if len(arrays) != len(op.results):
         raise RuntimeError(f"{op.name}.evaluate gave {len(arrays)} results, expected {len(op.results)}")
     for array, result in zip(arrays, op.results):
