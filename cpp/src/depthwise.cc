@@ -18,9 +18,9 @@ namespace memc {
 namespace {
 
 constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 4 * kLanes;     // Sums held in registers.
-constexpr int64_t kInElements = 6 * 1024;  // Both buffers stay in the first-level cache.
-constexpr int64_t kOutElements = 2 * 1024;
+constexpr int64_t kChunk = 4 * kLanes;              // Sums held in registers.
+constexpr int64_t kInElements = int64_t{6} * 1024;  // Both buffers stay in the first-level cache.
+constexpr int64_t kOutElements = int64_t{2} * 1024;
 constexpr int64_t kMaxTaps = 256;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

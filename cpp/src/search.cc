@@ -2,7 +2,9 @@
 // The default solver: heuristics, then what is left above the lower bound is taken apart into
 // independent parts, and each is searched until it no longer determines the peak.
 #include <algorithm>
+#include <cstddef>
 #include <random>
+#include <utility>
 
 #include "memc/branch_and_bound.h"
 #include "memc/packer.h"
@@ -67,7 +69,7 @@ void TakeApart(const Problem& problem, const std::vector<int64_t>& sizes, Part w
   }
 }
 
-const Solution& Better(const Solution& a, const Solution& b) { return b.peak < a.peak ? b : a; }
+Solution Better(Solution a, Solution b) { return b.peak < a.peak ? std::move(b) : std::move(a); }
 
 std::vector<Solution> Heuristics(const Problem& problem) {
   return {BestFit(problem), FirstFit(problem, Order::kSize), FirstFit(problem, Order::kLifetime),
@@ -76,7 +78,9 @@ std::vector<Solution> Heuristics(const Problem& problem) {
 
 Solution Best(const std::vector<Solution>& solutions) {
   Solution best = solutions.front();
-  for (const Solution& solution : solutions) best = Better(best, solution);
+  for (const Solution& solution : solutions) {
+    if (solution.peak < best.peak) best = solution;
+  }
   return best;
 }
 
@@ -98,8 +102,8 @@ void Perturb(const Packer& packer, int64_t target, std::mt19937_64& random,
     const int32_t index = order[i];
     if (packer.offsets()[index] + packer.sizes()[index] <= target) continue;
     if (Below(random, 4) == 0) continue;
-    const size_t to = Below(random, i + 1);
-    std::rotate(order.begin() + to, order.begin() + i, order.begin() + i + 1);
+    const auto from = order.begin() + static_cast<std::ptrdiff_t>(i);
+    std::rotate(order.begin() + static_cast<std::ptrdiff_t>(Below(random, i + 1)), from, from + 1);
   }
   for (size_t swaps = Below(random, 4); swaps > 0; --swaps) {
     std::swap(order[Below(random, n)], order[Below(random, n)]);
@@ -148,7 +152,7 @@ Solution SearchExactly(const Problem& problem, Solution best, int64_t target, in
   int64_t limit = target;
   for (int64_t share = work / 2; best.peak > low && share > 1000; share /= 2) {
     if (const auto found = BranchAndBound(problem, limit, share)) {
-      best = Better(best, *found);
+      best = Better(std::move(best), *found);
     } else {
       low = limit + 1;
     }
@@ -208,7 +212,7 @@ Solution SolveByParts(const Problem& problem, int64_t bound) {
 Solution Search(const Problem& problem) {
   const int64_t bound = LowerBound(problem);
   const std::vector<Solution> starts = Heuristics(problem);
-  const Solution best = Best(starts);
+  Solution best = Best(starts);
   if (best.peak <= bound) return best;
   const bool any_fixed = std::any_of(problem.buffers.begin(), problem.buffers.end(),
                                      [](const Buffer& b) { return b.offset.has_value(); });
