@@ -8,20 +8,21 @@ besides such tiles.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import tvm
 from tvm import tirx
 from tvm.s_tir import Schedule
 
-from memc.runtime.codegen.expressions import KernelError
+from memc.runtime.codegen.expressions import KernelError, walk
 
 PARALLEL_WORK = 65_536
 """Fewer element operations than this run on the calling thread: waking the others costs more."""
 
 VECTOR_BYTES = 64
-TILE = 256
-"""Most accumulators of a reduction that are kept at once, in elements."""
+TILE_BYTES = 1023
+"""Most bytes of accumulators that a reduction keeps at once: what TVM puts on the stack (global scope only)."""
 
 
 def schedule(func: tvm.tirx.PrimFunc) -> tvm.ir.IRModule:
@@ -32,7 +33,7 @@ def schedule(func: tvm.tirx.PrimFunc) -> tvm.ir.IRModule:
     if names == ["result"]:
         spread(sch, sch.get_sblock("result"), 1)
     elif names == ["reduced"]:
-        sch.cache_write(sch.get_sblock("reduced"), 0, "local")
+        sch.cache_write(sch.get_sblock("reduced"), 0, "global")
         reduction(sch, "reduced", sch.get(sch.get_consumers(sch.get_sblock("reduced"))[0]).name_hint)
     elif names == ["reduced", "result"]:
         reduction(sch, "reduced", "result")
@@ -78,6 +79,11 @@ def itemsize(sch: Schedule, block: Any) -> int:
     return max(tvm.runtime.DataType(str(r.source.dtype)).itemsize for r in regions)
 
 
+def accumulator_bytes(sch: Schedule, reduced: str) -> int:
+    written = sch.get(sch.get_sblock(reduced)).writes[0]
+    return tvm.runtime.DataType(str(written.source.dtype)).itemsize
+
+
 def lane_count(extent: int, itemsize: int) -> int:
     """The most lanes of at most one vector register that divide the extent."""
     lanes = VECTOR_BYTES // itemsize
@@ -87,23 +93,60 @@ def lane_count(extent: int, itemsize: int) -> int:
 
 
 def reduction(sch: Schedule, reduced: str, consumer: str) -> None:
-    """Accumulate in local tiles inside the loops of the consumer."""
-    sch.set_scope(sch.get_sblock(reduced), 0, "local")
+    """Accumulate in tiles inside the loops of the consumer."""
     block = sch.get_sblock(consumer)
-    loops = sch.get_loops(block)
-    if not loops:
-        loops = [sch.add_unit_loop(block)]
+    loops = sch.get_loops(block) or [sch.add_unit_loop(block)]
     sizes = extents(sch, loops)
-    depth = 1
-    for axis in sch.get(sch.get_sblock(reduced)).iter_vars:
-        if axis.iter_type == tirx.IterVar.CommReduce:
-            depth *= int(axis.dom.extent)
-    work = depth
-    for size in sizes:
-        work *= size
-    tile = max((t for t in range(1, min(sizes[-1], TILE) + 1) if sizes[-1] % t == 0), default=1)
-    above, within = sch.split(loops[-1], [None, tile])
+    work = math.prod(sizes) * depth(sch, reduced)
+    most = TILE_BYTES // accumulator_bytes(sch, reduced)
+    tile = max((t for t in range(1, min(sizes[-1], most) + 1) if sizes[-1] % t == 0), default=1)
+    rows = reads_rows(sch, reduced)
+    if rows:
+        tile = max(t for t in (1, 2, 4, 8) if sizes[-1] % t == 0)
+    above, _ = sch.split(loops[-1], [None, tile])
     outer = sch.fuse(*loops[:-1], above)
     sch.compute_at(sch.get_sblock(reduced), outer)
     if work >= PARALLEL_WORK:
         sch.parallel(outer)
+    accumulate(sch, reduced, rows)
+
+
+def accumulate(sch: Schedule, reduced: str, rows: bool) -> None:
+    """Order the loops of a tile: all its accumulators for each step of the reduction, in vectors where that goes."""
+    block = sch.get_sblock(reduced)
+    kinds = [axis.iter_type for axis in sch.get(block).iter_vars]
+    own = sch.get_loops(block)[1:]
+    spatial = [loop for loop, kind in zip(own, kinds) if kind != tirx.IterVar.CommReduce]
+    steps = [loop for loop, kind in zip(own, kinds) if kind == tirx.IterVar.CommReduce]
+    if len(own) != len(kinds) or not steps:
+        return
+    lanes = 1
+    if spatial and not rows and not touches_bf16(sch, block):
+        lanes = lane_count(extents(sch, spatial[-1:])[0], accumulator_bytes(sch, reduced))
+    sch.reorder(*steps, *spatial)
+    if lanes > 1:
+        _, vector = sch.split(spatial[-1], [None, lanes])
+        sch.vectorize(vector)
+    elif rows and spatial:
+        sch.unroll(spatial[-1])
+    sch.decompose_reduction(block, steps[0])
+
+
+def depth(sch: Schedule, reduced: str) -> int:
+    """Steps of a reduction."""
+    axes = sch.get(sch.get_sblock(reduced)).iter_vars
+    return math.prod(int(axis.dom.extent) for axis in axes if axis.iter_type == tirx.IterVar.CommReduce)
+
+
+def reads_rows(sch: Schedule, reduced: str) -> bool:
+    """Whether neighbouring steps of the reduction, and not neighbouring results, read neighbouring elements."""
+    block = sch.get(sch.get_sblock(reduced))
+    steps = [axis.var for axis in block.iter_vars if axis.iter_type == tirx.IterVar.CommReduce]
+    last = [
+        [v for v in walk(load.indices[-1], tirx.Var)]
+        for load in walk(block.body, tvm.ir.TensorLoad)
+        if len(load.indices)
+    ]
+    spatial = [axis.var for axis in block.iter_vars if axis.iter_type != tirx.IterVar.CommReduce]
+    neighbours = spatial and any(v.same_as(spatial[-1]) for used in last[1:] for v in used)
+    return not neighbours and any(v.same_as(s) for used in last for v in used for s in steps)

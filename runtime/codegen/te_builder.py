@@ -53,7 +53,8 @@ class Scope:
 class Operand:
     """A tensor in memory: a kernel parameter or the result of the kernel's one reduction."""
 
-    def __init__(self, tensor: te.Tensor, type: TensorType) -> None:
+    def __init__(self, builder: TEBuilder, tensor: te.Tensor, type: TensorType) -> None:
+        self.builder = builder
         self.tensor = tensor
         self.type = type
 
@@ -65,7 +66,7 @@ class Operand:
         position = index if isinstance(index, tuple) else (index,)
         if len(position) != len(self.shape):
             raise KernelError(f"index of rank {len(position)} into {self.type}")
-        return self.tensor(*[node(i) for i in position])
+        return self.tensor(*[self.builder.unbound(node(i)) for i in position])
 
 
 class Literal:
@@ -120,6 +121,8 @@ class TEBuilder:
         self.may_reduce = True
         """Whether the op being lowered may reduce. Where it cannot, bodies are not tried out in advance."""
         self.scopes: list[Scope] = []
+        self.bound: dict[Any, Any] = {}
+        """The value of every variable that a scope binds."""
 
     # Tensors
 
@@ -130,7 +133,7 @@ class TEBuilder:
     def placeholder(self, type: TensorType, name: str) -> Operand:
         """A tensor the kernel is given."""
         shape = [self.extent(d) for d in type.shape]
-        return Operand(te.placeholder(shape, TVM_DTYPE[type.dtype], name=name), type)
+        return Operand(self, te.placeholder(shape, TVM_DTYPE[type.dtype], name=name), type)
 
     def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
         """See `Builder.compute`. A body that reduces becomes a stage; any other stays a function."""
@@ -155,7 +158,7 @@ class TEBuilder:
         if not reduces:
             return Inline(self, type, body)
         self.stages.append(stage)
-        return Operand(stage, type)
+        return Operand(self, stage, type)
 
     def materialize(self, tensor: Any, name: str) -> te.Tensor:
         """The TE stage that writes `tensor` to memory: what the kernel returns."""
@@ -186,11 +189,13 @@ class TEBuilder:
         key = (id(tensor), tuple(tvm_ffi.structural.StructuralKey(i) for i in position))
         if key not in scope.values:
             value = self.compose(tensor, position)
-            if is_leaf(value):
+            # TVM's range analysis fails on a bound bool once it is vectorized.
+            if is_leaf(value) or dtype_of(value) == "bool":
                 return value
             variable = tirx.Var("v", dtype_of(value))
             scope.values[key] = variable
             scope.order.append((variable, value))
+            self.bound[variable] = value
         return scope.values[key]
 
     def compose(self, tensor: Inline, position: tuple[Any, ...]) -> Any:
@@ -198,6 +203,15 @@ class TEBuilder:
         if isinstance(value, Reduction):
             raise KernelError("a reduction was read before it became a stage")
         return self.convert(value, TVM_DTYPE[tensor.type.dtype])
+
+    def unbound(self, index: Any) -> Any:
+        """The index with bound variables replaced by their values: TVM states which elements a block reads outside of
+        the bindings."""
+        if isinstance(index, int):
+            return index
+        while any(v in self.bound for v in walk(index, tirx.Var)):
+            index = tvm_ffi.structural_map(index, (tirx.Var, lambda v: self.bound.get(v, v)))
+        return index
 
     def index(self, value: Any) -> Any:
         return self.extent(value) if isinstance(value, int) else node(value)

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generated kernels: numpy's semantics where TVM's differ, in-place variants, sharing, no hidden memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm
+
+from memc.ir.core import Array, Op
+from memc.ir.ops.base import definition
+from memc.ir.types import DType
+from memc.runtime.codegen import schedule_cpu
+from memc.runtime.codegen.debug import run_op
+from memc.runtime.codegen.kernel import kernel_key, lower_op
+
+SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.5, 3e38], np.float32)
+
+
+def pairs() -> tuple[Array, Array]:
+    a, b = np.meshgrid(SPECIAL, SPECIAL)
+    return a.copy(), b.copy()
+
+
+@pytest.mark.parametrize("name", ["min", "max", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_nan_and_infinities_as_in_numpy(name: str, dtype: type, build_op: Callable[..., Op]) -> None:
+    with np.errstate(all="ignore"):
+        a, b = (x.astype(dtype) for x in pairs())
+    numpy_name = {"min": "minimum", "max": "maximum"}.get(name, name)
+    with np.errstate(all="ignore"):
+        expected = np.asarray(getattr(np, numpy_name)(a, b))
+    (found,) = run_op(build_op(name, [a, b]), [a, b])
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
+def test_negated_comparison_is_true_for_nan(fused_op: Callable[..., Op]) -> None:
+    op = fused_op([("less", (0, 1), {}), ("logical_not", (2,), {})], [SPECIAL, SPECIAL[::-1].copy()])
+    (found,) = run_op(op, [SPECIAL, SPECIAL[::-1].copy()])
+    np.testing.assert_array_equal(found, ~(SPECIAL < SPECIAL[::-1]))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_integer_division_truncates_and_never_traps(dtype: type, build_op: Callable[..., Op]) -> None:
+    least = int(np.iinfo(dtype).min)
+    a = np.array([7, -7, 7, -7, 5, least, 0, least], dtype)
+    b = np.array([2, 2, -2, -2, 0, 3, 0, -1], dtype)
+    (found,) = run_op(build_op("div", [a, b]), [a, b])
+    np.testing.assert_array_equal(found[[0, 1, 2, 3, 4, 6]], np.array([3, -3, -3, 3, 0, 0], dtype))
+    assert found[5] == -(-least // 3)
+
+
+def test_float_to_integer_truncates_and_half_rounds_to_even(build_op: Callable[..., Op]) -> None:
+    x = np.array([-2.7, -0.5, 0.5, 1.5, 2.5, 300.9], np.float32)
+    np.testing.assert_array_equal(run_op(build_op("cast", [x], to=DType.I32), [x])[0], x.astype(np.int32))
+    np.testing.assert_array_equal(run_op(build_op("round", [x]), [x])[0], np.rint(x))
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sigmoid", "sqrt", "sin", "atan", "asinh"])
+def test_functions_are_accurate(name: str, build_op: Callable[..., Op]) -> None:
+    x = np.linspace(-12, 12, 4099).astype(np.float32)
+    x = np.concatenate([x, SPECIAL, np.float32([1e-30, -1e-6, 88.7, -87.3, -103.9, 89.0])])
+    op = build_op(name, [x])
+    with np.errstate(all="ignore"):
+        wide = definition(op).evaluate([x.astype(np.float64)], op.attrs, [op.result.type])
+    (found,) = run_op(op, [x])
+    expected = np.asarray(wide[0], np.float64)
+    normal = np.isfinite(expected) & (np.abs(expected) > 1.2e-38) & (np.abs(expected) < 3.4e38)
+    error = np.abs(found[normal] - expected[normal]) / np.abs(expected[normal])
+    assert error.max() < 1e-6
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+        np.testing.assert_allclose(found[~normal], expected[~normal].astype(np.float32), atol=1.2e-38)
+
+
+@pytest.mark.parametrize(
+    "shape,axes", [((7,), (0,)), ((3, 197), (1,)), ((5, 33), (0,)), ((2, 3, 64), (1, 2))]
+)
+@pytest.mark.parametrize("kind", ["sum", "max", "prod"])
+def test_reductions_of_any_shape(
+    shape: tuple[int, ...], axes: tuple[int, ...], kind: str, build_op: Callable[..., Op]
+) -> None:
+    x = np.random.default_rng(0).uniform(0.5, 1.5, shape).astype(np.float32)
+    (found,) = run_op(build_op(f"reduce_{kind}", [x], axes=axes, keepdims=False), [x])
+    expected = getattr(np, kind)(x.astype(np.float64), axis=axes)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_empty_reduction_gives_the_neutral_element(build_op: Callable[..., Op]) -> None:
+    x = np.zeros((3, 0), np.float32)
+    np.testing.assert_array_equal(run_op(build_op("reduce_sum", [x], axes=(1,), keepdims=False), [x])[0], np.zeros(3))
+
+
+@pytest.mark.parametrize("elements", [1, 7, 64, 100_003])
+def test_in_place_result_replaces_its_operand(elements: int, build_op: Callable[..., Op]) -> None:
+    rng = np.random.default_rng(1)
+    a, b = (rng.normal(size=elements).astype(np.float32) for _ in range(2))
+    for position in (0, 1):
+        (found,) = run_op(build_op("sub", [a, b]), [a, b], in_place=position)
+        np.testing.assert_array_equal(found, a - b)
+
+
+def test_in_place_kernel_may_alias_and_another_may_not(build_op: Callable[..., Op]) -> None:
+    a = np.zeros((4, 4), np.float32)
+    op = build_op("add", [a, a])
+    assert "tirx.noalias" in lower_op(op, "llvm")[0].func.attrs
+    assert "tirx.noalias" not in lower_op(op, "llvm", in_place=0)[0].func.attrs
+
+
+def test_fused_values_used_twice_are_computed_once(fused_op: Callable[..., Op]) -> None:
+    """A chain of 24 doublings: without sharing its expression would have 2**24 leaves."""
+    x = np.full(16, 1e-6, np.float32)
+    op = fused_op([("add", (n, n), {}) for n in range(24)], [x])
+    np.testing.assert_allclose(run_op(op, [x])[0], x * 2**24, rtol=1e-6)
+
+
+def test_kernels_differ_by_attribute_type_literal_and_in_place(build_op: Callable[..., Op]) -> None:
+    a = np.zeros((4, 4), np.float32)
+    key = kernel_key(build_op("add", [a, a]), None)
+    assert key == kernel_key(build_op("add", [a, a]), None)
+    assert key != kernel_key(build_op("sub", [a, a]), None)
+    assert key != kernel_key(build_op("add", [a, a]), 0)
+    assert key != kernel_key(build_op("add", [a, a[:1]]), None)
+    first, second = (kernel_key(build_op("leaky_relu", [a], alpha=v), None) for v in (0.1, 0.2))
+    assert first != second
+    zero, minus = (kernel_key(build_op("leaky_relu", [a], alpha=v), None) for v in (0.0, -0.0))
+    assert zero != minus
+
+
+@pytest.mark.parametrize(
+    "name,shapes,attrs",
+    [
+        ("add", [(64, 100), (100,)], {}),
+        ("reduce_sum", [(64, 1000)], {"axes": (1,), "keepdims": False}),
+        ("reduce_max", [(1000, 64)], {"axes": (0,), "keepdims": True}),
+        ("matmul", [(32, 64), (64, 48)], {"transpose_a": False, "transpose_b": False}),
+        ("transpose", [(32, 64, 3)], {"perm": (2, 0, 1)}),
+    ],
+)
+def test_kernels_allocate_nothing_but_small_tiles_on_the_stack(
+    name: str, shapes: list[tuple[int, ...]], attrs: dict, build_op: Callable[..., Op]
+) -> None:
+    op = build_op(name, [np.zeros(s, np.float32) for s in shapes], **attrs)
+    (kernel,) = lower_op(op, "llvm")
+    built = tvm.tirx.build(schedule_cpu.schedule(kernel.func), target=tvm.target.Target("llvm"))
+    assert "AllocWorkspace" not in built.inspect_source("ll")
