@@ -60,8 +60,12 @@ def multiply_axis(ctx: NodeContext, x: Value, axis: int, table: Array, parts: in
     moved = b.op("transpose", [x], perm=perm) if perm != tuple(range(rank)) else x
     batch = int(np.prod([shape[d] for d in others], dtype=np.int64))
     flat = b.op("reshape", [moved], shape=(batch, table.shape[0]))
-    weight = b.constant(table.astype(x.type.dtype.numpy))
-    product = b.op("matmul", [flat, weight], transpose_a=False, transpose_b=False)
+    # In f64: bins that cancel to zero would otherwise keep the rounding errors of those that do not.
+    if x.type.dtype is not DType.F64:
+        flat = b.op("cast", [flat], to=DType.F64)
+    product = b.op("matmul", [flat, b.constant(table.astype(np.float64))], transpose_a=False, transpose_b=False)
+    if x.type.dtype is not DType.F64:
+        product = b.op("cast", [product], to=x.type.dtype)
     found = b.op("reshape", [product], shape=(*(shape[d] for d in others), table.shape[1] // parts, parts))
     back = tuple(perm.index(d) for d in range(rank))
     return b.op("transpose", [found], perm=back) if back != tuple(range(rank)) else found
