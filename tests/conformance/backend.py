@@ -30,6 +30,10 @@ Array = npt.NDArray[Any]
 
 ELEMENTS = frozenset({TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL})
 
+ATOL = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
+"""Absolute tolerances where the expected values hold rounding errors: these were made by an FFT in f32, which leaves
+1.9e-7 where the transform is zero."""
+
 VERDICTS = ("match", "unsupported", "wrong", "rejected", "crash", "hang")
 """`rejected`: an error other than "unsupported" for a valid model."""
 
@@ -98,7 +102,7 @@ def selected() -> dict[str, Case]:
             {i.name: np.asarray(a) for i, a in zip(inputs, given)},
             {o.name: np.asarray(a) for o, a in zip(outputs, wanted)},
             test.rtol,
-            test.atol,
+            ATOL.get(name, test.atol),
         )
     return cases
 
