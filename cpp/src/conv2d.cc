@@ -20,8 +20,8 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kLeastPanel = int64_t{8} * 1024;  // Elements: 32 KiB.
-constexpr int64_t kLeastShare = int64_t{4} * 1024;  // Elements for which another thread is woken.
+constexpr int64_t kLeastPanel = int64_t{6} * 1024;  // Elements: 24 KiB.
+constexpr int64_t kLeastShare = int64_t{3} * 1024;  // Elements for which another thread is woken.
 constexpr int64_t kWidth = 384;  // Pixels for which a product runs near full speed.
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

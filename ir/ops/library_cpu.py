@@ -14,7 +14,7 @@ from ..core import Op
 from ..types import DType
 from .base import LibraryKernel
 
-LEAST_PANEL = 8 * 1024
+LEAST_PANEL = 6 * 1024
 """Elements (f32) of the least panel of patches that conv2d accepts, unless the whole patch matrix is smaller."""
 MOST_PANEL = 128 * 1024
 """Elements (f32) of all threads' panels beyond which conv2d does not get faster (measured: within 3 %)."""
