@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..core import Op
-from ..types import DType
-from .base import LibraryKernel
+from memc.ir.core import Op
+from memc.ir.ops.base import LibraryKernel
+from memc.ir.types import DType
 
 LEAST_PANEL = 6 * 1024
 """Elements (f32) of the least panel of patches that conv2d accepts, unless the whole patch matrix is smaller."""
