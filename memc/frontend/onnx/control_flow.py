@@ -135,7 +135,8 @@ def _shape(known: Known) -> tuple[int, ...]:
 def _take(state: State, source: Known, axis: int, place: int) -> Known:
     """Element `place` along an axis, which goes away."""
     if isinstance(source, np.ndarray):
-        return cast(Array, np.take(source, place, axis))
+        taken: Array = np.take(source, place, axis)
+        return taken
     shape = source.type.shape
     starts = tuple(place if a == axis else 0 for a in range(len(shape)))
     stops = tuple(place + 1 if a == axis else d for a, d in enumerate(shape))
@@ -146,7 +147,7 @@ def _take(state: State, source: Known, axis: int, place: int) -> Known:
 def _stack(state: State, items: Sequence[Known], axis: int) -> Known:
     """The items along a new axis."""
     if all(isinstance(item, np.ndarray) for item in items):
-        return cast(Array, np.stack([cast(Array, item) for item in items], axis))
+        return np.stack([np.asarray(item) for item in items], axis)
     values = []
     for item in items:
         value = item if isinstance(item, Value) else state.builder.constant(item)

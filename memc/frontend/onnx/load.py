@@ -138,7 +138,8 @@ def _parse(data: bytes, label: str) -> onnx.ModelProto:
 
 def _dtype(tensor: TensorProto, where: str) -> np.dtype[Any]:
     try:
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        dtype: np.dtype[Any] = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type))
+        return dtype
     except (KeyError, TypeError):
         raise InvalidError(f"invalid: {where}: unknown element type {tensor.data_type}") from None
 

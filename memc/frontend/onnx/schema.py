@@ -57,7 +57,7 @@ def check(node: NodeProto, opset: int, domain: str) -> None:
         if expected is None:
             raise InvalidError(f"invalid: {label(node)}: no attribute `{attribute.name}` in opset {opset}")
         if attribute.type != expected[0] or attribute.name in seen:
-            want = AttributeProto.AttributeType.Name(expected[0])  # type: ignore[arg-type]
+            want = AttributeProto.AttributeType.Name(expected[0])
             raise InvalidError(
                 f"invalid: {label(node)}: attribute `{attribute.name}`: expected one {want}, got {_type(attribute)}"
             )
@@ -75,7 +75,7 @@ def check(node: NodeProto, opset: int, domain: str) -> None:
 
 def _type(attribute: AttributeProto) -> str:
     try:
-        return AttributeProto.AttributeType.Name(attribute.type)
+        return str(AttributeProto.AttributeType.Name(attribute.type))
     except ValueError:
         return str(attribute.type)
 
