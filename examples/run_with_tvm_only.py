@@ -15,6 +15,7 @@ import sys
 
 import numpy as np
 import tvm
+from tvm.runtime import vm
 
 DTYPES = {"f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16"}
 DTYPES |= {"i8": "int8", "u64": "uint64", "u32": "uint32", "u16": "uint16", "u8": "uint8", "bool": "bool"}
@@ -36,7 +37,7 @@ def main(folder: pathlib.Path) -> int:
     if plan["target"]["kind"] == "cuda":
         ctypes.CDLL(str(pathlib.Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
     device = tvm.cuda(0) if plan["target"]["kind"] == "cuda" else tvm.cpu(0)
-    machine = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module(str(folder / "model.so")), device)
+    machine = vm.VirtualMachine(tvm.runtime.load_module(str(folder / "model.so")), device)
 
     # Once: the arena, and the weights at their offsets in one slab.
     arena, weights = machine["arena"](), machine["weights"]()

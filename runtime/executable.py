@@ -231,11 +231,12 @@ def load_kernel_library(manifest: Manifest) -> None:
 def start(manifest: Manifest, device: Any) -> Any:
     """TVM's virtual machine over the artifact's library."""
     import tvm
+    from tvm.runtime import vm
 
     try:
         library = tvm.runtime.load_module(str(manifest.path / LIBRARY))
-        return tvm.runtime.vm.VirtualMachine(library, device)
-    except (OSError, RuntimeError, ValueError, AttributeError) as error:
+        return vm.VirtualMachine(library, device)
+    except (OSError, RuntimeError, ValueError) as error:
         text = str(error).strip().splitlines() or [type(error).__name__]
         raise InvalidError(f"{manifest.path / LIBRARY}: cannot be loaded: {text[-1]}") from None
 

@@ -36,6 +36,11 @@ INDEX_LIMIT = 2**31 - 1
 """Kernels that touch a tensor with more elements than this use 64-bit loop variables."""
 
 
+def inlined(let: Any) -> Any:
+    """The body of a `Let` with the value in place of the variable."""
+    return tirx.stmt_functor.substitute(let.body, {let.var: let.value})
+
+
 @dataclass
 class Scope:
     """Inner values that were read at a known index since the scope (a compute's or a reduction's body) began."""
@@ -211,6 +216,9 @@ class TEBuilder:
             return index
         while any(v in self.bound for v in walk(index, tirx.Var)):
             index = tvm_ffi.structural_map(index, (tirx.Var, lambda v: self.bound.get(v, v)))
+        # A value stands in the index and in its own binding: a `Let` inside would define its variable twice.
+        while walk(index, tirx.Let):
+            index = tvm_ffi.structural_map(index, (tirx.Let, inlined))
         return index
 
     def index(self, value: Any) -> Any:
