@@ -76,9 +76,7 @@ def test_functions_are_accurate(name: str, build_op: Callable[..., Op]) -> None:
         np.testing.assert_allclose(found[~normal], expected[~normal].astype(np.float32), atol=1.2e-38)
 
 
-@pytest.mark.parametrize(
-    "shape,axes", [((7,), (0,)), ((3, 197), (1,)), ((5, 33), (0,)), ((2, 3, 64), (1, 2))]
-)
+@pytest.mark.parametrize("shape,axes", [((7,), (0,)), ((3, 197), (1,)), ((5, 33), (0,)), ((2, 3, 64), (1, 2))])
 @pytest.mark.parametrize("kind", ["sum", "max", "prod"])
 def test_reductions_of_any_shape(
     shape: tuple[int, ...], axes: tuple[int, ...], kind: str, build_op: Callable[..., Op]

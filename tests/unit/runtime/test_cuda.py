@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-compiling to a cubin on a machine without a GPU."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Module, Value
+from memc.ir.errors import UnsupportedError, UsageError
+from memc.ir.types import DType
+from memc.runtime import codegen
+from memc.runtime.target import Target
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+
+
+@needs_nvcc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_artifact_holds_a_cubin_for_the_architecture(
+    network: Module, plan: Callable, arch: str, write: Callable
+) -> None:
+    compiled = codegen.build(plan(network, target="cuda"), Target.create("cuda", arch=arch))
+    assert b"__global__" not in compiled.library and b"cubin" in compiled.library
+    assert compiled.library.count(b"\x7fELF") >= 2
+    assert arch.encode() in compiled.library
+    assert compiled.symbols == ()
+
+
+@needs_nvcc
+def test_offsets_are_multiples_of_256(network: Module, plan: Callable, write: Callable) -> None:
+    path: Path = write(plan(network, target="cuda"), target="cuda")
+    data = json.loads((path / "plan.json").read_text())
+    assert data["target"]["kind"] == "cuda" and data["alignment"] == 256
+    assert data["weights"] and all(entry["offset"] % 256 == 0 for entry in [*data["weights"], *data["arena"]])
+
+
+@needs_nvcc
+def test_gemm_and_grouped_convolution_compile(make_module: Callable, plan: Callable) -> None:
+    def body(b: IRBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+        gemm = b.op("matmul", [inputs[0], inputs[1]], transpose_a=False, transpose_b=False)
+        grouped = b.op("conv", [inputs[3], inputs[4]], strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1), group=2)
+        return [b.op("add", [gemm, inputs[2]]), grouped]
+
+    shapes = {
+        "a": (DType.F32, (1, 8)),
+        "b": (DType.F32, (8, 16)),
+        "c": (DType.F32, (16,)),
+        "x": (DType.F32, (1, 128, 56, 56)),
+        "w": (DType.F32, (256, 64, 3, 3)),
+    }
+    assert codegen.build(plan(make_module(shapes, body), target="cuda"), Target.create("cuda")).kernels >= 2
+
+
+def test_no_compiler_is_one_line(network: Module, plan: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(UnsupportedError, match="nvcc was not found"):
+        codegen.build(plan(network, target="cuda"), Target.create("cuda"))
+
+
+def test_targets_are_checked() -> None:
+    for arguments in [("metal",), ("cuda", "sm_x"), ("llvm", "sm_90"), ("llvm", None, "two words")]:
+        with pytest.raises(UsageError):
+            Target.create(*arguments)
+    assert Target.create("cuda", arch="sm_80").alignment == 256
+    assert Target.create("llvm", mcpu="x86-64-v2").cpu == "x86-64-v2"
