@@ -98,7 +98,7 @@ def lower_simple(builder: TEBuilder, op: Op, inputs: Sequence[Any]) -> Sequence[
     if definition is None:
         raise KernelError(f"op {op.name} is not registered and cannot be compiled")
     if not isinstance(definition.lower, Compute):
-        raise KernelError(f"op {op.name} must be decomposed before code is generated")
+        raise UsageError(f"op {op.name} has no kernel of its own: run the pass decompose")
     builder.may_reduce = not definition.traits & {Trait.ELEMENTWISE, Trait.INJECTIVE}
     return definition.lower.fn(builder, op, inputs)
 

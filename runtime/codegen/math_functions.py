@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
+from memc.runtime.codegen import vector_math
 from memc.runtime.codegen.expressions import bind, constant_value, dtype_of, is_float, is_integer, is_leaf
 
 LIBM = frozenset(
@@ -199,6 +200,8 @@ def unary_float(name: str, a: Any, target: str = "llvm") -> Any:
         result = tirx.sqrt(value)
     elif name == "rsqrt":
         result = tirx.Div(const(1, inner), tirx.sqrt(value))
+    elif name in vector_math.FUNCTIONS and target == "llvm" and inner == "float32":
+        result = vector_math.FUNCTIONS[name](value)
     elif name in LLVM_INTRINSICS and target == "llvm":
         result = LLVM_INTRINSICS[name](value)
     elif name in LIBM:

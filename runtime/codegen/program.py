@@ -159,7 +159,7 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
         emitter.storages[slot.value] = (1, slot.offset)
     for n, value in enumerate(function.returns):
         if value.root not in outside:
-            raise KernelError(f"returned value %{value.name} has no buffer of its own: run materialize-returns")
+            raise UsageError(f"returned value %{value.name} has no buffer of its own: run the pass materialize-returns")
         if value.root.type == value.type:
             emitter.registers[value.root] = 2 + len(inputs) + n
         emitter.registers[value] = emitter.tensors[value.root] = 2 + len(inputs) + n
@@ -177,7 +177,7 @@ def arena_offset(root: Value) -> int:
     if root.type.elements == 0:
         return 0
     if root.placement is None or root.placement.space != ARENA:
-        raise KernelError(f"%{root.name} has no place in the arena: run assign-addresses")
+        raise UsageError(f"%{root.name} has no place in the arena: end the pipeline with assign-addresses")
     return root.placement.offset
 
 

@@ -38,7 +38,7 @@ INDEX_LIMIT = 2**31 - 1
 
 def inlined(let: Any) -> Any:
     """The body of a `Let` with the value in place of the variable."""
-    return tirx.stmt_functor.substitute(let.body, {let.var: let.value})
+    return tvm_ffi.structural_map(let.body, (tirx.Var, lambda v: let.value if v.same_as(let.var) else v))
 
 
 @dataclass
