@@ -20,8 +20,8 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kLeastPanel = int64_t{6} * 1024;  // Elements: 24 KiB.
-constexpr int64_t kLeastShare = int64_t{3} * 1024;  // Elements for which another thread is woken.
+constexpr int64_t kStackPanel = int64_t{16} * 1024;  // Elements: 64 KiB of a thread's own stack.
+constexpr int64_t kLeastShare = int64_t{3} * 1024;   // Elements for which another thread is woken.
 constexpr int64_t kWidth = 384;  // Pixels for which a product runs near full speed.
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -131,31 +131,26 @@ void RunTile(const Conv2dShape& s, const Tile& t, Panel panel, const float* x, c
 
 }  // namespace
 
-int64_t LeastWorkspace(const Conv2dShape& s) {
-  if (s.IsProduct()) return 0;
-  return std::min(kLeastPanel, s.Depth() * s.Pixels()) * static_cast<int64_t>(sizeof(float));
-}
-
 void Conv2d(const Conv2dShape& s, const float* x, const float* w, const float* bias, float* y,
             float* workspace, int64_t workspace_bytes) {
   const int64_t pixels = s.Pixels();
   if (s.batch == 0 || s.out_channels == 0 || pixels == 0) return;
-  if (workspace_bytes < LeastWorkspace(s)) {
-    throw std::invalid_argument("conv2d needs a workspace of at least " +
-                                std::to_string(LeastWorkspace(s)) + " bytes, got " +
-                                std::to_string(workspace_bytes));
-  }
   RequireBlas(std::max({s.Depth(), pixels, s.in_h * s.in_w, s.GroupOut()}));
   if (s.Depth() == 0) std::fill(y, y + s.batch * s.out_channels * pixels, 0.0F);
   const int64_t elements = workspace_bytes / static_cast<int64_t>(sizeof(float));
+  // A workspace with less room than the stack has is of no use.
+  const bool on_stack = elements < kStackPanel;
   const bool serial = s.batch * s.out_channels * pixels * s.Depth() < kSerialWork;
 
   ParallelFor(serial, [&](int64_t task, int64_t tasks) {
+    alignas(64) float stack_panel[kStackPanel];
     // Threads that the workspace cannot serve with a panel worth having stay idle.
     const int64_t worth = std::clamp<int64_t>(s.Depth() * pixels / tasks, 1, kLeastShare);
-    const int64_t workers = s.IsProduct() ? tasks : std::clamp<int64_t>(elements / worth, 1, tasks);
+    const int64_t workers =
+        s.IsProduct() || on_stack ? tasks : std::clamp<int64_t>(elements / worth, 1, tasks);
     if (task >= workers) return;
-    const int64_t share = elements / workers;
+    const int64_t share = on_stack ? kStackPanel : elements / workers;
+    float* scratch = on_stack ? stack_panel : workspace + task * share;
     const Panel panel = s.IsProduct() ? Panel{s.Depth(), pixels} : ChoosePanel(s, share);
     // Every thread needs a part. Few pixels are left whole: cutting the weights' rows instead packs
     // each weight once.
@@ -178,7 +173,7 @@ void Conv2d(const Conv2dShape& s, const float* x, const float* w, const float* b
         tile.begin = begin;
         tile.end = end;
       }
-      RunTile(s, tile, panel, x, w, bias, y, workspace + task * share);
+      RunTile(s, tile, panel, x, w, bias, y, scratch);
     }
   });
 }

@@ -14,8 +14,8 @@ from memc.ir.core import Op
 from memc.ir.ops.base import LibraryKernel
 from memc.ir.types import DType
 
-LEAST_PANEL = 6 * 1024
-"""Elements (f32) of the least panel of patches that conv2d accepts, unless the whole patch matrix is smaller."""
+STACK_PANEL = 16 * 1024
+"""Elements (f32) of the panel of patches that conv2d makes on each thread's stack without a (larger) workspace."""
 MOST_PANEL = 128 * 1024
 """Elements (f32) of all threads' panels beyond which conv2d does not get faster (measured: within 3 %)."""
 MAX_EXTENT = 2**31 - 1
@@ -95,15 +95,14 @@ def is_product(op: Op) -> bool:
 
 
 def _conv_workspace(op: Op) -> tuple[int, int]:
-    """Bytes for a panel of the patch matrix (f32); none for a plain product or an empty result."""
-    if is_product(op) or op.result.type.elements == 0:
-        return (0, 0)
+    """Bytes for panels of the patch matrix (f32); of no use for a plain product or a matrix that fits the stack."""
     matrix = _depth(op) * _pixels(op)
+    if is_product(op) or matrix <= STACK_PANEL or op.result.type.elements == 0:
+        return (0, 0)
     # At most one matrix for each product that may run at the same time: images and groups are independent, and a single
     # product is shared out to threads, each with a panel of its own.
     useful = matrix * max(op.result.type.shape[0] * _group(op), 4)
-    least = min(LEAST_PANEL, matrix)
-    return (4 * least, 4 * max(least, min(MOST_PANEL, useful)))
+    return (0, 4 * min(MOST_PANEL, useful))
 
 
 MATMUL_CPU = LibraryKernel(

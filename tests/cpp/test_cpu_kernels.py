@@ -16,7 +16,7 @@ import tvm_ffi
 from memc import native
 from memc.ir.core import Op, Role, Value
 from memc.ir.ops.base import LibraryKernel
-from memc.ir.ops.library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, MATMUL_CPU
+from memc.ir.ops.library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, MATMUL_CPU, STACK_PANEL
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -132,22 +132,15 @@ def test_depthwise(case: tuple[Any, ...], with_bias: bool) -> None:
     check_conv(CONV2D_CPU, case, with_bias, most=False)
 
 
-def test_conv2d_rejects_too_small_a_workspace() -> None:
-    op = make_op(
-        "conv",
-        [(1, 16, 40, 40), (8, 16, 3, 3)],
-        (1, 8, 40, 40),
-        strides=(1, 1),
-        pads=(1, 1, 1, 1),
-        dilations=(1, 1),
-        group=1,
-    )
-    operands = [np.zeros(v.type.shape, np.float32) for v in op.operands]
-    assert CONV2D_CPU.workspace is not None
-    least, _ = CONV2D_CPU.workspace(op)
-    for size in (None, least - 1):
-        with pytest.raises(ValueError, match=f"workspace of at least {least} bytes"):
-            call(CONV2D_CPU, op, operands, size)
+@pytest.mark.parametrize("size", [1, 4 * STACK_PANEL - 4, 4 * STACK_PANEL, 4 * STACK_PANEL + 52, 2**19])
+def test_conv2d_takes_any_workspace(size: int) -> None:
+    random = np.random.default_rng(size)
+    x = random.standard_normal((2, 16, 40, 40), np.float32)
+    w = random.standard_normal((8, 16, 3, 3), np.float32)
+    window = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1}
+    expected = reference_conv(x, w, None, *window.values())
+    op = make_op("conv", [x.shape, w.shape], expected.shape, **window)
+    np.testing.assert_allclose(call(CONV2D_CPU, op, [x, w], size), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_relu_epilogue_and_nan() -> None:

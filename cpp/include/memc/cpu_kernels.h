@@ -50,15 +50,11 @@ struct Conv2dShape {
 };
 
 // y = activation(conv(x, w) + bias) as im2col in panels and matrix products; the panels lie in the
-// workspace, whose size in bytes decides theirs. x [batch, in_channels, in_h, in_w],
-// w [out_channels, in_channels / group, kernel_h, kernel_w], bias [out_channels] or null.
-// A 1 x 1 convolution with stride 1 needs no workspace; others at least LeastWorkspace bytes, or
-// std::invalid_argument is thrown.
+// workspace, whose size in bytes decides theirs, or with less than 64 KiB on the threads' stacks.
+// x [batch, in_channels, in_h, in_w], w [out_channels, in_channels / group, kernel_h, kernel_w],
+// bias [out_channels] or null. A 1 x 1 convolution with stride 1 has no use for a workspace.
 void Conv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias, float* y,
             float* workspace, int64_t workspace_bytes);
-
-// Bytes of the least workspace with which Conv2d works.
-int64_t LeastWorkspace(const Conv2dShape& shape);
 
 // The same for one input channel per group, directly and without workspace.
 void DepthwiseConv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias,
