@@ -32,7 +32,7 @@ def library_path() -> Path:
 @functools.cache
 def openblas_path() -> Path:
     """The OpenBLAS library of the `scipy-openblas32` wheel."""
-    return Path(scipy_openblas32.get_lib_dir()) / scipy_openblas32.get_library(fullname=True)
+    return Path(scipy_openblas32.get_lib_dir(), scipy_openblas32.get_library(fullname=True))
 
 
 @functools.cache

@@ -44,7 +44,8 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     if dtype == "bf16":
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
+        found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return found
     return np.dtype(FFI_DTYPE[dtype])
 
 
@@ -83,7 +84,8 @@ def array_over(tensor: Any, dtype: str) -> Array:
     """
     kind, shape = numpy_dtype(dtype), tuple(int(d) for d in tensor.shape)
     nbytes = math.prod(shape) * kind.itemsize
-    return np.ndarray(shape, kind, buffer=memory(tensor.data_ptr(), nbytes, tensor))
+    view: Array = np.ndarray(shape, kind, buffer=memory(tensor.data_ptr(), nbytes, tensor))
+    return view
 
 
 def memory(address: int, nbytes: int, owner: Any) -> Any:

@@ -69,7 +69,8 @@ def _depthwise(x: Array, w: Array, view: Window, out: Sequence[int], group: int)
     y = np.zeros((n, group, multiplier, *out), dtype=x.dtype)
     spread = [1] * len(out)
     for position in positions(view.kernel):
-        weights = w[(slice(None), 0, *position)].reshape(1, group, multiplier, *spread)
+        at: tuple[slice | int, ...] = (slice(None), 0, *position)
+        weights = w[at].reshape(1, group, multiplier, *spread)
         y += strided(x, view, position, out)[:, :, None] * weights
     return y
 
@@ -99,7 +100,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
             if len(inputs) < 3:
                 return product
             # A kernel is one reduction with nothing around it, so the bias enters with the first term.
-            first = b.logical_and(*(b.equal(k, 0) for k in (c, *taps)))  # type: ignore[arg-type]
+            first = b.logical_and(*(b.equal(k, 0) for k in (c, *taps)))
             return product + b.select(first, b.cast(inputs[2][m], dtype), b.const(0, dtype))
 
         return b.reduce("sum", w.shape[1:], term)

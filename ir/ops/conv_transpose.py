@@ -27,7 +27,7 @@ def _source(
         stride = view.strides[axis]
         patch = b.floordiv(distance, stride) if stride > 1 else distance
         if stride > 1:
-            guards.append(b.equal(b.floormod(distance, stride), 0))  # type: ignore[arg-type]
+            guards.append(b.equal(b.floormod(distance, stride), 0))
         guards += [patch >= 0, patch < extents[axis]]
         index.append(patch)
     return index, b.logical_and(*guards)
@@ -46,7 +46,8 @@ def _scatter(patches: Array, view: Window, out: Sequence[int]) -> Array:
             slice(p * d, p * d + s * (i - 1) + 1 if i else p * d, s)
             for p, d, s, i in zip(position, view.dilations, view.strides, extents)
         ]
-        total[(slice(None), slice(None), *picks)] += patches[(slice(None), slice(None), *position)]
+        at: tuple[slice | int, ...] = (slice(None), slice(None), *position)
+        total[(slice(None), slice(None), *picks)] += patches[at]
     crop = [slice(low, low + o) for low, o in zip(view.low, out)]
     return np.ascontiguousarray(total[(slice(None), slice(None), *crop)])
 
@@ -109,7 +110,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
             if len(inputs) < 3:
                 return product
             # A kernel is one reduction with nothing around it, so the bias enters with the first term.
-            first = b.logical_and(*(b.equal(k, 0) for k in (c, *taps)))  # type: ignore[arg-type]
+            first = b.logical_and(*(b.equal(k, 0) for k in (c, *taps)))
             return product + b.select(first, b.cast(inputs[2][m], dtype), b.const(0, dtype))
 
         return b.reduce("sum", (per_group, *w.shape[2:]), term)

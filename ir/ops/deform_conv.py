@@ -51,7 +51,7 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     y = shift[..., 0, :, :] + base[0][None, None, :, None, :, None]
     column = shift[..., 1, :, :] + base[1][None, None, None, :, None, :]
     image = np.moveaxis(x.reshape(n, offset_group, channels // offset_group, height, width), 2, -1)
-    lead = np.ix_(np.arange(n), np.arange(offset_group), *([[0]] * 4))[:2]
+    lead = np.ix_(np.arange(n), np.arange(offset_group), *([np.arange(1)] * 4))[:2]
     sampled: Array = np.zeros((*y.shape, channels // offset_group), dtype=x.dtype)
     for r, c, weight in bilinear.corners(y, column, height, width):
         sampled += image[(*lead, r, c)] * weight[..., None].astype(x.dtype)

@@ -43,7 +43,7 @@ def exact_product(a: Array, b: Array, depth: int) -> Array:
         largest = [max(abs(int(v.max())), abs(int(v.min()))) for v in (a, b)]
         if largest[0] * largest[1] * depth < 2**53:
             exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
-            return exact.astype(np.int64).astype(a.dtype)
+            return np.asarray(exact.astype(np.int64).astype(a.dtype))
     return np.asarray(np.matmul(a, b))
 
 

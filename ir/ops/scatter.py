@@ -84,7 +84,7 @@ def _apply(data: Array, position: Sequence[Array], updates: Array, attrs: Attrs)
     elif updates.size:
         with np.errstate(all="ignore"):
             _NUMPY[reduction].at(result, tuple(position), updates.astype(result.dtype))
-    return result.astype(data.dtype)
+    return np.asarray(result.astype(data.dtype))
 
 
 def _merge(b: IRBuilder, op: Op, combine: str, **attrs: Any) -> Sequence[Value]:

@@ -76,12 +76,12 @@ def itemsize(sch: Schedule, block: Any) -> int:
     """Bytes of the widest element that a block touches."""
     node = sch.get(block)
     regions = [*node.reads, *node.writes]
-    return max(tvm.runtime.DataType(str(r.source.dtype)).itemsize for r in regions)
+    return max(int(tvm.runtime.DataType(str(r.source.dtype)).itemsize) for r in regions)
 
 
 def accumulator_bytes(sch: Schedule, reduced: str) -> int:
     written = sch.get(sch.get_sblock(reduced)).writes[0]
-    return tvm.runtime.DataType(str(written.source.dtype)).itemsize
+    return int(tvm.runtime.DataType(str(written.source.dtype)).itemsize)
 
 
 def lane_count(extent: int, itemsize: int) -> int:
