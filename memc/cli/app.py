@@ -24,21 +24,22 @@ from .console import error_line
 app = typer.Typer(
     name="memc",
     help="A memory-optimizing compiler for deep-learning models.",
-    no_args_is_help=True,
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("compile")(compile_verb.compile_model)
-app.command("run")(run_verb.run)
-app.command("verify")(verify_verb.verify)
-app.command("opt")(opt_verb.opt)
+app.command("compile", short_help="Compile a model into an artifact.")(compile_verb.compile_model)
+app.command("run", short_help="Run an artifact once.")(run_verb.run)
+app.command("verify", short_help="Compare with a reference.")(verify_verb.verify)
+app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 
 INTERNAL = 70
 
 
 @app.callback()
 def _memc(
+    context: typer.Context,
     version: bool = typer.Option(False, "--version", is_eager=True, help="Print the version and exit."),
 ) -> None:
     if version:
@@ -46,6 +47,9 @@ def _memc(
 
         print(f"memc {installed('memc')}")
         raise typer.Exit()
+    if context.invoked_subcommand is None:
+        print(context.get_help(), file=sys.stderr)
+        raise typer.Exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -23,7 +23,7 @@ from .values import parse_bindings, parse_dims, parse_shapes
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model, or .memir text.")],
     output: Annotated[
-        Optional[Path], typer.Option("-o", "--output", help="Artifact folder (default: MODEL.memc).")
+        Optional[Path], typer.Option("-o", "--output", help="Artifact folder (default: MODEL's name, .memc).")
     ] = None,
     target: options.TargetName = "llvm",
     arch: options.Arch = None,
@@ -44,7 +44,7 @@ def compile_model(
     ] = None,
     kernels: options.Kernels = "auto",
     plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Stop after the passes; print the planned IR.")
+        bool, typer.Option("--plan-only", help="Stop after the passes; -o takes the planned IR as text.")
     ] = False,
     json: options.Json = None,
     print_ir_after_all: options.PrintAfterAll = False,
@@ -81,7 +81,7 @@ def compile_model(
     if plan_only and output is not None:
         from memc.ir.printer import print_module
 
-        write_text(str(output), print_module(compilation.module))
+        write_text(str(output), print_module(compilation.module).rstrip("\n"))
     if print_pass_times:
         print_times(compilation.report.pass_seconds)
     if json is not None:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from rich.logging import RichHandler
 
 from memc.driver import Progress
 from memc.ir.errors import UsageError
@@ -21,10 +20,18 @@ def error_line(message: str) -> None:
     print(f"memc: error: {message}", file=sys.stderr)
 
 
+class _LogLine(logging.Formatter):
+    """`memc: warning: message`, one line as errors are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"memc: {record.levelname.lower()}: {record.getMessage()}"
+
+
 def set_up_logging(verbose: int, quiet: bool) -> None:
     """Warnings by default, `-v` info, `-vv` debug, `-q` errors only."""
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbose, 2)]
-    handler = RichHandler(console=Console(stderr=True), show_time=False, show_path=False, markup=False)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_LogLine())
     logger = logging.getLogger("memc")
     logger.handlers[:] = [handler]
     logger.setLevel(level)

@@ -38,7 +38,7 @@ def opt(
     ] = False,
     verify_each: Annotated[bool, typer.Option(help="Verify the IR after each pass.")] = True,
     stop_after: Annotated[
-        Optional[int], typer.Option("--stop-after", metavar="N", help="Run only the first N passes.")
+        Optional[int], typer.Option("--stop-after", metavar="N", min=0, help="Run only the first N passes.")
     ] = None,
     print_ir_after_all: options.PrintAfterAll = False,
     print_ir_after_change: options.PrintAfterChange = False,

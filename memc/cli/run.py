@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated, Optional
+import sys
+from typing import Annotated, Optional, TextIO
 
 import numpy as np
 import typer
@@ -68,17 +69,19 @@ def run(
     elif not quiet:
         for name, value in results.items():
             print(f"{name}: {executable.output(name).type} {_excerpt(value)}")
+    # With --json - standard output is for the JSON alone.
+    notes = sys.stderr if json == "-" else sys.stdout
     if print_statistics:
         for space, nbytes in executable.statistics().items():
-            print(f"{space}: {nbytes} B ({format_size(nbytes)})")
-    _check(results, expected or [], rtol, atol)
+            print(f"{space}: {nbytes:,} B" + (f" ({format_size(nbytes)})" if nbytes >= 1024 else ""), file=notes)
+    _check(results, expected or [], rtol, atol, notes)
 
 
 def _excerpt(value: np.ndarray) -> str:  # type: ignore[type-arg]
     return np.array2string(value, threshold=8, edgeitems=2, precision=6).replace("\n", "")
 
 
-def _check(results: dict[str, np.ndarray], expected: list[str], rtol: float, atol: float) -> None:  # type: ignore[type-arg]
+def _check(results: dict[str, np.ndarray], expected: list[str], rtol: float, atol: float, notes: TextIO) -> None:  # type: ignore[type-arg]
     failures = 0
     for name, text in parse_pairs(expected, "--expected").items():
         if name not in results:
@@ -86,7 +89,7 @@ def _check(results: dict[str, np.ndarray], expected: list[str], rtol: float, ato
         if not text.startswith("@"):
             raise UsageError(f"--expected {name}={text}: expected @file.npy")
         difference = compare(results[name], load_array(text[1:]), rtol=rtol, atol=atol)
-        print(f"[{'SUCCESS' if difference.matches else 'FAILED'}] result {name}: {difference}")
+        print(f"[{'SUCCESS' if difference.matches else 'FAILED'}] result {name}: {difference}", file=notes)
         failures += not difference.matches
     if failures:
         raise CheckError(f"{failures} of {len(expected)} outputs do not match")

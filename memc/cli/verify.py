@@ -8,8 +8,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from memc import driver
-from memc import verification
+from memc import driver, verification
 from memc.ir.core import Role
 from memc.ir.errors import CheckError, UsageError
 
@@ -19,7 +18,7 @@ from .values import parse_bindings, parse_dims, parse_pairs, parse_shapes, parse
 
 
 def verify(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model; .memir text with --against numpy.")],
     against: Annotated[
         str, typer.Option("--against", help="onnxruntime or numpy (memc's own evaluation).")
     ] = "onnxruntime",
@@ -87,7 +86,11 @@ def verify(
     failed = [name for name, d in outcome.differences.items() if not d.matches]
     if failed:
         raise CheckError(
-            f"FAILED | {model} against {against}: {len(failed)} of {len(outcome.differences)} tensors differ"
+            f"FAILED | {model} against {against}: {len(failed)} of {_tensors(len(outcome.differences))} differ"
         )
-    if json != "-":
-        print(f"PASSED | {model} against {against}: {len(outcome.differences)} tensors match")
+    if json != "-" and not quiet:
+        print(f"PASSED | {model} against {against}: {_tensors(len(outcome.differences))} match")
+
+
+def _tensors(count: int) -> str:
+    return f"{count} tensor" + ("s" if count != 1 else "")
