@@ -104,7 +104,7 @@ class AssignAddresses(Pass):
 
     def __post_init__(self) -> None:
         if self.solver not in STACKED and self.solver not in solver_names():
-            known = ", ".join(sorted([*STACKED, *solver_names()]))
+            known = ", ".join(sorted({*STACKED, *solver_names()}))
             raise UsageError(f"assign-addresses: unknown solver {self.solver!r}; known solvers: {known}")
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise UsageError(f"assign-addresses: expected a power of two as alignment, got {self.alignment}")

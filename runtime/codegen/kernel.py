@@ -12,6 +12,7 @@ import tvm
 from tvm import te, tirx
 
 from memc.ir.core import Array, Op, Value
+from memc.ir.errors import UsageError
 from memc.ir.ops.base import Compute, Trait, lookup
 from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
 from memc.runtime.codegen.math_functions import const
@@ -162,7 +163,7 @@ def kernel_key(op: Op, in_place: int | None) -> Any:
 
 def attrs_key(op: Op) -> Any:
     """The attributes that a kernel depends on (a library kernel's symbol is text; a pool's window is not)."""
-    chosen = [n for n in sorted(op.attrs) if n != "in_place" and not (n == "kernel" and isinstance(op.attrs[n], str))]
+    chosen = [n for n in sorted(op.attrs) if n not in ("in_place", "library_kernel")]
     return tuple((name, attr_key(op.attrs[name])) for name in chosen)
 
 

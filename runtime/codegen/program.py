@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 
 from memc.ir.core import Function, Op, Role, Value
-from memc.ir.errors import UnsupportedError
+from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots
 from memc.ir.ops.base import LibraryKernel, definition, lookup
 from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
@@ -185,7 +185,7 @@ def emit_op(emitter: Emitter, op: Op) -> None:
     """The calls of one op; none for constants, views and results without elements."""
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return
-    symbol = op.attrs.get("kernel")
+    symbol = op.attrs.get("library_kernel")
     if isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
         emit_library(emitter, op, symbol)
         return
