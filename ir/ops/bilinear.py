@@ -51,4 +51,5 @@ def terms(
 
 def bounded(b: Builder, at: Expr, extent: int, dtype: DType) -> Expr:
     """A coordinate that far from the image moves to where no neighbour is inside, and so converts to i32 safely."""
-    return b.minimum(b.maximum(at, b.const(-2, dtype)), b.const(extent + 1, dtype))
+    at = b.select(at > -2.0, at, b.const(-2, dtype))
+    return b.select(at < extent + 1.0, at, b.const(extent + 1, dtype))

@@ -72,7 +72,7 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
         if mode == "nearest":
             at = np.rint(at)
         outside = (at < low) | (at > high)
-        if padding == "border":
+        if padding == "border" and mode != "cubic":
             at = np.where(outside, np.clip(at, 0, extent - 1), at)
         elif padding == "reflection":
             at = _reflect(at, low, high)
@@ -106,15 +106,13 @@ def _pixel(index: Array, weight: Array, extent: int, padding: str, align: bool) 
 
 
 def _reflect_expr(b: Builder, x: Expr, low: float, high: float, dtype: DType) -> Expr:
+    """`_reflect` as a triangle wave, which names x only twice: this stands inside indices, where nothing is shared."""
     if high <= low:
         return b.const(low, dtype)
-    below, above = x < low, x > high
-    distance = b.select(below, low - x, x - high)
-    turns = b.unary("floor", distance * (1.0 / (high - low)))
-    rest = distance - turns * (high - low)
-    even = b.equal(turns, b.unary("floor", turns * 0.5) * 2.0)
-    rising = b.logical_or(b.logical_and(below, even), b.logical_not(b.logical_or(below, even)))
-    return b.select(b.logical_or(below, above), b.select(rising, low + rest, high - rest), x)
+    span = high - low
+    shifted = x - low
+    within = shifted - b.unary("floor", shifted * (0.5 / span)) * (2 * span)
+    return (low + span) - b.unary("abs", within - span)
 
 
 def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -128,15 +126,13 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         low, high = _border(extent, align)
         grid = inputs[1][(*index, len(spatial) - 1 - axis)]
         at = (grid + 1.0) * 0.5 * float(extent - 1) if align else ((grid + 1.0) * float(extent) - 1.0) * 0.5
-        at = b.select(b.unary("isnan", at), b.const(low, dtype), at)
         if mode == "nearest":
             at = b.unary("rint", at)
-        if padding == "border":
-            inner = b.minimum(b.maximum(at, zero), b.const(extent - 1, dtype))
-            at = b.select(b.logical_or(at < low, at > high), inner, at)
-        elif padding == "reflection":
+        if padding == "reflection":
             at = _reflect_expr(b, at, low, high, dtype)
-        return b.minimum(b.maximum(at, b.const(-4, dtype)), b.const(extent + 3, dtype))
+        # Beyond these every neighbour is padding. Not a number fails the comparison and lands there too.
+        at = b.select(at > -4.0, at, b.const(-4, dtype))
+        return b.select(at < extent + 3.0, at, b.const(extent + 3, dtype))
 
     def weight(frac: Expr, tap: Expr) -> Expr:
         if mode == "linear":

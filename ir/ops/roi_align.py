@@ -66,7 +66,7 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     if attrs["mode"] == "max":
         pooled = np.maximum.reduce(parts).reshape(shape).max(axis=(2, 4))
     else:
-        pooled = sum(parts).reshape(shape).mean(axis=(2, 4))  # type: ignore[union-attr]
+        pooled = sum(parts).reshape(shape).mean(axis=(2, 4))
     return [np.ascontiguousarray(np.moveaxis(pooled, -1, 1)).astype(x.dtype, copy=False)]
 
 
@@ -85,7 +85,8 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         step = (b.cast(sample, dtype) + 0.5) * (1.0 / samples)
         at = start + span * (1.0 / size[axis]) * step
         extent = x.shape[2 + axis]
-        inner = b.minimum(b.maximum(at, b.const(0, dtype)), b.const(extent - 1, dtype))
+        inner = b.select(at > 0.0, at, b.const(0, dtype))
+        inner = b.select(inner < extent - 1.0, inner, b.const(extent - 1, dtype))
         return b.select(b.logical_or(at < -1.0, at > float(extent)), b.const(-2, dtype), inner)
 
     # Stages of their own, so that a position is worked out once however often it is used.
@@ -110,7 +111,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         def largest(sy: Expr, sx: Expr, neighbour: Expr) -> Expr:
             *rest, chosen = parts(sy, sx)
             for number, part in enumerate(rest):
-                chosen = b.select(b.equal(neighbour, number), part, chosen)  # type: ignore[arg-type]
+                chosen = b.select(b.equal(neighbour, number), part, chosen)
             return chosen
 
         if op.attrs["mode"] == "max":

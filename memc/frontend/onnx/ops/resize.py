@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -39,32 +40,33 @@ class Options:
     extrapolation: float
 
 
-def positions(plan: AxisPlan, coordinates: str) -> Array:
-    """The source coordinate of each result element, f64 [target]."""
-    at = np.arange(plan.target, dtype=np.float64)
-    size, length = plan.source, plan.scale * plan.source
+def positions(plan: AxisPlan, coordinates: str, real: type[np.floating[Any]] = np.float64) -> Array:
+    """The source coordinate of each result element [target], computed in `real`."""
+    at = np.arange(plan.target, dtype=real)
+    scale, size, half = real(plan.scale), real(plan.source), real(0.5)
+    length = scale * size
     if coordinates == "align_corners":
         return at * 0 if length == 1 else at * (size - 1) / (length - 1)
     if coordinates == "asymmetric":
-        return at / plan.scale
+        return at / scale
     if coordinates == "tf_crop_and_resize":
-        start, end = plan.roi
+        start, end = (real(edge) for edge in plan.roi)
         if length == 1:
-            return at * 0 + (end - start) * (size - 1) / 2 + start * (size - 1)
+            return at * 0 + half * (start + end) * (size - 1)
         return at * (end - start) * (size - 1) / (length - 1) + start * (size - 1)
     if coordinates == "pytorch_half_pixel" and length == 1:
-        return at * 0 - 0.5
-    found = (at + 0.5) / plan.scale - 0.5
+        return at * 0
+    found = (at + half) / scale - half
     if coordinates == "half_pixel_symmetric":
-        found = found + size / 2 * (1 - plan.target / length)
-    return found
+        found = found + size * half * (1 - plan.target / length)
+    return np.asarray(found, dtype=real)
 
 
 def nearest_index(at: Array, size: int, rule: str) -> Array:
     """The element each coordinate takes, i32."""
     rules: dict[str, Callable[[Array], Array]] = {
-        "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-        "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+        "round_prefer_floor": lambda x: np.ceil(x - x.dtype.type(0.5)),
+        "round_prefer_ceil": lambda x: np.floor(x + x.dtype.type(0.5)),
         "floor": np.floor,
         "ceil": np.ceil,
     }
@@ -117,7 +119,9 @@ def resample(ctx: NodeContext, x: Value, plans: Sequence[AxisPlan], options: Opt
     if any(p.source == 0 for p in active):
         raise ctx.unsupported(f"resizing the empty tensor {x.type}")
     axes = tuple(p.axis for p in active)
-    coordinates = [positions(p, options.coordinates) for p in active]
+    # Nearest jumps where rounding errors decide; scales and boxes are f32, and other tools stay in f32.
+    real = np.float32 if options.mode == "nearest" else np.float64
+    coordinates = [positions(p, options.coordinates, real) for p in active]
     dtype = x.type.dtype
     if options.mode == "nearest":
         tables = [b.constant(nearest_index(at, p.source, options.nearest)) for at, p in zip(coordinates, active)]
