@@ -90,9 +90,7 @@ TRANSPOSED = [
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("x, w, strides, pads, dilations, group, output_padding", TRANSPOSED)
-def test_conv_transpose_against_onnxruntime(
-    check_op, x, w, strides, pads, dilations, group, output_padding, bias
-):
+def test_conv_transpose_against_onnxruntime(check_op, x, w, strides, pads, dilations, group, output_padding, bias):
     inputs = [random(*x), random(*w)] + ([random(w[1] * group)] if bias else [])
     attrs = {
         "strides": strides,
