@@ -76,7 +76,7 @@ def _fold(context: Context, name: str, conv: Op, constant: Array) -> Value | Non
     bias = bias.astype(dtype)
     if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
         return None
-    attrs = {key: value for key, value in conv.attrs.items() if key != "kernel"}
+    attrs = {key: value for key, value in conv.attrs.items() if key != "library_kernel"}
     operands = [x]
     operands.append(w if weights is context.constant_of(w) else context.builder.constant(weights, w.name))
     operands.append(context.builder.constant(bias, rest[0].name if rest else f"{w.name}.bias"))

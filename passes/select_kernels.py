@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """select-kernels: library kernels in place of generated ones, with workspaces from memory that is free anyway.
 
-An op gets the attribute `kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
+An op gets the attribute `library_kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
 size is what is free under the peak at that op, between the least the kernel runs with and the most it can use.
 """
 
@@ -19,7 +19,7 @@ from memc.passes.base import Pass
 from memc.passes.op_rules import flops
 from memc.passes.undo import is_unplaced
 
-KERNEL = "kernel"
+KERNEL = "library_kernel"
 """The attribute that names an op's library kernel."""
 
 

@@ -151,7 +151,7 @@ def test_workspace_uses_what_is_free_under_the_peak(kernel):
     before = peak(module.main)
     PassManager.parse("select-kernels,assign-addresses").run(module)
     op = module.main.ops[1]
-    assert op.attrs["kernel"] == "test.matmul"
+    assert op.attrs["library_kernel"] == "test.matmul"
     # With a and b in the output, 320 bytes are the peak and nothing is live at the product.
     assert op.workspace.type == TensorType(DType.U8, (320,))
     assert op.workspace.placement is not None
@@ -177,14 +177,14 @@ def test_workspace_that_raises_the_peak(kernel, slow, chosen):
     module = parse(TEXT)
     PassManager.parse(f"select-kernels{{slow-flops={slow}}}").run(module)
     op = module.main.ops[1]
-    assert ("kernel" in op.attrs) == chosen == (op.workspace is not None)
+    assert ("library_kernel" in op.attrs) == chosen == (op.workspace is not None)
     assert op.workspace is None or op.workspace.type.nbytes == 1000
 
 
 def test_no_library_for_another_target(kernel):
     module = parse(TEXT)
     PassManager.parse("select-kernels{target=none}").run(module)
-    assert "kernel" not in module.main.ops[1].attrs
+    assert "library_kernel" not in module.main.ops[1].attrs
 
 
 def test_levels():
