@@ -18,6 +18,7 @@ from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline as pipeline_text
+from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
 from memc.runtime.target import Target
 from memc.sizes import format_size
@@ -137,7 +138,7 @@ def compile(
 
     with stages("import"):
         module = load_module(source, chosen)
-        unoptimized = unoptimized_bytes(module.main, alignment)
+        unoptimized = bytes_at_level_0(module, alignment)
 
     with stages("passes"):
         text = chosen.pass_pipeline
@@ -175,6 +176,15 @@ def compile(
         report = _with_seconds(report, stages, compiled.kernels)
         path = artifact.write(Path(output), module, compiled, report.to_dict())
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def bytes_at_level_0(module: Module, alignment: int) -> int:
+    """Arena bytes of the module without any memory optimization (-O0), leaving it as it is."""
+    before = Snapshot.of(module, module.main)
+    PassManager.parse("materialize-returns,decompose").run(module)
+    unoptimized = unoptimized_bytes(module.main, alignment)
+    before.restore()
+    return unoptimized
 
 
 def pass_manager(text: str, options: Options) -> PassManager:
