@@ -86,7 +86,7 @@ def verify(
     failed = [name for name, d in outcome.differences.items() if not d.matches]
     if failed:
         raise CheckError(
-            f"FAILED | {model} against {against}: {len(failed)} of {_tensors(len(outcome.differences))} differ"
+            f"FAILED | {model} against {against}: {len(failed)} of {len(outcome.differences)} tensors differ"
         )
     if json != "-" and not quiet:
         print(f"PASSED | {model} against {against}: {_tensors(len(outcome.differences))} match")
