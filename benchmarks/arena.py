@@ -122,9 +122,7 @@ def main() -> int:
     at_bound = sum(row.gap == 0 for row in rows)
     above = [f"{row.model} b{row.batch}" for row in rows if row.onnxsim is not None and row.arena > row.onnxsim]
     above_out = [
-        f"{row.model} b{row.batch}"
-        for row in rows
-        if row.onnxsim is not None and row.arena + row.outputs > row.onnxsim
+        f"{row.model} b{row.batch}" for row in rows if row.onnxsim is not None and row.arena + row.outputs > row.onnxsim
     ]
     print(
         f"\n{len(rows)} plans: {at_bound} at the lower bound, worst gap {max((r.gap for r in rows), default=0):.2f} %; "

@@ -17,6 +17,7 @@ from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
 from memc.passes.manager import PassManager
+from memc.passes.pipelines import KERNELS
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
@@ -126,7 +127,7 @@ def compile(
         raise UsageError(f"compile: {error}") from None
     if not 0 <= chosen.opt_level <= 3:
         raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
-    if chosen.kernels not in ("auto", "generated"):
+    if chosen.kernels not in KERNELS:
         raise UsageError(f"kernels: expected auto or generated, got {chosen.kernels}")
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment

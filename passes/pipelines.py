@@ -10,6 +10,8 @@ from memc.ir.liveness import ALIGNMENT
 
 Kernels = Literal["auto", "generated"]
 
+KERNELS: tuple[Kernels, ...] = ("auto", "generated")
+
 
 def pipeline(
     level: int, target: Literal["llvm", "cuda"] = "llvm", alignment: int = ALIGNMENT, kernels: Kernels = "auto"

@@ -7,10 +7,13 @@ import os
 import platform
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 from memc.ir.errors import UsageError
 
-KINDS = ("llvm", "cuda")
+Kind = Literal["llvm", "cuda"]
+
+KINDS: tuple[Kind, ...] = ("llvm", "cuda")
 
 X86_LEVELS: dict[str, frozenset[str]] = {
     "x86-64-v2": frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split()),
@@ -24,7 +27,7 @@ X86_LEVELS: dict[str, frozenset[str]] = {
 class Target:
     """A code generation target."""
 
-    kind: str = "llvm"
+    kind: Kind = "llvm"
     """`llvm` (the CPU) or `cuda`."""
     arch: str = "sm_90"
     """Compute capability of the GPU; unused for llvm."""

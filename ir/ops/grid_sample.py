@@ -136,7 +136,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
     def weight(frac: Expr, tap: Expr) -> Expr:
         if mode == "linear":
-            return b.select(b.equal(tap, 0), 1.0 - frac, frac)  # type: ignore[arg-type]
+            return b.select(b.equal(tap, 0), 1.0 - frac, frac)
         d = b.unary("abs", frac + 1.0 - b.cast(tap, dtype))
         near = ((_ALPHA + 2) * d - (_ALPHA + 3)) * d * d + 1.0
         far = ((_ALPHA * d - 5 * _ALPHA) * d + 8 * _ALPHA) * d - 4 * _ALPHA
@@ -176,7 +176,8 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def flops(op: Op) -> int:
     x = op.operands[0].type
-    return 2 * op.result.type.elements * _TAPS[str(op.attrs["mode"])] ** (x.rank - 2)
+    taps: int = _TAPS[str(op.attrs["mode"])] ** (x.rank - 2)
+    return 2 * op.result.type.elements * taps
 
 
 register(

@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from memc.compare import compare
+from memc.ir.core import Array
 from memc.ir.errors import CheckError, UsageError
 from memc.sizes import format_size
 
@@ -77,11 +78,11 @@ def run(
     _check(results, expected or [], rtol, atol, notes)
 
 
-def _excerpt(value: np.ndarray) -> str:  # type: ignore[type-arg]
+def _excerpt(value: Array) -> str:
     return np.array2string(value, threshold=8, edgeitems=2, precision=6).replace("\n", "")
 
 
-def _check(results: dict[str, np.ndarray], expected: list[str], rtol: float, atol: float, notes: TextIO) -> None:  # type: ignore[type-arg]
+def _check(results: dict[str, Array], expected: list[str], rtol: float, atol: float, notes: TextIO) -> None:
     failures = 0
     for name, text in parse_pairs(expected, "--expected").items():
         if name not in results:

@@ -48,12 +48,12 @@ def positions(plan: AxisPlan, coordinates: str, real: type[np.floating[Any]] = n
     if coordinates == "align_corners":
         return at * 0 if length == 1 else at * (size - 1) / (length - 1)
     if coordinates == "asymmetric":
-        return at / scale
+        return np.asarray(at / scale)
     if coordinates == "tf_crop_and_resize":
         start, end = (real(edge) for edge in plan.roi)
         if length == 1:
-            return at * 0 + half * (start + end) * (size - 1)
-        return at * (end - start) * (size - 1) / (length - 1) + start * (size - 1)
+            return np.asarray(at * 0 + half * (start + end) * (size - 1))
+        return np.asarray(at * (end - start) * (size - 1) / (length - 1) + start * (size - 1))
     if coordinates == "pytorch_half_pixel" and length == 1:
         return at * 0
     found = (at + half) / scale - half
@@ -74,7 +74,7 @@ def nearest_index(at: Array, size: int, rule: str) -> Array:
 
 
 def _linear(distance: Array) -> Array:
-    return np.clip(1 - np.abs(distance), 0, None)
+    return np.asarray(np.clip(1 - np.abs(distance), 0, None))
 
 
 def _cubic(a: float) -> Callable[[Array], Array]:
