@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     grid_sample,
     iota,
     layer_norm,
+    lrn,
     matmul,
     pad,
     pool,

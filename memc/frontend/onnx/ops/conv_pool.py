@@ -285,22 +285,5 @@ def max_unpool(ctx: NodeContext) -> Sequence[Known]:
 
 @imports("LRN")
 def lrn(ctx: NodeContext) -> Sequence[Known]:
-    b, x = ctx.b, ctx.value(0)
-    size = int(ctx.attr("size", 1))
     alpha, beta, bias = (float(ctx.attr(n, v)) for n, v in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
-    wide = widen(b, x)
-    n, channels, *rest = x.type.shape
-    square = b.op("reshape", [b.op("mul", [wide, wide])], shape=(n, 1, channels, math.prod(rest)))
-    total = b.op(
-        "sum_pool",
-        [square],
-        kernel=(size, 1),
-        strides=(1, 1),
-        pads=((size - 1) // 2, 0, size // 2, 0),
-        dilations=(1, 1),
-    )
-    dtype = wide.type.dtype
-    total = b.op("reshape", [total], shape=x.type.shape)
-    scaled = b.op("mul", [total, b.scalar(np.float32(alpha / size).item(), dtype)])
-    base = b.op("add", [scaled, b.scalar(bias, dtype)])
-    return [cast(b, b.op("div", [wide, b.op("pow", [base, b.scalar(beta, dtype)])]), x.type.dtype)]
+    return [ctx.b.op("lrn", [ctx.value(0)], size=int(ctx.attr("size", 1)), alpha=alpha, beta=beta, bias=bias)]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM, GRU and RNN, unrolled over time. The input projection of the whole sequence is one matrix product."""
+"""LSTM, GRU and RNN, unrolled over time. The input projection of several steps at a time is one matrix product."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,10 @@ from ..context import Known, NodeContext, imports
 from .matmul import product
 
 Activation = Callable[[Value], Value]
+
+CHUNKS = 8
+"""Input projections per sequence and direction, each made right before its steps. More of them keep fewer gates live and
+read the input weights more often; the recurrent weights are read for every step all the same."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,25 @@ class Sequences:
         value, axis = self.ctx.value(index), 1 if self.ctx.attr("layout", 0) else 0
         return _part(self.b, value, axis, direction, direction + 1, (self.batch, self.hidden))
 
-    def projected(self, direction: int, bias: Value | None) -> Value:
-        """x times the input weights, plus `bias`: [steps * batch, gates * hidden]."""
-        flat = self.b.op("reshape", [self.x], shape=(self.steps * self.batch, self.x.type.shape[2]))
-        found = product(self.b, flat, self.weight(1, direction), transpose_b=True)
-        return found if bias is None else self.b.op("add", [found, bias])
+    def projections(self, direction: int, bias: Value | None) -> Iterator[tuple[int, Value]]:
+        """Steps in the direction's order, each with its x times the input weights, plus `bias`: [batch, gates * hidden].
 
-    def at(self, projected: Value, step: int) -> Value:
-        """The rows of one step: [batch, gates * hidden]."""
-        rows = (step * self.batch, (step + 1) * self.batch)
-        return _part(self.b, projected, 0, *rows, (self.batch, projected.type.shape[1]))
+        Ops are appended as the iteration gets to them.
+        """
+        batch, inputs = self.batch, self.x.type.shape[2]
+        flat = self.b.op("reshape", [self.x], shape=(self.steps * batch, inputs))
+        weight = self.weight(1, direction)
+        order = self.order(direction)
+        size = max(-(-self.steps // CHUNKS), 1)
+        for number in range(0, self.steps, size):
+            chunk = order[number : number + size]
+            first = min(chunk)
+            rows = _part(self.b, flat, 0, first * batch, (max(chunk) + 1) * batch, (len(chunk) * batch, inputs))
+            found = product(self.b, rows, weight, transpose_b=True)
+            found = found if bias is None else self.b.op("add", [found, bias])
+            for step in chunk:
+                at = (step - first) * batch
+                yield step, _part(self.b, found, 0, at, at + batch, (batch, found.type.shape[1]))
 
     def order(self, direction: int) -> list[int]:
         steps = list(range(self.steps))
@@ -230,14 +243,14 @@ def lstm(ctx: NodeContext) -> Sequence[Known]:
     outputs: list[list[Value]] = []
     last_h, last_c = [], []
     for d, (f, g, h_fn) in enumerate(functions):
-        xs, recurrent = s.projected(d, _sum_bias(s, d)), s.weight(2, d)
+        bias, recurrent = _sum_bias(s, d), s.weight(2, d)
         peepholes = s.weight(7, d) if ctx.has(7) else None
         p_i, p_o, p_f = (_part(b, peepholes, 0, k * n, (k + 1) * n, (n,)) if peepholes else None for k in range(3))
 
         h, c = s.state(5, d), s.state(6, d)
         made: dict[int, Value] = {}
-        for step in s.order(d):
-            gates = b.op("add", [s.at(xs, step), product(b, h, recurrent, transpose_b=True)])
+        for step, x in s.projections(d, bias):
+            gates = b.op("add", [x, product(b, h, recurrent, transpose_b=True)])
             i = f(_lstm_gate(s, gates, 0, p_i, c))
             if coupled:
                 forget = b.op("sub", [b.scalar(1, i.type.dtype), i])
@@ -269,13 +282,12 @@ def gru(ctx: NodeContext) -> Sequence[Known]:
             bias, inner_bias = _biases(s, d)
         else:
             bias = _sum_bias(s, d)
-        xs, recurrent = s.projected(d, bias), s.weight(2, d)
+        recurrent = s.weight(2, d)
         upper = _part(b, recurrent, 0, 0, 2 * n, (2 * n, n))
         lower = _part(b, recurrent, 0, 2 * n, 3 * n, (n, n))
         h = s.state(5, d)
         made: dict[int, Value] = {}
-        for step in s.order(d):
-            x = s.at(xs, step)
+        for step, x in s.projections(d, bias):
             x_gates = _part(b, x, 1, 0, 2 * n, (s.batch, 2 * n))
             x_candidate = _gate(b, x, 2, n)
             if reset_after:
@@ -307,11 +319,11 @@ def rnn(ctx: NodeContext) -> Sequence[Known]:
     outputs: list[list[Value]] = []
     last: list[Value] = []
     for d, (f,) in enumerate(functions):
-        xs, recurrent = s.projected(d, _sum_bias(s, d)), s.weight(2, d)
+        bias, recurrent = _sum_bias(s, d), s.weight(2, d)
         h = s.state(5, d)
         made: dict[int, Value] = {}
-        for step in s.order(d):
-            new = f(_clipped(ctx, b.op("add", [s.at(xs, step), product(b, h, recurrent, transpose_b=True)])))
+        for step, x in s.projections(d, bias):
+            new = f(_clipped(ctx, b.op("add", [x, product(b, h, recurrent, transpose_b=True)])))
             made[step] = s.keep(step, new, None)
             h = s.keep(step, new, h)
         outputs.append([made[t] for t in range(s.steps)])

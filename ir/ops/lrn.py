@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lrn and channel_square_sum: normalization of each element by its neighbours in the channels next to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..build import IRBuilder
+from ..core import Array, Op, Value
+from ..errors import OpError
+from ..types import TensorType
+from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
+from .common import float_attr
+from .reduce import cast, widen
+from .window import accumulator, integer, require_count
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    for name in ("alpha", "beta", "bias"):
+        float_attr(attrs, name)
+    return [_operand(operands, attrs)]
+
+
+def _operand(operands: Sequence[TensorType], attrs: Attrs) -> TensorType:
+    require_count(operands, 1)
+    (x,) = operands
+    if x.rank < 2 or not x.dtype.is_float:
+        raise OpError(f"expected floats [N, C, ...], got {x}")
+    integer(attrs, "size", 1)
+    return x
+
+
+def sum_infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    x = _operand(operands, attrs)
+    return [x.with_dtype(accumulator(x.dtype))]
+
+
+def sum_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    (x,), (result,) = inputs, results
+    size = integer(attrs, "size", 1)
+    square = np.square(x.astype(result.dtype.numpy))
+    total = np.zeros_like(square)
+    channels = x.shape[1]
+    for shift in range(-((size - 1) // 2), size // 2 + 1):
+        low, high = max(0, -shift), min(channels, channels - shift)
+        if low < high:
+            total[:, low:high] += square[:, low + shift : high + shift]
+    return [total]
+
+
+def sum_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    dtype, size = op.result.type.dtype, integer(op.attrs, "size", 1)
+    channels = op.result.type.shape[1]
+
+    def body(n: Expr, c: Expr, *rest: Expr) -> Expr:
+        def term(k: Expr) -> Expr:
+            at = c + k - (size - 1) // 2
+            x = b.cast(inputs[0][(n, at, *rest)], dtype)
+            return b.select(b.logical_and(at >= 0, at < channels), x * x, b.const(0, dtype))
+
+        return b.reduce("sum", [size], term)
+
+    return [b.compute(op.result.type, body)]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    wide = results[0].with_dtype(accumulator(results[0].dtype))
+    (total,) = sum_evaluate(inputs, attrs, [wide])
+    alpha, beta, bias = (float_attr(attrs, name) for name in ("alpha", "beta", "bias"))
+    with np.errstate(all="ignore"):
+        base = bias + total * (alpha / integer(attrs, "size", 1))
+        return [(inputs[0].astype(wide.dtype.numpy) / base**beta).astype(results[0].dtype.numpy)]
+
+
+def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
+    x, size = op.operands[0], integer(op.attrs, "size", 1)
+    alpha, beta, bias = (float_attr(op.attrs, name) for name in ("alpha", "beta", "bias"))
+    total = b.op("channel_square_sum", [x], size=size)
+    dtype = total.type.dtype
+    base = b.op("add", [b.op("mul", [total, b.scalar(alpha / size, dtype)]), b.scalar(bias, dtype)])
+    if beta == 0.75:  # the usual exponent; roots stay in vectors where a power is a call for each element
+        root = b.op("sqrt", [base])
+        power = b.op("mul", [root, b.op("sqrt", [root])])
+    else:
+        power = b.op("pow", [base, b.scalar(beta, dtype)])
+    return [cast(b, b.op("div", [widen(b, x), power]), op.result.type.dtype)]
+
+
+register(
+    OpDef(
+        name="channel_square_sum",
+        doc="Sum of the squares in a window of channels around each element of x [N, C, ...] (float).\n\n"
+        "Attribute `size`: channels of the window, (size - 1) // 2 before the element's and size // 2 after it; those\n"
+        "that do not exist count as zero. f16 and bf16 give an f32 result.",
+        spec=None,
+        infer=sum_infer,
+        evaluate=sum_evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=lambda op: 2 * integer(op.attrs, "size", 1) * op.result.type.elements,
+        lower=Compute(sum_lower),
+        library=(),
+        traits=frozenset({Trait.REDUCTION}),
+    )
+)
+
+register(
+    OpDef(
+        name="lrn",
+        doc="Local response normalization of x [N, C, ...]: x / (bias + alpha / size * channel_square_sum(x)) ^ beta.\n\n"
+        "Attributes `size` (as in channel_square_sum), `alpha`, `beta`, `bias`. Half precision is computed in f32.",
+        spec="https://onnx.ai/onnx/operators/onnx__LRN.html",
+        infer=infer,
+        evaluate=evaluate,
+        gradient=None,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=lambda op: (2 * integer(op.attrs, "size", 1) + 10) * op.result.type.elements,
+        lower=Decompose(decompose),
+        library=(),
+        traits=frozenset({Trait.REDUCTION}),
+    )
+)
