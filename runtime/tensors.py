@@ -73,7 +73,7 @@ def aligned(array: Array) -> Array:
 
 def tensor_over(array: Array) -> Any:
     """A TVM tensor that shares the memory of a compact numpy array (a read-only one too: nobody may write to it)."""
-    raw = np.ndarray((array.nbytes,), np.uint8, buffer=memory(array.ctypes.data, array.nbytes, array))
+    raw: Array = np.ndarray((array.nbytes,), np.uint8, buffer=memory(array.ctypes.data, array.nbytes, array))
     return tvm_ffi.from_dlpack(raw)._create_view(array.shape, array.dtype.name)
 
 

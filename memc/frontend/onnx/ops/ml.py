@@ -37,7 +37,7 @@ def ngrams(pool: Array, starts: Sequence[int], shortest: int, longest: int) -> d
 
     `starts[n - 1]` is where in the pool those of length n begin.
     """
-    found = {}
+    found: dict[int, tuple[Array, Array]] = {}
     number = 0
     for n, (start, stop) in enumerate(zip(starts, [*starts[1:], len(pool)]), 1):
         count = (stop - start) // n
