@@ -65,6 +65,17 @@ class _Fuser:
         self.uses = function.uses()
         self.returned = set(function.returns)
         self.group: dict[Op, Group] = {}
+        self.root: dict[Value, Value] = {}
+        """What a value is a view of; itself if of nothing."""
+        self.last: dict[Value, int] = {}
+        """The last op that reads a value or a view of it."""
+        for param in function.params:
+            self.root[param] = param
+        for index, op in enumerate(function.ops):
+            for value in op.operands:
+                self.last[self.root[value]] = index
+            for value in op.results:
+                self.root[value] = value if view_offset(op) is None else self.root[op.operands[0]]
 
     def run(self) -> list[Group]:
         """The groups of more than one op, by position."""
@@ -143,9 +154,10 @@ class _Fuser:
             return True
         held = 0
         for operand in other.operands():
-            if operand.op is None or operand.op.name == "constant" or operand in self.returned:
+            root = self.root[operand]
+            if root.op is None or root.op.name == "constant" or root in self.returned:
                 continue
-            if all(self.index[user] < place for user in self.uses[operand]):
+            if self.last[root] < place:
                 held += operand.type.nbytes
         return held <= value.type.nbytes
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from memc.ir.core import Op, Value
 from memc.ir.ops.base import Trait
+from memc.passes.narrow import slice_of_concat, slice_of_reshape, slice_of_transpose
 from memc.passes.op_rules import has
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "broadcast": (_same_type, _broadcast_as_reshape),
     "cast": (_same_type,),
     "transpose": (_transpose_identity, _transpose_chain, _transpose_as_reshape),
-    "slice": (_slice_of_everything,),
+    "slice": (_slice_of_everything, slice_of_transpose, slice_of_reshape, slice_of_concat),
     "concat": (_concat_of_few,),
     "pad": (_pad_of_nothing,),
     # x + 0 is x for every x only if the zero is negative: 0.0 + -0.0 = 0.0, but -0.0 + 0.0 = 0.0 loses a sign,

@@ -253,3 +253,60 @@ def test_planned_functions_are_left_alone():
     module = parse(text)
     PassManager.parse("in-place,canonicalize,fuse").run(module)
     assert names(module) == ["exp", "exp", "add"]
+
+
+def steps(*bounds: tuple[int, int]) -> str:
+    """Attributes of a slice with step 1."""
+    starts, stops = zip(*bounds)
+    return f"{{starts = {list(starts)}, stops = {list(stops)}, steps = {[1] * len(bounds)}}}"
+
+
+PAIR = "%x: f32[4,8] {role = input}, %z: f32[2,8] {role = input}"
+
+
+def test_slice_within_one_part_of_a_concat() -> None:
+    body = f"""  %a = exp(%x) : f32[4,8]
+  %b = exp(%z) : f32[2,8]
+  %c = concat(%a, %b) {{axis = 0}} : f32[6,8]
+  %y = slice(%c) {steps((4, 5), (1, 7))} : f32[1,6]"""
+    assert names(checked(function(body, "f32[1,6]", PAIR))) == ["exp", "slice"]
+
+
+def test_slice_across_parts_of_a_concat_stays() -> None:
+    body = f"""  %c = concat(%x, %z) {{axis = 0}} : f32[6,8]
+  %y = slice(%c) {steps((3, 5), (0, 8))} : f32[2,8]"""
+    assert names(checked(function(body, "f32[2,8]", PAIR))) == ["concat", "slice"]
+
+
+def test_slice_of_a_concat_that_others_read_stays() -> None:
+    body = f"""  %c = concat(%x, %z) {{axis = 0}} : f32[6,8]
+  %s = slice(%c) {steps((0, 4), (0, 8))} : f32[4,8]
+  %y = exp(%s) : f32[4,8]
+  %w = exp(%c) : f32[6,8]"""
+    module = checked(function(body, "(f32[4,8], f32[6,8])", PAIR, "%y, %w"))
+    assert names(module) == ["concat", "slice", "exp", "exp"]
+
+
+def test_slice_of_a_reshaped_and_transposed_concat() -> None:
+    body = f"""  %a = exp(%x) : f32[4,8]
+  %b = exp(%z) : f32[2,8]
+  %c = concat(%a, %b) {{axis = 0}} : f32[6,8]
+  %r = reshape(%c) {{shape = [3,2,8]}} : f32[3,2,8]
+  %t = transpose(%r) {{perm = [1,2,0]}} : f32[2,8,3]
+  %y = slice(%t) {steps((0, 2), (0, 8), (2, 3))} : f32[2,8,1]"""
+    module = checked(function(body, "f32[2,8,1]", PAIR))
+    assert names(module) == ["exp", "reshape"]
+
+
+def test_slice_of_a_transpose_is_taken_first() -> None:
+    body = """  %t = transpose(%x) {perm = [1,0]} : f32[8,4]
+  %y = slice(%t) {starts = [7, 0], stops = [1, 3], steps = [-3, 2]} : f32[2,2]"""
+    module = checked(function(body, "f32[2,2]"))
+    assert names(module) == ["slice", "transpose"]
+
+
+def test_a_run_that_is_no_box_of_a_concat_stays_a_slice_of_the_reshape() -> None:
+    body = f"""  %c = concat(%x, %z) {{axis = 0}} : f32[6,8]
+  %r = reshape(%c) {{shape = [4,12]}} : f32[4,12]
+  %y = slice(%r) {steps((0, 1), (0, 12))} : f32[1,12]"""
+    assert names(checked(function(body, "f32[1,12]", PAIR))) == ["concat", "reshape", "slice"]

@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from memc.ir.core import Attr, Value
 from memc.ir.ops.reduce import cast, mean, reduce, widen
 from memc.ir.types import DType

@@ -2,8 +2,12 @@
 """Importing LSTM, GRU and RNN, against onnxruntime."""
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
+from onnx import helper
 
+import memc
 from memc.ir.errors import UnsupportedError
 
 RANDOM = np.random.default_rng(0)
@@ -15,10 +19,10 @@ def random(*shape):
     return RANDOM.uniform(-1, 1, shape).astype(np.float32)
 
 
-def inputs_of(kind, directions, bias=True, lengths=None, states=True, peepholes=False):
+def inputs_of(kind, directions, bias=True, lengths=None, states=True, peepholes=False, steps=STEPS):
     gates = GATES[kind]
     found = [
-        random(STEPS, BATCH, WIDTH),
+        random(steps, BATCH, WIDTH),
         random(directions, gates * HIDDEN, WIDTH),
         random(directions, gates * HIDDEN, HIDDEN),
         random(directions, 2 * gates * HIDDEN) if bias else None,
@@ -44,6 +48,50 @@ def test_directions(same_as_ort, kind, direction, known):
     inputs = inputs_of(kind, 2 if direction == "bidirectional" else 1)
     attrs = {"hidden_size": HIDDEN, "direction": direction}
     same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=14, known=known, rtol=1e-4, atol=1e-5, **attrs)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_many_steps(same_as_ort, kind, direction):
+    """Seventeen steps are projected three at a time, the last two together."""
+    inputs = inputs_of(kind, 2 if direction == "bidirectional" else 1, steps=17)
+    attrs = {"hidden_size": HIDDEN, "direction": direction}
+    same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=14, rtol=1e-4, atol=1e-5, **attrs)
+
+
+def lstm_reading(last, layers=2, steps=24, batch=1, width=64):
+    """ONNX model of stacked LSTMs of which `last` (nodes from "y" to "out") reads the output."""
+    rng = np.random.default_rng(3)
+    nodes, weights = [], []
+    for n in range(layers):
+        for name in ("w", "r"):
+            data = rng.normal(0, 0.1, (1, 4 * width, width)).astype(np.float32)
+            weights.append(onnx.numpy_helper.from_array(data, f"{name}{n}"))
+        out = "y" if n == layers - 1 else f"x{n + 1}"
+        nodes.append(helper.make_node("LSTM", [f"x{n}", f"w{n}", f"r{n}"], [f"y{n}"], hidden_size=width))
+        nodes.append(helper.make_node("Squeeze", [f"y{n}", "axis"], [out]))
+    weights.append(onnx.numpy_helper.from_array(np.array([1], np.int64), "axis"))
+    weights.append(onnx.numpy_helper.from_array(np.array(-1, np.int64), "at"))
+    x = helper.make_tensor_value_info("x0", 1, [steps, batch, width])
+    graph = helper.make_graph(nodes + last, "stack", [x], [helper.make_tensor_value_info("out", 1, None)], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_stacked_layers_keep_few_gates_and_no_unread_steps(batch):
+    last = [
+        helper.make_node("Transpose", ["y"], ["t"], perm=[1, 0, 2]),
+        helper.make_node("Gather", ["t", "at"], ["out"], axis=1),
+    ]
+    model = lstm_reading(last, batch=batch)
+    x = np.random.default_rng(4).normal(size=(24, batch, 64)).astype(np.float32)
+    compilation = memc.compile(model)
+    sequence, step = x.nbytes, x.nbytes // 24
+    # One whole sequence between the layers; three steps' gates and one more; two states and a temporary.
+    assert compilation.report.arena_bytes <= sequence + (4 * 4 + 3) * step
+    (found,) = compilation.load().run_numpy({"x0": x}).values()
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x0": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", sorted(GATES))
