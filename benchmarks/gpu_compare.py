@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares CUDA artifacts with onnxruntime, on two machines: one compiles and has the references, one has the GPU.
+"""Compares CUDA artifacts with onnxruntime, on two machines: one compiles, one has the GPU.
 
     python benchmarks/gpu_compare.py prepare --models DIR --cache CACHE --out FOLDER [--arch sm_90] [PATTERN ...]
     python benchmarks/gpu_compare.py run FOLDER [--json FILE] [--markdown FILE]
 
-`prepare` cross-compiles each model (no GPU needed), runs onnxruntime on the CPU, and stores artifacts with their weights
-as recipes (gpu_weights.py), inputs and expected outputs. `run` needs numpy, TVM's runtime and memc's own files only.
+`prepare` cross-compiles each model (no GPU needed) and stores code, plan and the model's file, but no weights, which may be
+too much to carry. `run` imports and plans each model again, checks that this gives the very same planned IR, and takes
+the weights from there; it needs TVM's runtime but not its compiler, besides numpy, onnx, onnxruntime and lark. Where
+memc is not installed, MEMC_CORE names its libmemc_core.so.
 
-The error of an output is norm(memc - onnxruntime) / norm(onnxruntime); a model's is that of its worst output.
+The error of an output is norm(memc - onnxruntime) / norm(onnxruntime); a model's is that of its worst output. Device memory
+is what the card reports as used before loading, after loading and after the runs.
 """
 
 from __future__ import annotations
@@ -27,8 +30,6 @@ import numpy as np
 import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import gpu_weights
 
 Array = npt.NDArray[Any]
 
@@ -55,52 +56,50 @@ def prepare(args: argparse.Namespace) -> int:
 
 
 def prepare_model(model: Any, args: argparse.Namespace, folder: Path) -> str:
-    import onnx
-    import verify_models
-
-    from memc import driver
-    from memc.runtime import manifest, safetensors
+    from memc.runtime import manifest
 
     path = model.path(args.models, args.cache)
-    feeds = model.feeds(args.batch)
-    compiled = driver.compile(
-        str(path),
-        folder / "model.memc",
-        target="cuda",
-        arch=args.arch,
-        input_shapes=model.shapes(args.batch),
-        bind=model.bind,
-    )
-    weights_file = folder / "model.memc" / manifest.WEIGHTS
-    specs = {slot.spec.name: slot.spec for slot in manifest.read(folder / "model.memc").weights}
-    stored = safetensors.read(weights_file)
-    weights = {
-        name: np.asarray(data).view(np.float32).reshape(specs[name].shape) if specs[name].dtype == "f32" else data
-        for name, data in stored.items()
-    }
-    initializers = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(str(path)).graph.initializer}
-    plain = gpu_weights.pack(weights, initializers, folder)
-    weights_file.unlink()
-    expected = verify_models.reference(path, {**feeds, **model.constants()})
-    np.savez_compressed(folder / "feeds.npz", **{f"i{n}": feeds[key] for n, key in enumerate(feeds)})
-    np.savez_compressed(folder / "expected.npz", **{f"o{n}": expected[key] for n, key in enumerate(expected)})
-    names = {"model": model.name, "batch": args.batch, "inputs": list(feeds), "outputs": list(expected)}
-    (folder / "names.json").write_text(json.dumps(names))
+    compiled = plan(model, path, args.batch, args.arch, folder / "model.memc")
+    (folder / "model.memc" / manifest.WEIGHTS).unlink()
+    sources = args.out / "sources"
+    if model.family in ("training", "inference"):
+        path = args.models / f"{model.name}.onnx"
+    if model.family != "light":
+        (sources / model.family).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, sources / model.family)
+    (folder / "names.json").write_text(json.dumps({"model": model.name, "batch": args.batch, "arch": args.arch}))
     size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
-    report = compiled.report
-    return f"{report.kernels} kernels, {size / 2**20:.2f} MiB, {plain} of {len(weights)} weights as plain data"
+    return f"{compiled.report.kernels} kernels, {size / 2**20:.2f} MiB"
+
+
+def plan(model: Any, path: Path, batch: int, arch: str, output: Path | None) -> Any:
+    """The compilation of a model, or without `output` only its plan."""
+    from memc import driver
+
+    return driver.compile(
+        str(path),
+        output,
+        target="cuda",
+        arch=arch,
+        input_shapes=model.shapes(batch),
+        bind=model.bind,
+        plan_only=output is None,
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     link_package()
     rows = []
-    for folder in sorted(p for p in args.folder.iterdir() if (p / "names.json").is_file()):
-        try:
-            rows.append(run_model(folder))
-        except Exception as error:  # A row that says so is worth more than a table that is not there.
-            lines = f"{type(error).__name__}: {error}".splitlines()
-            rows.append({"model": folder.name, "error": None, "note": lines[0], "ms": None, "device": ""})
-        print(json.dumps(rows[-1]), flush=True)
+    with tempfile.TemporaryDirectory() as cache:
+        # Models of wheels are looked for in the cache, the exports in a folder of their own.
+        shutil.copytree(args.folder / "sources", cache, dirs_exist_ok=True)
+        for folder in sorted(p for p in args.folder.iterdir() if (p / "names.json").is_file()):
+            try:
+                rows.append(run_model(folder, args.folder / "sources", Path(cache)))
+            except Exception as error:  # A row that says so is worth more than a table that is not there.
+                lines = " ".join(f"{type(error).__name__}: {error}".split())
+                rows.append({"model": folder.name, "batch": 0, "error": None, "note": lines[:300]})
+            print(json.dumps(rows[-1]), flush=True)
     text = table(rows)
     print(text)
     if args.json:
@@ -110,36 +109,63 @@ def run(args: argparse.Namespace) -> int:
     return int(any(row["error"] is None or not row["error"] < TOLERANCE for row in rows))
 
 
-def run_model(folder: Path) -> dict[str, Any]:
+def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
+    import models as all_models
+    import verify_models
+
+    from memc.ir.printer import print_module
+    from memc.runtime import artifact as artifacts
     from memc.runtime import executable, manifest, safetensors
+    from memc.runtime.layout import slab_slots
+    from memc.runtime.target import Target
 
     names = json.loads((folder / "names.json").read_text())
+    (model,) = [m for m in all_models.MODELS if m.name == names["model"]]
+    batch = names["batch"]
+    path = model.path(sources, cache)
+    module = plan(model, path, batch, names["arch"], None).module
+    if print_module(module) != (folder / "model.memc" / manifest.TEXT).read_text():
+        raise AssertionError("planning again gives another plan")
+    before = used_memory()
     with tempfile.TemporaryDirectory() as temporary:
         artifact = Path(temporary) / "model.memc"
         shutil.copytree(folder / "model.memc", artifact)
-        weights = gpu_weights.unpack(folder)
-        entries = [(n, "u8", (d.size,), d.size, lambda d=d: d) for n, d in weights.items()]  # type: ignore[misc]
+        alignment = Target.create("cuda").alignment
+        entries = [artifacts.entry(module, slot) for slot in slab_slots(module.main, alignment)]
         safetensors.write(artifact / manifest.WEIGHTS, entries)
         exe = executable.load(artifact)
-    with np.load(folder / "feeds.npz") as stored:
-        feeds = {key: stored[f"i{n}"] for n, key in enumerate(names["inputs"])}
-    with np.load(folder / "expected.npz") as stored:
-        expected = {key: stored[f"o{n}"] for n, key in enumerate(names["outputs"])}
+    loaded = used_memory()
+    feeds = model.feeds(batch)
+    expected = verify_models.reference(path, {**feeds, **model.constants()})
     first = exe.run_numpy(feeds)
     again = exe.run_numpy(feeds)
     for key in expected:
         if first[key].tobytes() != again[key].tobytes():
             raise AssertionError(f"output {key} differs between two runs")
     errors = [relative_error(first[key], expected[key]) for key in expected]
-    return {
+    ms = milliseconds(exe, feeds)
+    row = {
         "model": names["model"],
-        "batch": names["batch"],
+        "batch": batch,
         "error": max(errors),
-        "ms": milliseconds(exe, feeds),
+        "ms": ms,
         "arena_bytes": exe.manifest.arena_bytes,
         "weights_bytes": exe.manifest.weights_bytes,
+        "device_bytes_load": loaded - before,
+        "device_bytes_runs": used_memory() - loaded,
         "note": "",
     }
+    del exe
+    return row
+
+
+def used_memory() -> int:
+    """Bytes in use on the card, by anyone."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    try:
+        return int(subprocess.run(query, capture_output=True, text=True, check=True).stdout.split()[0]) * 2**20
+    except (OSError, subprocess.CalledProcessError):
+        return 0
 
 
 def milliseconds(exe: Any, feeds: dict[str, Array], runs: int = 10) -> float:
@@ -170,17 +196,19 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = [
         f"Card: {card()}",
         "",
-        "| model | batch | error | ms | arena MiB | result |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| model | batch | error | ms | arena MiB | weights MiB | used at load MiB | used by runs MiB | result |",
+        "| --- | --: | --: | --: | --: | --: | --: | --: | --- |",
     ]
     for row in rows:
         if row["error"] is None:
-            lines.append(f"| {row['model']} | | | | | {row['note']} |")
+            lines.append(f"| {row['model']} | {row['batch']} | | | | | | | {row['note']} |")
             continue
         verdict = "match" if row["error"] < TOLERANCE else "DIFFERS"
-        arena = row["arena_bytes"] / 2**20
+        sizes = [row[key] / 2**20 for key in ("arena_bytes", "weights_bytes", "device_bytes_load", "device_bytes_runs")]
         lines.append(
-            f"| {row['model']} | {row['batch']} | {row['error']:.1e} | {row['ms']:.2f} | {arena:.1f} | {verdict} |"
+            f"| {row['model']} | {row['batch']} | {row['error']:.1e} | {row['ms']:.2f} | "
+            + " | ".join(f"{size:.1f}" for size in sizes)
+            + f" | {verdict} |"
         )
     return "\n".join(lines)
 
@@ -211,6 +239,8 @@ def link_package() -> None:
     package.mkdir()
     for item in (ROOT / "memc").iterdir():
         os.symlink(item, package / item.name)
+    if "MEMC_CORE" in os.environ:
+        os.symlink(Path(os.environ["MEMC_CORE"]).resolve(), package / "libmemc_core.so")
     for name in ("ir", "passes", "runtime"):
         os.symlink(ROOT / name, package / name)
     sys.path.insert(0, str(package.parent))
