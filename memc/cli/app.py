@@ -55,7 +55,7 @@ def _memc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake gives one line on stderr, never a traceback."""
     try:
-        code = app(args=list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        code = app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="memc", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except MemcError as error:
         error_line(str(error))

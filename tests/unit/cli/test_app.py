@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from memc import driver
+from memc.ir.errors import BudgetError, CheckError, InvalidError, UnsupportedError, UsageError
+
+
+def test_version(memc) -> None:
+    result = memc("--version")
+    assert (result.code, result.out, result.err) == (0, f"memc {version('memc')}\n", "")
+
+
+def test_no_arguments_give_help_and_a_usage_error(memc) -> None:
+    result = memc()
+    assert result.code == 2 and result.out == ""
+    assert result.err.startswith("Usage: memc") and "error" not in result.err
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "verify", "opt"])
+def test_help(memc, verb: str) -> None:
+    result = memc(verb, "--help")
+    assert result.code == 0 and result.out.startswith(f"Usage: memc {verb} [OPTIONS]") and result.err == ""
+    assert verb in memc("--help").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'."),
+        (["compile"], "Missing argument 'MODEL'."),
+        (["compile", "m.onnx", "--opt-lvel", "2"], "No such option: --opt-lvel (Possible options: --opt-level)"),
+        (["run", "a.memc", "--seed", "x"], "Invalid value for '--seed'"),
+    ],
+)
+def test_usage(memc, arguments: list[str], message: str) -> None:
+    result = memc(*arguments)
+    assert result.code == 2 and result.out == ""
+    assert result.err.startswith(f"memc: error: {message}") and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CheckError("what"), 1),
+        (UsageError("what"), 2),
+        (InvalidError("what"), 3),
+        (UnsupportedError("what"), 3),
+        (BudgetError("what"), 4),
+        (MemoryError(), 70),
+    ],
+)
+def test_exit_codes(memc, model: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr(driver, "compile", fail)
+    result = memc("compile", model)
+    assert result.code == code and result.err.startswith("memc: error: ") and result.err.count("\n") == 1
+
+
+def test_interrupted(memc, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "compile", interrupt)
+    assert memc("compile", model).code == 130
+
+
+def test_a_bug_shows_its_traceback(memc, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "compile", lambda *args, **kwargs: {}["bug"])
+    result = memc("compile", model)
+    assert result.code == 70 and "Traceback" in result.err
+    assert result.err.splitlines()[-1].startswith("memc: error: internal error: KeyError: 'bug'; please report")
+
+
+@pytest.mark.parametrize("module", ["memc", "memc.cli"])
+def test_as_a_module(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "opt", "-"], input="func", capture_output=True, text=True)
+    assert done.returncode == 3 and done.stdout == ""
+    assert done.stderr.startswith("memc: error: <stdin>:1:")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f"{sys.executable} -m memc opt --list-ops | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("abs ") and done.stderr == ""
