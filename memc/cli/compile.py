@@ -99,9 +99,8 @@ def print_times(timings: list[tuple[str, float]]) -> None:
 
 def print_summary(console: Console, model: str, report: Report, path: str | None) -> None:
     """The summary table of a compilation."""
-    table = Table(
-        title=f"{Path(model).name}: {report.target}, -O{report.opt_level}", title_justify="left", show_header=False
-    )
+    console.print(f"{Path(model).name}: {report.target}, -O{report.opt_level}", soft_wrap=True, markup=False)
+    table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column(justify="right")
