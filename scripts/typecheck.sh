@@ -15,4 +15,7 @@ for folder in ir passes runtime; do
   ln -s "$root/$folder" "$tree/memc/$folder"
 done
 cd "$tree"
-exec "${PYTHON:-python3}" -m mypy --config-file "$root/pyproject.toml" -p memc "$@"
+python=${PYTHON:-python3}
+# As Python 3.10, but for the stubs of a numpy that needs 3.12 or newer, which mean something else there.
+version=$("$python" -c 'import sys; print("3.10" if sys.version_info < (3, 12) else "%d.%d" % sys.version_info[:2])')
+exec "$python" -m mypy --config-file "$root/pyproject.toml" --python-version "$version" -p memc "$@"

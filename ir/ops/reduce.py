@@ -122,7 +122,7 @@ def mean(b: IRBuilder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
 def evaluate_mean(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     (x,) = inputs
     dtype = results[0].dtype
-    wide = np.dtype(np.float32) if dtype in HALF else x.dtype
+    wide: np.dtype[Any] = np.dtype(np.float32) if dtype in HALF else x.dtype
     axes: Any = attrs["axes"]
     with np.errstate(invalid="ignore", divide="ignore"):
         total = np.sum(x, axis=axes, keepdims=bool(attrs["keepdims"]), dtype=wide)
