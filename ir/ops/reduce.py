@@ -124,8 +124,9 @@ def evaluate_mean(inputs: Sequence[Array], attrs: Attrs, results: Sequence[Tenso
     dtype = results[0].dtype
     wide: np.dtype[Any] = np.dtype(np.float32) if dtype in HALF else x.dtype
     axes: Any = attrs["axes"]
+    keepdims: Any = attrs["keepdims"]
     with np.errstate(invalid="ignore", divide="ignore"):
-        total = np.sum(x, axis=axes, keepdims=bool(attrs["keepdims"]), dtype=wide)
+        total = np.sum(x, axis=axes, keepdims=keepdims, dtype=wide)
         count = math.prod(x.shape[a] for a in axes)
         found = total / wide.type(count) if dtype.is_float else np.trunc(total / count)
     return [np.asarray(found, dtype=dtype.numpy)]
