@@ -11,9 +11,11 @@ import shutil
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.support import nvcc
 
 from memc.ir.errors import UnsupportedError
+from memc.runtime.codegen.math_functions import CUDA_PRELUDE
 
 
 def cuda_target(arch: str, host: tvm.target.Target) -> tvm.target.Target:
@@ -36,6 +38,12 @@ def replace_sources(library: Any, arch: str, target: tvm.target.Target) -> None:
             cubin = compile_source(imported.inspect_source("cuda"), arch, target)
             imported = native.load()["memc_cubin_module"](imported, cubin)
         library.import_module(imported)
+
+
+@tvm_ffi.register_global_func("tvm_callback_cuda_postproc", override=True)
+def with_prelude(source: str, _target: Any) -> str:
+    """CUDA source as TVM generates it, with the functions that our expressions call. TVM calls this by its name."""
+    return CUDA_PRELUDE + source
 
 
 def compile_source(source: str, arch: str, target: tvm.target.Target) -> bytes:

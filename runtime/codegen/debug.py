@@ -11,6 +11,7 @@ import tvm
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Op, Value
 from memc.ir.ops.base import Decompose, Literal, lookup
+from memc.ir.types import DType
 from memc.runtime.codegen.kernel import lower_op
 from memc.runtime.codegen.schedule_cpu import schedule
 from memc.runtime.tensors import empty, tensor_over
@@ -34,7 +35,7 @@ def run_op(op: Op, inputs: Sequence[Array], in_place: int | None = None) -> list
     results = [empty(r.type.shape, r.type.dtype.numpy) for r in op.results]
     if in_place is not None and op.results[0].type.elements:
         results[0] = given[in_place].view(op.results[0].type.dtype.numpy).reshape(op.results[0].type.shape)
-    tensors = {id(a): tensor_over(a) for a in (*given, *results) if a.size}
+    tensors = {id(a): tensor_over(stored(a)) for a in (*given, *results) if a.size}
     for kernel in lower_op(op, "llvm", in_place):
         function = tvm.compile(schedule(kernel.func), target=tvm.target.Target("llvm"))["main"]
         arguments = [given[n] for n in kernel.operands] + [results[kernel.result]]
@@ -53,3 +54,8 @@ def run_decomposed(op: Op, inputs: Sequence[Array]) -> list[Array]:
     for inner in function.ops:
         known.update(zip(inner.results, run_op(inner, [known[v] for v in inner.operands])))
     return [known[v] for v in returned]
+
+
+def stored(array: Array) -> Array:
+    """The array as kernels see it: bf16 as its bits."""
+    return array.view(np.uint16) if DType.from_numpy(array.dtype) is DType.BF16 else array

@@ -13,8 +13,13 @@ from tvm import te, tirx
 from memc.ir.types import DType
 from memc.runtime.tensors import FFI_DTYPE
 
-TVM_DTYPE = {dtype: FFI_DTYPE[dtype.value] for dtype in DType}
-"""TVM's name of each element type."""
+STORED = {dtype: "uint16" if dtype is DType.BF16 else FFI_DTYPE[dtype.value] for dtype in DType}
+"""The type in which kernels see each element type in memory. bf16 is handed to them as its bits, because TVM's own
+rewriting of bf16 gives wrong values for expressions with bindings."""
+
+COMPUTED = {dtype: "float32" if dtype is DType.BF16 else FFI_DTYPE[dtype.value] for dtype in DType}
+"""The type of expressions over each element type. bf16 values are f32 expressions, rounded where they
+are stored or cast: values between the ops of a fused group keep the precision of f32."""
 
 DIVISIONS = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 
@@ -67,11 +72,29 @@ def is_leaf(expr: Any) -> bool:
 
 
 def bind(expr: Any, body: Callable[[Any], Any]) -> Any:
-    """`body(expr)`, evaluating `expr` once however often `body` uses it."""
+    """`body(expr)`, evaluating `expr` once however often `body` uses it.
+
+    Bindings inside `expr` move in front of the new one, never into its value: some of TVM's passes visit a binding's value
+    twice, which would double their time with each level of nesting.
+    """
     if is_leaf(expr):
         return body(expr)
-    variable = tirx.Var("t", dtype_of(expr))
-    return tirx.Let(variable, expr, body(variable))
+    bindings: list[tuple[Any, Any]] = []
+    while isinstance(expr, tirx.Let):
+        bindings.append((expr.var, expr.value))
+        expr = expr.body
+    if not is_leaf(expr):
+        variable = tirx.Var("t", dtype_of(expr))
+        bindings.append((variable, expr))
+        expr = variable
+    return with_bindings(bindings, body(expr))
+
+
+def with_bindings(bindings: list[tuple[Any, Any]], expr: Any) -> Any:
+    """`expr` inside bindings, the first outermost."""
+    for variable, value in reversed(bindings):
+        expr = tirx.Let(variable, value, expr)
+    return expr
 
 
 def walk(expr: Any, *kinds: type) -> list[Any]:

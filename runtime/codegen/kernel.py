@@ -14,8 +14,7 @@ from tvm import te, tirx
 from memc.ir.core import Array, Op, Value
 from memc.ir.errors import UsageError
 from memc.ir.ops.base import Compute, Trait, lookup
-from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
-from memc.runtime.codegen.math_functions import const
+from memc.runtime.codegen.expressions import KernelError
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, TEBuilder
 
 
@@ -52,7 +51,7 @@ def lower_result(op: Op, number: int, target: str, may_alias: bool) -> Kernel:
     for n, operand in enumerate(op.operands):
         literal = splat(operand)
         if literal is not None:
-            inputs.append(Literal(const(literal.item(), TVM_DTYPE[operand.type.dtype]), operand.type))
+            inputs.append(Literal(builder.const(literal.item(), operand.type.dtype), operand.type))
             continue
         inputs.append(builder.placeholder(operand.type, f"operand{n}"))
         if operand.type.elements:
@@ -109,17 +108,17 @@ def constant_tensor(builder: TEBuilder, op: Op) -> Any:
     type = op.result.type
     repeated = splat(op.result)
     if repeated is not None:
-        return Literal(const(repeated.item(), TVM_DTYPE[type.dtype]), type)
+        return Literal(builder.const(repeated.item(), type.dtype), type)
     array = op.attrs["value"]
     assert isinstance(array, np.ndarray)
 
     def body(*index: Any) -> Any:
-        value: Any = const(array.reshape(-1)[-1].item(), TVM_DTYPE[type.dtype])
+        value: Any = builder.const(array.reshape(-1)[-1].item(), type.dtype)
         flat: Any = 0
         for i, extent in zip(index, type.shape):
             flat = flat * extent + i
         for n in range(array.size - 2, -1, -1):
-            literal = const(array.reshape(-1)[n].item(), TVM_DTYPE[type.dtype])
+            literal = builder.const(array.reshape(-1)[n].item(), type.dtype)
             value = tirx.Select(tirx.EQ(flat, builder.index(n)), literal, value)
         return value
 

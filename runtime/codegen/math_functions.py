@@ -11,10 +11,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import tvm
 from tvm import te, tirx
 
-from memc.runtime.codegen import vector_math
 from memc.runtime.codegen.expressions import bind, constant_value, dtype_of, is_float, is_integer, is_leaf
 
 LIBM = frozenset(
@@ -35,20 +36,46 @@ def const(value: float | int | bool, dtype: str) -> Any:
     """A literal of `dtype`; integers wrap to its width as in C."""
     if is_integer(dtype):
         bits = tvm.runtime.DataType(dtype).bits
-        value = int(value) & ((1 << bits) - 1)
-        if dtype.startswith("int") and value >> (bits - 1):
-            value -= 1 << bits
-        if dtype == "uint64" and value >> 63:
-            return tirx.reinterpret("uint64", tirx.IntImm("int64", value - (1 << 64)))
-        return tirx.const(value, dtype)
+        wrapped = int(value) & ((1 << bits) - 1)
+        if dtype.startswith("int") and wrapped >> (bits - 1):
+            wrapped -= 1 << bits
+        if dtype == "uint64" and wrapped >> 63:
+            return tirx.reinterpret("uint64", tirx.IntImm("int64", wrapped - (1 << 64)))
+        return tirx.const(wrapped, dtype)
     if dtype == "bool":
         return tirx.const(bool(value), "bool")
     return tirx.const(float(value), dtype)
 
 
 def computing_dtype(dtype: str) -> str:
-    """The type in which a function of `dtype` is computed: f32 for 16-bit floats."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
+    """The type in which a function of `dtype` is computed: f32 for f16."""
+    return "float32" if dtype == "float16" else dtype
+
+
+def bits_of_bf16(value: Any) -> Any:
+    """The bits (u16) of an f32 expression rounded to bf16, half to even; NaN stays NaN."""
+
+    def rounded(bits: Any) -> Any:
+        odd = tirx.bitwise_and(tirx.shift_right(bits, const(16, "uint32")), const(1, "uint32"))
+        up = tirx.shift_right(bits + (odd + const(0x7FFF, "uint32")), const(16, "uint32"))
+        quiet = tirx.bitwise_or(tirx.shift_right(bits, const(16, "uint32")), const(0x40, "uint32"))
+        nan = tirx.GT(tirx.bitwise_and(bits, const(0x7FFFFFFF, "uint32")), const(0x7F800000, "uint32"))
+        return tirx.Select(nan, quiet, up).astype("uint16")
+
+    return bind(tirx.reinterpret("uint32", value), rounded)
+
+
+def value_of_bf16(bits: Any) -> Any:
+    """The f32 value of bf16 bits (u16)."""
+    return tirx.reinterpret("float32", tirx.shift_left(bits.astype("uint32"), const(16, "uint32")))
+
+
+def round_to_bf16(value: Any) -> Any:
+    """The nearest value that bf16 has, as f32."""
+    literal = constant_value(value)
+    if literal is not None:
+        return const(float(np.float32(literal).astype(ml_dtypes.bfloat16)), "float32")
+    return value_of_bf16(bits_of_bf16(value))
 
 
 def cast(value: Any, dtype: str) -> Any:
@@ -59,14 +86,12 @@ def cast(value: Any, dtype: str) -> Any:
     if dtype == "bool":
         return not_equal(value, const(0, source))
     if is_float(source) and is_integer(dtype):
-        if source in ("float16", "bfloat16"):
+        if source == "float16":
             value = value.astype("float32")
         narrow = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}
         through = narrow.get(dtype)
         return value.astype(through).astype(dtype) if through else value.astype(dtype)
-    if dtype in ("float16", "bfloat16") and source != "float32":
-        return value.astype("float32").astype(dtype)
-    if source in ("float16", "bfloat16") and dtype != "float32":
+    if "float16" in (source, dtype) and "float32" not in (source, dtype):
         return value.astype("float32").astype(dtype)
     return value.astype(dtype)
 
@@ -109,38 +134,49 @@ def is_nan(a: Any) -> Any:
     return tirx.isnan(cast(a, computing_dtype(dtype)))
 
 
-def minimum(a: Any, b: Any) -> Any:
+def minimum(a: Any, b: Any, target: str = "llvm") -> Any:
     """The smaller operand; NaN if either is NaN."""
-    return extremum(a, b, lambda x, y: tirx.LT(x, y), tirx.min)
+    return extremum("minimum", a, b, tirx.min, target)
 
 
-def maximum(a: Any, b: Any) -> Any:
+def maximum(a: Any, b: Any, target: str = "llvm") -> Any:
     """The larger operand; NaN if either is NaN."""
-    return extremum(a, b, lambda x, y: tirx.GT(x, y), tirx.max)
+    return extremum("maximum", a, b, tirx.max, target)
 
 
-def extremum(a: Any, b: Any, before: Callable[[Any, Any], Any], integer: Callable[[Any, Any], Any]) -> Any:
+CUDA_PRELUDE = """
+#define MEMC_EXTREMUM(NAME, TYPE, BEFORE) \\
+  static __device__ __forceinline__ TYPE NAME(TYPE a, TYPE b) { return a BEFORE b || a != a ? a : b; }
+MEMC_EXTREMUM(memc_minimum_float32, float, <)
+MEMC_EXTREMUM(memc_minimum_float64, double, <)
+MEMC_EXTREMUM(memc_maximum_float32, float, >)
+MEMC_EXTREMUM(memc_maximum_float64, double, >)
+"""
+"""Functions that CUDA kernels call: b is NaN or not before a where neither condition holds."""
+
+
+def extremum(name: str, a: Any, b: Any, integer: Callable[[Any, Any], Any], target: str) -> Any:
+    """One call, which evaluates its operands once: chains of comparisons and bindings take TVM exponential time."""
     dtype = dtype_of(a)
+    if dtype == "float16":
+        return extremum(name, a.astype("float32"), b.astype("float32"), integer, target).astype("float16")
     if dtype == "bool":
         merged = integer(a.astype("int32"), b.astype("int32"))
         return tirx.NE(merged, const(0, "int32"))
     if not is_float(dtype):
         return integer(a, b)
-    if constant_value(a) is not None:
-        a, b = b, a
-    literal = constant_value(b)
-    if literal is not None and not math.isnan(literal):
-        # A comparison with NaN is false, which keeps the NaN operand.
-        return bind(a, lambda x: tirx.Select(before(b, x), b, x))
-    return bind(a, lambda x: bind(b, lambda y: tirx.Select(tirx.Or(is_nan(x), before(x, y)), x, y)))
+    if target == "cuda":
+        return tirx.call_pure_extern(dtype, f"memc_{name}_{dtype}", a, b)
+    return tirx.call_llvm_pure_intrin(dtype, f"llvm.{name}", a, b)
 
 
 def divide(a: Any, b: Any) -> Any:
     """Float division; integers truncate. x / 0 is 0 for integers, as in numpy, and never traps."""
     dtype = dtype_of(a)
     if is_float(dtype):
-        if constant_value(b) == 0:  # TVM rejects a division by a literal zero; this product equals it
-            return tirx.Mul(a, const(math.copysign(math.inf, constant_value(b)), dtype))
+        divisor = constant_value(b)
+        if divisor is not None and divisor == 0:  # TVM rejects a division by a literal zero; this product equals it
+            return tirx.Mul(a, const(math.copysign(math.inf, divisor), dtype))
         return tirx.Div(a, b)
     return guarded(a, b, tirx.truncdiv, lambda x: const(0, dtype) - x)
 
@@ -200,8 +236,6 @@ def unary_float(name: str, a: Any, target: str = "llvm") -> Any:
         result = tirx.sqrt(value)
     elif name == "rsqrt":
         result = tirx.Div(const(1, inner), tirx.sqrt(value))
-    elif name in vector_math.FUNCTIONS and target == "llvm" and inner == "float32":
-        result = vector_math.FUNCTIONS[name](value)
     elif name in LLVM_INTRINSICS and target == "llvm":
         result = LLVM_INTRINSICS[name](value)
     elif name in LIBM:
@@ -353,27 +387,23 @@ def identity(kind: str, dtype: str) -> Any:
     raise ValueError(f"unknown reduction {kind}")
 
 
-def combine(kind: str, a: Any, b: Any) -> Any:
+def combine(kind: str, a: Any, b: Any, target: str) -> Any:
     """One step of a reduction."""
     if kind == "sum":
         return a + b
     if kind == "prod":
         return a * b
     if kind == "max":
-        return maximum(a, b)
+        return maximum(a, b, target)
     if kind == "min":
-        return minimum(a, b)
+        return minimum(a, b, target)
     return tirx.Or(a, b) if kind == "any" else tirx.And(a, b)
 
 
-def reducer(kind: str) -> Any:
+def reducer(kind: str, target: str) -> Any:
     """A TE reducer for `Builder.reduce`."""
 
     def step(x: Any, y: Any) -> Any:
-        # TVM puts the reduced expression in y's place, so y stands only once: it may hold bindings of its own.
-        if kind not in ("max", "min") or not is_float(dtype_of(y)):
-            return combine(kind, x, y)
-        variable = tirx.Var("y", dtype_of(y))
-        return tirx.Let(variable, y, combine(kind, x, variable))
+        return combine(kind, x, y, target)
 
     return te.comm_reducer(step, lambda dtype: identity(kind, str(dtype)), name=kind)

@@ -7,7 +7,7 @@ import tvm
 from tvm.script import from_source
 
 from memc.ir.types import TensorType
-from memc.runtime.codegen.expressions import TVM_DTYPE
+from memc.runtime.codegen.expressions import STORED
 
 TEMPLATE = """
 # from tvm.script import tirx as T
@@ -27,7 +27,7 @@ def piece_kernel(operand: TensorType, result: TensorType, start: tuple[int, ...]
     text = TEMPLATE.format(
         shape=f"({', '.join(map(str, operand.shape))},)",
         whole=f"({', '.join(map(str, result.shape))},)",
-        dtype=TVM_DTYPE[operand.dtype],
+        dtype=STORED[operand.dtype],
         loops=", ".join(f"i{n}" for n in range(rank)),
         extents=", ".join(map(str, operand.shape)),
         axes=", ".join(f"v{n}" for n in range(rank)) + ("," if rank == 1 else ""),

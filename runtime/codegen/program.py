@@ -22,7 +22,8 @@ from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots
 from memc.ir.ops.base import LibraryKernel, definition, lookup
-from memc.runtime.codegen.expressions import TVM_DTYPE, KernelError
+from memc.ir.types import DType
+from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.layout import slab_bytes, slab_slots
 from memc.runtime.target import Target
@@ -67,7 +68,7 @@ class Emitter:
         """The register with the tensor of a value, made when it is first asked for."""
         if value not in self.registers:
             offset, root = value.offset_in_root, value.root
-            dtype = tvm.DataType(TVM_DTYPE[value.type.dtype])
+            dtype = tvm.DataType(STORED[value.type.dtype])
             if root in self.storages:
                 storage, base = self.storages[root]
                 arguments = [self.builder.r(storage), Immediate(base + offset), tuple(value.type.shape), dtype]
@@ -152,7 +153,7 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
     inputs = function.params_of(Role.INPUT)
     names = ["arena", "weights", *[p.name for p in inputs], *[f"output.{n}" for n in range(len(function.returns))]]
     emitter.tensors = {p: 2 + n for n, p in enumerate(inputs)}
-    emitter.registers.update(emitter.tensors)
+    emitter.registers.update({v: r for v, r in emitter.tensors.items() if v.type.dtype is not DType.BF16})
     emitter.next_register = len(names)
     outside = output_roots(function)
     for slot in slots:
@@ -160,9 +161,9 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
     for n, value in enumerate(function.returns):
         if value.root not in outside:
             raise UsageError(f"returned value %{value.name} has no buffer of its own: run the pass materialize-returns")
-        if value.root.type == value.type:
-            emitter.registers[value.root] = 2 + len(inputs) + n
-        emitter.registers[value] = emitter.tensors[value.root] = 2 + len(inputs) + n
+        emitter.tensors[value.root] = 2 + len(inputs) + n
+        if value.type.dtype is not DType.BF16:  # Kernels see bf16 as its bits, by a view.
+            emitter.registers[value] = 2 + len(inputs) + n
     for value in function.values():
         root = value.root
         if root not in emitter.storages and root not in emitter.tensors and not is_fixed(root):

@@ -56,8 +56,7 @@ def spread(sch: Schedule, block: Any, work_per_element: int) -> Any:
     for size in sizes:
         work *= size
     inner = loops[-1]
-    # TVM cannot store one bf16 element to all lanes of a vector.
-    lanes = 1 if touches_bf16(sch, block) else lane_count(sizes[-1], itemsize(sch, block))
+    lanes = lane_count(sizes[-1], itemsize(sch, block))
     outer = loops[:-1]
     if lanes > 1:
         above, vector = sch.split(inner, [None, lanes])
@@ -65,11 +64,6 @@ def spread(sch: Schedule, block: Any, work_per_element: int) -> Any:
         outer = [*outer, above]
     if outer and work >= PARALLEL_WORK:
         sch.parallel(sch.fuse(*outer))
-
-
-def touches_bf16(sch: Schedule, block: Any) -> bool:
-    node = sch.get(block)
-    return any("bfloat16" in str(r.source.dtype) for r in [*node.reads, *node.writes])
 
 
 def itemsize(sch: Schedule, block: Any) -> int:
@@ -121,7 +115,7 @@ def accumulate(sch: Schedule, reduced: str, rows: bool) -> None:
     if len(own) != len(kinds) or not steps:
         return
     lanes = 1
-    if spatial and not rows and not touches_bf16(sch, block):
+    if spatial and not rows:
         lanes = lane_count(extents(sch, spatial[-1:])[0], accumulator_bytes(sch, reduced))
     sch.reorder(*steps, *spatial)
     if lanes > 1:

@@ -19,8 +19,9 @@ from tvm import te, tirx
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import math_functions as mathf
 from memc.runtime.codegen.expressions import (
+    COMPUTED,
     DIVISIONS,
-    TVM_DTYPE,
+    STORED,
     KernelError,
     constant_value,
     dtype_of,
@@ -62,6 +63,7 @@ class Operand:
         self.builder = builder
         self.tensor = tensor
         self.type = type
+        self.encoded = type.dtype is DType.BF16 and str(tensor.dtype) == "uint16"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -71,7 +73,8 @@ class Operand:
         position = index if isinstance(index, tuple) else (index,)
         if len(position) != len(self.shape):
             raise KernelError(f"index of rank {len(position)} into {self.type}")
-        return self.tensor(*[self.builder.unbound(node(i)) for i in position])
+        value = self.tensor(*[self.builder.unbound(node(i)) for i in position])
+        return mathf.value_of_bf16(value) if self.encoded else value
 
 
 class Literal:
@@ -138,7 +141,7 @@ class TEBuilder:
     def placeholder(self, type: TensorType, name: str) -> Operand:
         """A tensor the kernel is given."""
         shape = [self.extent(d) for d in type.shape]
-        return Operand(self, te.placeholder(shape, TVM_DTYPE[type.dtype], name=name), type)
+        return Operand(self, te.placeholder(shape, STORED[type.dtype], name=name), type)
 
     def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
         """See `Builder.compute`. A body that reduces becomes a stage; any other stays a function."""
@@ -167,7 +170,8 @@ class TEBuilder:
 
     def materialize(self, tensor: Any, name: str) -> te.Tensor:
         """The TE stage that writes `tensor` to memory: what the kernel returns."""
-        if isinstance(tensor, Operand) and any(tensor.tensor.same_as(s) for s in self.stages):
+        exact = tensor.type.dtype is not DType.BF16
+        if exact and isinstance(tensor, Operand) and any(tensor.tensor.same_as(s) for s in self.stages):
             return tensor.tensor
         shape = [self.extent(d) for d in tensor.type.shape]
 
@@ -177,7 +181,8 @@ class TEBuilder:
             value = tensor[tuple(index)] if not isinstance(tensor, Inline) else tensor.body(*index)
             if isinstance(value, Reduction):
                 raise KernelError("a reduction must be the whole body of a compute")
-            return self.scopes.pop().close(self.convert(value, TVM_DTYPE[tensor.type.dtype]))
+            value = self.convert(value, COMPUTED[tensor.type.dtype])
+            return self.scopes.pop().close(value if exact else mathf.bits_of_bf16(value))
 
         return te.compute(shape, body, name=name)
 
@@ -207,7 +212,7 @@ class TEBuilder:
         value = tensor.body(*position)
         if isinstance(value, Reduction):
             raise KernelError("a reduction was read before it became a stage")
-        return self.convert(value, TVM_DTYPE[tensor.type.dtype])
+        return self.convert(value, COMPUTED[tensor.type.dtype])
 
     def unbound(self, index: Any) -> Any:
         """The index with bound variables replaced by their values: TVM states which elements a block reads outside of
@@ -243,7 +248,7 @@ class TEBuilder:
         value = node(self.scopes.pop().close(node(value)))
         if not extents or 0 in extents:
             return mathf.identity(kind, dtype_of(value)) if 0 in extents else value
-        return Reduction(mathf.reducer(kind)(value, axis=axes))
+        return Reduction(mathf.reducer(kind, self.target)(value, axis=axes))
 
     # Scalars
 
@@ -272,15 +277,20 @@ class TEBuilder:
         return self.convert(a, wide), self.convert(b, wide)
 
     def const(self, value: float | int | bool, dtype: DType) -> Any:
-        return mathf.const(value, TVM_DTYPE[dtype])
+        literal = mathf.const(value, COMPUTED[dtype])
+        return mathf.round_to_bf16(literal) if dtype is DType.BF16 else literal
 
     def cast(self, value: Any, dtype: DType) -> Any:
-        return self.convert(value, TVM_DTYPE[dtype])
+        converted = self.convert(value, COMPUTED[dtype])
+        return mathf.round_to_bf16(converted) if dtype is DType.BF16 else converted
 
     def bitcast(self, value: Any, dtype: DType) -> Any:
-        if dtype_of(value) == TVM_DTYPE[dtype]:
-            return value
-        return tirx.reinterpret(TVM_DTYPE[dtype], node(value))
+        source = dtype_of(value)
+        if dtype is DType.BF16:
+            return value if source == "float32" else mathf.value_of_bf16(tirx.reinterpret("uint16", node(value)))
+        if source == "float32" and dtype.itemsize == 2:
+            value = mathf.bits_of_bf16(node(value))
+        return value if dtype_of(value) == COMPUTED[dtype] else tirx.reinterpret(COMPUTED[dtype], node(value))
 
     def select(self, condition: Any, then: Any, otherwise: Any) -> Any:
         if isinstance(condition, bool):
@@ -328,12 +338,12 @@ class TEBuilder:
     def minimum(self, a: Any, b: Any) -> Any:
         if isinstance(a, int) and isinstance(b, int):
             return min(a, b)
-        return mathf.minimum(*self.pair(a, b))
+        return mathf.minimum(*self.pair(a, b), self.target)
 
     def maximum(self, a: Any, b: Any) -> Any:
         if isinstance(a, int) and isinstance(b, int):
             return max(a, b)
-        return mathf.maximum(*self.pair(a, b))
+        return mathf.maximum(*self.pair(a, b), self.target)
 
     def binary(self, name: str, a: Any, b: Any) -> Any:
         return mathf.binary(name, *self.pair(a, b))
