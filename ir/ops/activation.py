@@ -25,9 +25,7 @@ _GELU_CUBIC = 0.044715
 
 
 def _relu(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
-    # Comparing this way round keeps NaN.
-    zero = b.const(0, dtype)
-    return b.select(x < zero, zero, x)
+    return b.maximum(x, b.const(0, dtype))
 
 
 def _sigmoid(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
@@ -89,7 +87,7 @@ def _softplus(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
 
 def _clip(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
     low, high = (b.const(_bound(attrs, key, dtype), dtype) for key in ("min", "max"))
-    return b.select(x < low, low, b.select(x > high, high, x))
+    return b.minimum(b.maximum(x, low), high)
 
 
 def _bound(attrs: Attrs, name: str, dtype: DType) -> int | float:

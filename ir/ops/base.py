@@ -96,8 +96,12 @@ class Builder(Protocol):
 
     def floordiv(self, a: Expr, b: Expr | int) -> Expr: ...
     def floormod(self, a: Expr, b: Expr | int) -> Expr: ...
-    def minimum(self, a: Expr, b: Expr | int) -> Expr: ...
-    def maximum(self, a: Expr, b: Expr | int) -> Expr: ...
+    def minimum(self, a: Expr, b: Expr | int) -> Expr:
+        """The smaller; NaN if either is NaN."""
+
+    def maximum(self, a: Expr, b: Expr | int) -> Expr:
+        """The larger; NaN if either is NaN."""
+
     def binary(self, name: str, a: Expr, b: Expr) -> Expr:
         """Two-operand intrinsics: pow, fmod, atan2, bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right."""
 

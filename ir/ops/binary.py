@@ -64,15 +64,6 @@ def _pow_numpy(x: Any, y: Any) -> Any:
     return np.power(x, y)
 
 
-def _pick(first: Callable[[Expr, Expr], Expr]) -> ScalarFn:
-    def pick(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
-        # A comparison with NaN is false, which picks y: right if y is NaN, so only NaN in x needs a test.
-        chosen = b.select(first(x, y), x, y)
-        return b.select(b.unary("isnan", x), x, chosen) if dtype.is_float else chosen
-
-    return pick
-
-
 def _equal(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
     if dtype is DType.BOOL:
         return b.equal(b.cast(x, DType.I8), b.cast(y, DType.I8))
@@ -166,8 +157,8 @@ _TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
     ("mul", NUMERIC, np.multiply, lambda b, x, y, t: x * y, "x y; integers wrap.", "Mul"),
     ("div", NUMERIC, _divide_numpy, _div, "x / y; integers truncate towards 0, and x / 0 is 0.", "Div"),
     ("pow", NUMERIC, _pow_numpy, _pow, "x to the power of y; undefined where an integer overflows.", "Pow"),
-    ("min", NUMERIC, np.minimum, _pick(lambda x, y: x < y), "The smaller; NaN if either is NaN.", "Min"),
-    ("max", NUMERIC, np.maximum, _pick(lambda x, y: x > y), "The larger; NaN if either is NaN.", "Max"),
+    ("min", NUMERIC, np.minimum, lambda b, x, y, dtype: b.minimum(x, y), "The smaller; NaN if either is NaN.", "Min"),
+    ("max", NUMERIC, np.maximum, lambda b, x, y, dtype: b.maximum(x, y), "The larger; NaN if either is NaN.", "Max"),
     ("mod", NUMERIC, np.mod, _mod, "Remainder with the sign of the divisor; for integers, 0 by 0.", "Mod"),
     ("fmod", NUMERIC, np.fmod, _fmod, "Remainder with the sign of the dividend; for integers, 0 by 0.", "Mod"),
     ("equal", ANY, np.equal, _equal, "x = y.", "Equal"),
