@@ -60,20 +60,32 @@ class Sequences:
 
         Ops are appended as the iteration gets to them.
         """
-        batch, inputs = self.batch, self.x.type.shape[2]
-        flat = self.b.op("reshape", [self.x], shape=(self.steps * batch, inputs))
+        batch = self.batch
         weight = self.weight(1, direction)
         order = self.order(direction)
         size = max(-(-self.steps // CHUNKS), 1)
         for number in range(0, self.steps, size):
             chunk = order[number : number + size]
             first = min(chunk)
-            rows = _part(self.b, flat, 0, first * batch, (max(chunk) + 1) * batch, (len(chunk) * batch, inputs))
-            found = product(self.b, rows, weight, transpose_b=True)
+            found = product(self.b, self.rows(first, max(chunk) + 1), weight, transpose_b=True)
             found = found if bias is None else self.b.op("add", [found, bias])
             for step in chunk:
                 at = (step - first) * batch
                 yield step, _part(self.b, found, 0, at, at + batch, (batch, found.type.shape[1]))
+
+    def rows(self, start: int, stop: int) -> Value:
+        """The inputs of some steps: [steps * batch, input]."""
+        shape = ((stop - start) * self.batch, self.x.type.shape[2])
+        made = self.x.op
+        if made is None or made.name != "transpose" or stop - start == self.steps:
+            return _part(self.b, self.x, 0, start, stop, shape)
+        # Only these steps are transposed, so that the whole sequence never is (unless others want it).
+        perm = made.attrs["perm"]
+        assert isinstance(perm, tuple) and isinstance(perm[0], int)
+        source = made.operands[0]
+        short = tuple(stop - start if axis == perm[0] else n for axis, n in enumerate(source.type.shape))
+        part = self.b.op("transpose", [_part(self.b, source, perm[0], start, stop, short)], perm=perm)
+        return self.b.op("reshape", [part], shape=shape)
 
     def order(self, direction: int) -> list[int]:
         steps = list(range(self.steps))

@@ -94,6 +94,24 @@ def test_stacked_layers_keep_few_gates_and_no_unread_steps(batch):
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("perm", [(1, 0, 2), (2, 0, 1)])
+def test_a_transposed_sequence_is_transposed_a_few_steps_at_a_time(perm):
+    model = lstm_reading([helper.make_node("Identity", ["y"], ["out"])], layers=1, batch=3)
+    shape = [0, 0, 0]
+    for axis, extent in zip(perm, (24, 3, 64)):
+        shape[axis] = extent
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", 1, shape))
+    model.graph.node.insert(0, helper.make_node("Transpose", ["x"], ["x0"], perm=perm))
+    x = np.random.default_rng(4).normal(size=shape).astype(np.float32)
+    compilation = memc.compile(model)
+    step = x.nbytes // 24
+    # Three steps' input, their gates and one more; states and temporaries. Never the 24 steps.
+    assert compilation.report.arena_bytes <= (3 + 4 * 4 + 3) * step
+    (found,) = compilation.load().run_numpy({"x": x}).values()
+    (expected,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", sorted(GATES))
 def test_without_optional_inputs(same_as_ort, kind):
     inputs = inputs_of(kind, 1, bias=False, states=False)
