@@ -25,18 +25,25 @@ class Difference:
 
 
 def compare(result: Array, reference: Array, *, rtol: float, atol: float) -> Difference:
-    """Compare elementwise: |result - reference| <= atol + rtol * |reference|; NaN equals NaN, infinities by sign."""
+    """Compare elementwise: |result - reference| <= atol * max(1, rms(reference)) + rtol * |reference|.
+
+    The scale keeps elements near zero in a tensor of large ones from counting as wrong for rounding alone. NaN equals NaN,
+    infinities compare by sign, and anything but floats must be equal.
+    """
     if result.shape != reference.shape:
         return Difference(False, float("inf"), f"expected shape {list(reference.shape)}, got {list(result.shape)}")
     if result.dtype != reference.dtype:
         return Difference(False, float("inf"), f"expected {reference.dtype}, got {result.dtype}")
     if result.size == 0:
         return Difference(True, 0.0, "no elements")
+    is_float = result.dtype.kind not in "biu"
     a, b = result.astype(np.float64), reference.astype(np.float64)
     with np.errstate(invalid="ignore", over="ignore"):
-        close = np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True)
+        finite = np.where(np.isfinite(b), b, 0.0)
+        scale = max(1.0, float(np.sqrt(np.mean(finite * finite))))
+        close = np.isclose(a, b, rtol=rtol, atol=atol * scale, equal_nan=True) if is_float else result == reference
         gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-        norm = float(np.linalg.norm(np.where(np.isfinite(b), b, 0.0)))
+        norm = float(np.linalg.norm(finite))
         relative = float(np.linalg.norm(gap)) / (norm or 1.0)
     # NaN and infinite gaps are worse than any finite one.
     worst = int(np.argmax(np.where(np.isnan(gap), np.inf, gap)))

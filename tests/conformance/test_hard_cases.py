@@ -198,7 +198,7 @@ def test_workspace_and_live_tensors_never_overlap() -> None:
         "(float[1,8,20,20] x) => (float[1,16,20,20] y) { a = Relu(x) b = Conv<kernel_shape: ints = [3,3], "
         "pads: ints = [1,1,1,1]>(a, w) c = Conv<kernel_shape: ints = [3,3], pads: ints = [1,1,1,1]>(b, v) "
         "y = Add(c, b) }",
-        initializers={"w": data((16, 8, 3, 3)), "v": data((16, 16, 3, 3), 1)},
+        initializers={"w": data((16, 8, 3, 3)) / 16, "v": data((16, 16, 3, 3), 1) / 16},
     )
     check(proto, {"x": data((1, 8, 20, 20))})
 
