@@ -40,10 +40,12 @@ def replace_sources(library: Any, arch: str, target: tvm.target.Target) -> None:
         library.import_module(imported)
 
 
-@tvm_ffi.register_global_func("tvm_callback_cuda_postproc", override=True)
 def with_prelude(source: str, _target: Any) -> str:
     """CUDA source as TVM generates it, with the functions that our expressions call. TVM calls this by its name."""
     return CUDA_PRELUDE + source
+
+
+tvm_ffi.register_global_func("tvm_callback_cuda_postproc", with_prelude, override=True)
 
 
 def compile_source(source: str, arch: str, target: tvm.target.Target) -> bytes:
