@@ -71,7 +71,7 @@ def evaluate_nd(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorT
     data, indices, updates = inputs
     depth = indices.shape[-1]
     position = [checked_indices(indices[..., k].reshape(-1), data.shape[k]) for k in range(depth)]
-    return [_apply(data, position, updates.reshape(-1, *data.shape[depth:]), attrs)]
+    return [_apply(data, position, updates.reshape(position[0].size, *data.shape[depth:]), attrs)]
 
 
 def _apply(data: Array, position: Sequence[Array], updates: Array, attrs: Attrs) -> Array:

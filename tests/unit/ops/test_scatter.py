@@ -82,6 +82,8 @@ def test_no_updates_and_no_data(check_op, reduction):
     check_op("scatter_elements", [data, none.astype(np.int64), none], [data], axis=0, reduction=reduction)
     check_op("scatter_nd", [data, np.zeros((0, 1), np.int64), none], [data], reduction=reduction)
     check_op("scatter_elements", [none, none.astype(np.int64), none], [none], axis=0, reduction=reduction)
+    empty = np.zeros((2, 0), np.float32)
+    check_op("scatter_nd", [empty, np.array([[1]]), empty[:1]], [empty], reduction=reduction)
 
 
 @pytest.mark.parametrize(
