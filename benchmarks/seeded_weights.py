@@ -2,7 +2,8 @@
 """Seeded random weights for models stored without theirs.
 
 Two kinds: models whose initializers are external data in a file that is not stored, and the light models of the onnx
-wheel, whose weights are ConstantOfShape nodes. Same bytes on every machine for one seed.
+wheel, whose weights are ConstantOfShape nodes. Same bytes on every machine for one seed, but for the last of three
+digits of the light models' batch statistics, which onnxruntime computes.
 """
 
 from __future__ import annotations
@@ -79,6 +80,43 @@ def _light_values(
     return values(name, shape, rng)
 
 
+def calibrate(model: onnx.ModelProto, rng: np.random.Generator) -> None:
+    """Give every BatchNormalization the mean and variance that its channels have for one random image.
+
+    With made-up statistics the outputs of a deep network hardly depend on its input, or its softmax says 1 and 0 only.
+    In one run all layers are normalized by what they compute, as InstanceNormalization does for a batch of one.
+    """
+    import onnxruntime
+
+    nodes = [n for n in model.graph.node if n.op_type == "BatchNormalization"]
+    if not nodes:
+        return
+    probe = onnx.ModelProto()
+    probe.CopyFrom(model)
+    for node in probe.graph.node:
+        if node.op_type == "BatchNormalization":
+            node.op_type = "InstanceNormalization"
+            del node.input[3:], node.attribute[:]
+    # onnxruntime accepts no initializer of an old model that nothing reads.
+    read = {name for node in probe.graph.node for name in node.input}
+    kept = [t for t in probe.graph.initializer if t.name in read]
+    stored = {t.name: t for t in model.graph.initializer}
+    images = [i for i in probe.graph.input if i.name not in stored]
+    del probe.graph.initializer[:], probe.graph.input[:]
+    probe.graph.initializer.extend(kept)
+    probe.graph.input.extend(images)
+    probe.graph.output.extend(onnx.helper.make_empty_tensor_value_info(node.input[0]) for node in nodes)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    image = session.get_inputs()[0]
+    before = session.run([n.input[0] for n in nodes], {image.name: rng.normal(size=image.shape).astype(np.float32)})
+    for node, data in zip(nodes, before):
+        for name, numbers in ((node.input[3], data.mean((0, 2, 3))), (node.input[4], data.var((0, 2, 3)))):
+            rounded = np.array([float(f"{number:.2e}") for number in numbers], np.float32)
+            stored[name].CopyFrom(onnx.numpy_helper.from_array(rounded, name))
+
+
 def write_light(model_path: Path, out: Path, seed: int = 0) -> Path:
     """Write a light model to folder `out` with seeded initializers for its ConstantOfShape weights; returns its path."""
     out.mkdir(parents=True, exist_ok=True)
@@ -111,6 +149,7 @@ def write_light(model_path: Path, out: Path, seed: int = 0) -> Path:
     kept = [n for n in graph.node if not (n.op_type == "ConstantOfShape" and n.output[0] in names)]
     del graph.node[:]
     graph.node.extend(kept)
+    calibrate(model, _rng(model_path.stem, seed))
     part = path.with_suffix(f".part{os.getpid()}")
     onnx.save(model, str(part), format="protobuf")
     part.replace(path)
