@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.base import Compute, Trait, lookup
+from memc.ir.types import DType
 from memc.passes.alias_plan import plan_aliases, planned_peak
 from memc.passes.base import Pass
 from memc.passes.op_rules import flops, has, slice_offsets, view_offset
@@ -28,6 +29,17 @@ EXPENSIVE = frozenset(
     "softplus".split()
 )
 """Elementwise ops that are not computed again for each of several readers of one element."""
+
+NAMES = {
+    **dict.fromkeys(("abs", "elu", "hard_sigmoid", "leaky_relu", "select", "sign", "softplus", "silu"), 3),
+    **dict.fromkeys(("gelu", "div", "shift_left", "shift_right"), 4),
+    **dict.fromkeys(("mod", "fmod"), 6),
+}
+"""How often an elementwise op's kernel names an operand, where that is more than once."""
+
+MAX_EXPANSION = 4096
+"""Most reads in a group's kernel if every binding were written out: TVM takes time in proportion, although it never
+does write them out."""
 
 READS_ONCE = ("reduce_", "arg_", "max_pool", "avg_pool", "lp_pool")
 """Reductions, by start of name, that read each element of operand 0 about once, so that it may be computed there."""
@@ -48,6 +60,20 @@ class Group:
     def operands(self) -> list[Value]:
         """Values read from outside, in order of first use."""
         return list(dict.fromkeys(v for op in self.ops for v in op.operands if v.op not in self.inside))
+
+
+def expansion(ops: Iterable[Op]) -> int:
+    """Reads of operands in a kernel of `ops` (in execution order) that computes each value anew for each use."""
+    reads: dict[Value, int] = {}
+    most = 0
+    for op in ops:
+        names = NAMES.get(op.name, 1)
+        for result in op.results:
+            # bf16 is rounded by its bits, which are named four times.
+            rounding = 4 if result.type.dtype is DType.BF16 else 1
+            reads[result] = sum(reads.get(v, 1) for v in op.operands) * names * rounding
+            most = max(most, reads[result])
+    return most
 
 
 class _Fuser:
@@ -129,6 +155,8 @@ class _Fuser:
         if len(group.ops) + len(other.ops) > self.max_ops:
             return False
         if len({*group.operands(), *other.operands()} - {value}) > self.max_operands:
+            return False
+        if expansion(sorted([*group.ops, *other.ops], key=self.index.__getitem__)) > MAX_EXPANSION:
             return False
         readers = list(dict.fromkeys(self.uses[value]))
         return all(self._may_read(reader, value, other) for reader in readers) and self._late_enough(

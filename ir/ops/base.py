@@ -92,10 +92,14 @@ class Builder(Protocol):
     def logical_or(self, *terms: Expr) -> Expr: ...
     def logical_not(self, a: Expr) -> Expr: ...
     def divide(self, a: Expr, b: Expr) -> Expr:
-        """Float division; for integers, division that truncates towards zero, as in C."""
+        """Float division; for integers, division that truncates towards zero, as in C, and gives 0 by 0."""
 
-    def floordiv(self, a: Expr, b: Expr | int) -> Expr: ...
-    def floormod(self, a: Expr, b: Expr | int) -> Expr: ...
+    def floordiv(self, a: Expr, b: Expr | int) -> Expr:
+        """Division that rounds down; integers give 0 by 0."""
+
+    def floormod(self, a: Expr, b: Expr | int) -> Expr:
+        """The remainder with the divisor's sign; integers give 0 by 0."""
+
     def minimum(self, a: Expr, b: Expr | int) -> Expr:
         """The smaller; NaN if either is NaN."""
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,16 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
-from .common import broadcast_shapes, compute_dtype, count, elementwise, elementwise_in_place, same_dtype, widen
+from .common import (
+    broadcast_shapes,
+    compute_dtype,
+    count,
+    elementwise,
+    elementwise_in_place,
+    same_dtype,
+    widen,
+    wrapping,
+)
 from .unary import BOOL, INTEGER, NUMERIC, accepts
 
 ANY = "any"
@@ -20,32 +30,13 @@ ScalarFn = Callable[[Builder, Expr, Expr, DType], Expr]
 NumpyFn = Callable[[Any, Any], Any]
 
 
-def _guarded(b: Builder, y: Expr, dtype: DType, at_minus_one: Expr, otherwise: Expr) -> Expr:
-    """An integer quotient or remainder without the traps of division by zero and of the least integer by -1."""
-    if dtype.is_signed:
-        otherwise = b.select(b.equal(y, b.const(-1, dtype)), at_minus_one, otherwise)
-    return b.select(b.equal(y, b.const(0, dtype)), b.const(0, dtype), otherwise)
-
-
-def _div(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
-    if dtype.is_float:
-        return b.divide(x, y)
-    return _guarded(b, y, dtype, b.const(0, dtype) - x, b.divide(x, y))
-
-
 def _mod(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
-    zero = b.const(0, dtype)
     if not dtype.is_float:
-        return _guarded(b, y, dtype, zero, b.floormod(x, y))
+        return b.floormod(x, y)
+    zero = b.const(0, dtype)
     rest = b.binary("fmod", x, y)
     wrong_sign = b.logical_or(b.logical_and(rest < zero, y > zero), b.logical_and(rest > zero, y < zero))
     return b.select(wrong_sign, rest + y, rest)
-
-
-def _fmod(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
-    if dtype.is_float:
-        return b.binary("fmod", x, y)
-    return _guarded(b, y, dtype, b.const(0, dtype), x - b.divide(x, y) * y)
 
 
 def _pow(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
@@ -152,15 +143,36 @@ _COMMUTATIVE = frozenset(
 )
 
 _TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
-    ("add", NUMERIC, np.add, lambda b, x, y, t: x + y, "x + y; integers wrap.", "Add"),
-    ("sub", NUMERIC, np.subtract, lambda b, x, y, t: x - y, "x - y; integers wrap.", "Sub"),
-    ("mul", NUMERIC, np.multiply, lambda b, x, y, t: x * y, "x y; integers wrap.", "Mul"),
-    ("div", NUMERIC, _divide_numpy, _div, "x / y; integers truncate towards 0, and x / 0 is 0.", "Div"),
+    ("add", NUMERIC, np.add, lambda b, x, y, t: wrapping(b, t, operator.add, x, y), "x + y; integers wrap.", "Add"),
+    (
+        "sub",
+        NUMERIC,
+        np.subtract,
+        lambda b, x, y, t: wrapping(b, t, operator.sub, x, y),
+        "x - y; integers wrap.",
+        "Sub",
+    ),
+    ("mul", NUMERIC, np.multiply, lambda b, x, y, t: wrapping(b, t, operator.mul, x, y), "x y; integers wrap.", "Mul"),
+    (
+        "div",
+        NUMERIC,
+        _divide_numpy,
+        lambda b, x, y, t: b.divide(x, y),
+        "x / y; integers truncate towards 0, and x / 0 is 0.",
+        "Div",
+    ),
     ("pow", NUMERIC, _pow_numpy, _pow, "x to the power of y; undefined where an integer overflows.", "Pow"),
     ("min", NUMERIC, np.minimum, lambda b, x, y, dtype: b.minimum(x, y), "The smaller; NaN if either is NaN.", "Min"),
     ("max", NUMERIC, np.maximum, lambda b, x, y, dtype: b.maximum(x, y), "The larger; NaN if either is NaN.", "Max"),
     ("mod", NUMERIC, np.mod, _mod, "Remainder with the sign of the divisor; for integers, 0 by 0.", "Mod"),
-    ("fmod", NUMERIC, np.fmod, _fmod, "Remainder with the sign of the dividend; for integers, 0 by 0.", "Mod"),
+    (
+        "fmod",
+        NUMERIC,
+        np.fmod,
+        lambda b, x, y, t: b.binary("fmod", x, y),
+        "Remainder with the sign of the dividend; for integers, 0 by 0.",
+        "Mod",
+    ),
     ("equal", ANY, np.equal, _equal, "x = y.", "Equal"),
     ("not_equal", ANY, np.not_equal, _not_equal, "x differs from y.", None),
     ("less", NUMERIC, np.less, lambda b, x, y, t: x < y, "x < y.", "Less"),

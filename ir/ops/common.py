@@ -72,6 +72,16 @@ def elementwise(fn: ElementFn, raw: bool = False) -> Compute:
     return Compute(lower)
 
 
+def wrapping(b: Builder, dtype: DType, fn: Callable[..., Expr], *operands: Expr) -> Expr:
+    """`fn` of integers of 32 bits by way of 64, where nothing overflows; of other numbers as they are.
+
+    Compilers take an overflow of 32 bits as impossible, and compare sums as if they were exact.
+    """
+    if dtype not in (DType.I32, DType.U32):
+        return fn(*operands)
+    return b.cast(fn(*(b.cast(x, DType.I64) for x in operands)), dtype)
+
+
 def elementwise_in_place(op: Op) -> Sequence[int]:
     """Operands with the result's shape and element size: each element is read only for the element over it."""
     result = op.result.type

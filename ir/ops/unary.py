@@ -13,7 +13,7 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
-from .common import compute_dtype, count, elementwise, elementwise_in_place, widen
+from .common import compute_dtype, count, elementwise, elementwise_in_place, widen, wrapping
 
 NumpyFn = Callable[[Any], Any]
 ScalarFn = Callable[[Builder, Expr, DType], Expr]
@@ -38,15 +38,15 @@ def intrinsic(name: str) -> ScalarFn:
 
 
 def _neg(b: Builder, x: Expr, dtype: DType) -> Expr:
-    if dtype.is_unsigned:
+    if dtype.is_unsigned and dtype is not DType.U32:
         # Simplifiers take a difference of unsigned numbers to be at least 0, and fold 0 - x to 0.
         return b.unary("bitwise_not", x) + b.const(1, dtype)
     # A multiplication keeps the sign of zero; 0 - x would not.
-    return x * b.const(-1, dtype) if dtype.is_float else b.const(0, dtype) - x
+    return x * b.const(-1, dtype) if dtype.is_float else wrapping(b, dtype, lambda v: 0 - v, x)
 
 
 def _abs(b: Builder, x: Expr, dtype: DType) -> Expr:
-    return x if dtype.is_unsigned else b.unary("abs", x)
+    return x if dtype.is_unsigned else wrapping(b, dtype, lambda v: b.unary("abs", v), x)
 
 
 def _reciprocal(b: Builder, x: Expr, dtype: DType) -> Expr:

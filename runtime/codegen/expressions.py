@@ -102,3 +102,18 @@ def walk(expr: Any, *kinds: type) -> list[Any]:
     found: list[Any] = []
     tvm_ffi.structural_walk(expr, (kinds, found.append))
     return found
+
+
+def const(value: float | int | bool, dtype: str) -> Any:
+    """A literal of `dtype`; integers wrap to its width as in C."""
+    if is_integer(dtype):
+        bits = tvm.runtime.DataType(dtype).bits
+        wrapped = int(value) & ((1 << bits) - 1)
+        if dtype.startswith("int") and wrapped >> (bits - 1):
+            wrapped -= 1 << bits
+        if dtype == "uint64" and wrapped >> 63:
+            return tirx.reinterpret("uint64", tirx.IntImm("int64", wrapped - (1 << 64)))
+        return tirx.const(wrapped, dtype)
+    if dtype == "bool":
+        return tirx.const(bool(value), "bool")
+    return tirx.const(float(value), dtype)

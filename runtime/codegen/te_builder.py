@@ -17,12 +17,14 @@ import tvm_ffi
 from tvm import te, tirx
 
 from memc.ir.types import DType, TensorType
+from memc.runtime.codegen import bf16, reducers
 from memc.runtime.codegen import math_functions as mathf
 from memc.runtime.codegen.expressions import (
     COMPUTED,
     DIVISIONS,
     STORED,
     KernelError,
+    const,
     constant_value,
     dtype_of,
     is_float,
@@ -32,6 +34,7 @@ from memc.runtime.codegen.expressions import (
     node,
     walk,
 )
+from memc.runtime.codegen.integers import sealed
 
 INDEX_LIMIT = 2**31 - 1
 """Kernels that touch a tensor with more elements than this use 64-bit loop variables."""
@@ -74,7 +77,7 @@ class Operand:
         if len(position) != len(self.shape):
             raise KernelError(f"index of rank {len(position)} into {self.type}")
         value = self.tensor(*[self.builder.unbound(node(i)) for i in position])
-        return mathf.value_of_bf16(value) if self.encoded else value
+        return bf16.value_of_bf16(value) if self.encoded else value
 
 
 class Literal:
@@ -182,7 +185,7 @@ class TEBuilder:
             if isinstance(value, Reduction):
                 raise KernelError("a reduction must be the whole body of a compute")
             value = self.convert(value, COMPUTED[tensor.type.dtype])
-            return self.scopes.pop().close(value if exact else mathf.bits_of_bf16(value))
+            return self.scopes.pop().close(value if exact else bf16.bits_of_bf16(value))
 
         return te.compute(shape, body, name=name)
 
@@ -212,7 +215,15 @@ class TEBuilder:
         value = tensor.body(*position)
         if isinstance(value, Reduction):
             raise KernelError("a reduction was read before it became a stage")
-        return self.convert(value, COMPUTED[tensor.type.dtype])
+        return self.data(self.convert(value, COMPUTED[tensor.type.dtype]))
+
+    def data(self, value: Any) -> Any:
+        """An element as the next op sees it: integers computed from data are sealed, those from indices alone are not."""
+        if any(is_load(c) for c in walk(node(value), tvm.ir.Call)) or any(
+            v in self.bound for v in walk(value, tirx.Var)
+        ):
+            return sealed(value, self.target)
+        return value
 
     def unbound(self, index: Any) -> Any:
         """The index with bound variables replaced by their values: TVM states which elements a block reads outside of
@@ -247,15 +258,15 @@ class TEBuilder:
         value = body(*[a.var for a in axes])
         value = node(self.scopes.pop().close(node(value)))
         if not extents or 0 in extents:
-            return mathf.identity(kind, dtype_of(value)) if 0 in extents else value
-        return Reduction(mathf.reducer(kind, self.target)(value, axis=axes))
+            return reducers.identity(kind, dtype_of(value)) if 0 in extents else value
+        return Reduction(reducers.reducer(kind, self.target)(value, axis=axes))
 
     # Scalars
 
     def convert(self, value: Any, dtype: str) -> Any:
         """A number or expression as an expression of `dtype`."""
         if isinstance(value, (bool, int, float)):
-            return mathf.const(value, dtype)
+            return const(value, dtype)
         return value if dtype_of(value) == dtype else mathf.cast(node(value), dtype)
 
     def pair(self, a: Any, b: Any) -> tuple[Any, Any]:
@@ -277,19 +288,19 @@ class TEBuilder:
         return self.convert(a, wide), self.convert(b, wide)
 
     def const(self, value: float | int | bool, dtype: DType) -> Any:
-        literal = mathf.const(value, COMPUTED[dtype])
-        return mathf.round_to_bf16(literal) if dtype is DType.BF16 else literal
+        literal = const(value, COMPUTED[dtype])
+        return bf16.round_to_bf16(literal) if dtype is DType.BF16 else literal
 
     def cast(self, value: Any, dtype: DType) -> Any:
         converted = self.convert(value, COMPUTED[dtype])
-        return mathf.round_to_bf16(converted) if dtype is DType.BF16 else converted
+        return bf16.round_to_bf16(converted) if dtype is DType.BF16 else converted
 
     def bitcast(self, value: Any, dtype: DType) -> Any:
         source = dtype_of(value)
         if dtype is DType.BF16:
-            return value if source == "float32" else mathf.value_of_bf16(tirx.reinterpret("uint16", node(value)))
+            return value if source == "float32" else bf16.value_of_bf16(tirx.reinterpret("uint16", node(value)))
         if source == "float32" and dtype.itemsize == 2:
-            value = mathf.bits_of_bf16(node(value))
+            value = bf16.bits_of_bf16(node(value))
         return value if dtype_of(value) == COMPUTED[dtype] else tirx.reinterpret(COMPUTED[dtype], node(value))
 
     def select(self, condition: Any, then: Any, otherwise: Any) -> Any:
@@ -327,13 +338,13 @@ class TEBuilder:
         return mathf.logical_not(self.convert(a, "bool"))
 
     def divide(self, a: Any, b: Any) -> Any:
-        return mathf.divide(*self.pair(a, b))
+        return mathf.divide(*self.pair(a, b), self.target)
 
     def floordiv(self, a: Any, b: Any) -> Any:
-        return mathf.floordiv(*self.pair(a, b))
+        return mathf.floordiv(*self.pair(a, b), self.target)
 
     def floormod(self, a: Any, b: Any) -> Any:
-        return mathf.floormod(*self.pair(a, b))
+        return mathf.floormod(*self.pair(a, b), self.target)
 
     def minimum(self, a: Any, b: Any) -> Any:
         if isinstance(a, int) and isinstance(b, int):
@@ -346,7 +357,7 @@ class TEBuilder:
         return mathf.maximum(*self.pair(a, b), self.target)
 
     def binary(self, name: str, a: Any, b: Any) -> Any:
-        return mathf.binary(name, *self.pair(a, b))
+        return mathf.binary(name, *self.pair(a, b), self.target)
 
     def unary(self, name: str, a: Any) -> Any:
         return mathf.unary(name, node(a), self.target)

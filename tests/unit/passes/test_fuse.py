@@ -189,3 +189,14 @@ def test_groups_hold_at_most_one_reduction(random_module, seed):
     PassManager.parse("materialize-returns,decompose,fuse{library=none}").run(module)
     for group in groups(module):
         assert sum(name.startswith("reduce_") or name == "matmul" for name in group) <= 1
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f32", 12), ("bf16", 4)])
+def test_values_used_twice_do_not_pile_up(dtype, most):
+    """A kernel's code would double with each."""
+    body = "\n".join(f"%{i + 1} = {'mul' if i % 2 else 'max'}(%{i}, %{i}) : {dtype}[4,16]" for i in range(30))
+    text = f"func @main(%0: {dtype}[4,16] {{role = input}}) -> {dtype}[4,16] {{\n{body}\nreturn %30\n}}"
+    module = parse(text)
+    PassManager.parse("fuse{library=none}").run(module)
+    sizes = [len(group) for group in groups(module)]
+    assert sum(sizes) == 30 and most // 2 <= max(sizes) <= most

@@ -11,10 +11,14 @@ import pytest
 import tvm
 
 from memc.ir.core import Array, Op
-from memc.ir.ops.base import definition
+from memc.ir.errors import OpError
+from memc.ir.evaluate import run_op as evaluate_op
+from memc.ir.ops.base import Trait, definition, registered
 from memc.ir.types import DType
+from memc.passes.fuse import expansion
 from memc.runtime.codegen import schedule_cpu
 from memc.runtime.codegen.debug import run_op
+from memc.runtime.codegen.expressions import walk
 from memc.runtime.codegen.kernel import kernel_key, lower_op
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.5, 3e38], np.float32)
@@ -145,3 +149,88 @@ def test_kernels_allocate_nothing_but_small_tiles_on_the_stack(
     (kernel,) = lower_op(op, "llvm")
     built = tvm.tirx.build(schedule_cpu.schedule(kernel.func), target=tvm.target.Target("llvm"))
     assert "AllocWorkspace" not in built.inspect_source("ll")
+
+
+INTEGERS = [DType.I32, DType.U32, DType.U8, DType.I8, DType.I16]
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [("add", (0, 1), {}), ("min", (1, 2), {})],
+        [("sub", (0, 1), {}), ("less", (2, 0), {})],
+        [("add", (0, 1), {}), ("max", (2, 1), {}), ("greater", (3, 1), {})],
+        [("neg", (0,), {}), ("less_equal", (2, 1), {})],
+        [
+            ("bitwise_xor", (1, 0), {}),
+            ("mod", (2, 2), {}),
+            ("neg", (2,), {}),
+            ("mod", (3, 4), {}),
+            ("less", (5, 1), {}),
+        ],
+        [("sub", (0, 0), {}), ("div", (1, 2), {}), ("min", (3, 2), {}), ("min", (3, 4), {})],
+        [("mul", (0, 0), {}), ("mod", (1, 2), {}), ("div", (2, 1), {}), ("less_equal", (4, 3), {})],
+        [("div", (0, 1), {}), ("mul", (2, 0), {}), ("less", (3, 1), {})],
+    ],
+)
+def test_fused_integers_wrap(steps: list[object], dtype: DType, fused_op: Callable[..., Op]) -> None:
+    info = np.iinfo(dtype.numpy)
+    extremes = np.array([info.min, info.min + 1, 0, 1, 2, 5, info.max - 1, info.max], dtype.numpy)
+    a, b = (x.copy() for x in np.meshgrid(extremes, extremes))
+    op = fused_op(steps, [a, b])
+    np.testing.assert_array_equal(run_op(op, [a, b])[0], evaluate_op(op, [a, b])[0])
+
+
+@pytest.mark.parametrize("dtype", [DType.I32, DType.U8, DType.F32], ids=str)
+def test_long_chains_of_values_used_twice_compile(dtype: DType, fused_op: Callable[..., Op]) -> None:
+    x = np.arange(64, dtype=dtype.numpy).reshape(4, 16)
+    op = fused_op([("mul" if n % 2 else "add", (n, n), {}) for n in range(10)], [x])
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(run_op(op, [x])[0], evaluate_op(op, [x])[0])
+
+
+def reads(expr: object, bound: dict[object, int]) -> int:
+    """Elements read by an expression whose bindings are written out."""
+    if isinstance(expr, tvm.tirx.Let):
+        return reads(expr.body, {**bound, expr.var: reads(expr.value, bound)})
+    if isinstance(expr, tvm.tirx.Var):
+        return bound.get(expr, 0)
+    if isinstance(expr, tvm.ir.TensorLoad):
+        return 1
+    parts = [getattr(expr, name, None) for name in ("a", "b", "condition", "true_value", "false_value", "value")]
+    parts += list(expr.args) if isinstance(expr, tvm.ir.Call) else []
+    return sum(reads(part, bound) for part in parts if isinstance(part, tvm.ir.Expr))
+
+
+SOME_ATTRS = {
+    "leaky_relu": {"alpha": 0.1},
+    "elu": {"alpha": 1.0},
+    "gelu": {"approximate": "tanh"},
+    "hard_sigmoid": {"alpha": 0.2, "beta": 0.5},
+    "clip": {"min": 0, "max": 1},
+    "cast": {"to": DType.I32},
+}
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.I32, DType.U8, DType.BOOL], ids=str)
+def test_the_fuser_knows_how_large_kernels_get(dtype: DType, build_op: Callable[..., Op]) -> None:
+    seen = 0
+    for known in registered():
+        if Trait.ELEMENTWISE not in known.traits:
+            continue
+        for count in (1, 2, 3):
+            arrays = [np.zeros(4, dtype.numpy)] * count
+            if known.name == "select":
+                arrays = [np.zeros(4, np.bool_), *arrays[1:]]
+            try:
+                op = build_op(known.name, arrays, **SOME_ATTRS.get(known.name, {"to": dtype}))
+            except OpError:
+                continue
+            (kernel,) = lower_op(op, "llvm")
+            stored = [node.value for node in walk(kernel.func.body, tvm.tirx.BufferStore)]
+            # The rounding at the end comes on top.
+            allowed = expansion([op]) * (4 if op.result.type.dtype is DType.BF16 else 1)
+            assert max(reads(value, {}) for value in stored) <= allowed, op
+            seen += 1
+    assert seen >= 5
