@@ -3,6 +3,7 @@
 
 python benchmarks/onnx_backend.py --mode evaluate
 python benchmarks/onnx_backend.py --mode compiled --workers 2 --json results.json
+python benchmarks/onnx_backend.py --mode compiled --others          # f16, f64, u8 and so on
 """
 
 from __future__ import annotations
@@ -22,10 +23,22 @@ import workers
 
 
 def run(
-    mode: str, count: int, timeout: float, only: str = "", progress: bool = False, names: set[str] | None = None
+    mode: str,
+    count: int,
+    timeout: float,
+    only: str = "",
+    progress: bool = False,
+    names: set[str] | None = None,
+    others: bool = False,
 ) -> list[backend.Outcome]:
-    """Outcomes of all selected cases whose name contains `only` (and is in `names`, if given)."""
-    cases = {n: c for n, c in backend.selected().items() if only in n and (names is None or n in names)}
+    """Outcomes of all selected cases whose name contains `only` (and is in `names`, if given).
+
+    With `others`, of the cases of other element types instead, which are static but not selected.
+    """
+    chosen = backend.selected()
+    if others:
+        chosen = {n: c for n, c in backend.static().items() if n not in backend.selected()}
+    cases = {n: c for n, c in chosen.items() if only in n and (names is None or n in names)}
     done = 0
 
     def report(outcome: backend.Outcome) -> None:
@@ -65,10 +78,11 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one case")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--others", action="store_true", help="the static cases of other element types instead")
     parser.add_argument("--json", type=Path, help="write the outcomes here")
     args = parser.parse_args()
     start = time.perf_counter()
-    outcomes = run(args.mode, args.workers, args.timeout, args.only, progress=True)
+    outcomes = run(args.mode, args.workers, args.timeout, args.only, progress=True, others=args.others)
     print(summary(outcomes))
     print(f"{args.mode}: {time.perf_counter() - start:.0f} s with {args.workers} workers", file=sys.stderr)
     if args.json:
