@@ -91,14 +91,6 @@ class Model:
         return path
 
 
-def picture(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Images [n, c, h, w] of 4 by 4 patches of random colors, with noise; noise alone looks all the same to a network
-    that takes means over the image."""
-    patches = rng.normal(size=(*shape[:-2], 4, 4))
-    rows, columns = (np.arange(size) * 4 // size for size in shape[-2:])
-    return patches[..., rows[:, None], columns] + rng.normal(0, 0.5, shape)
-
-
 def page(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     """Images [n, 3, h, w] in [-1, 1] of dark letter-like strokes in lines on a light ground."""
     made = np.ones(shape)
@@ -128,7 +120,7 @@ def text(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _image(size: int, fixed: bool = False) -> Input:
-    return Input(lambda n: (1 if fixed else n, 3, size, size), draw=picture)
+    return Input(lambda n: (1 if fixed else n, 3, size, size), draw=seeded_weights.picture)
 
 
 def _rows(*rest: int, below: int | None = None, dtype: str = "float32") -> Input:
@@ -177,8 +169,10 @@ _SPEECH = Input(lambda n: (n, 576), draw=speech)
 
 _WHEELS = [
     Model("rapidocr/ch_PP-OCRv4_det_infer", {"x": Input(lambda n: (n, 3, 320, 320), draw=page)}),
-    Model("rapidocr/ch_PP-OCRv4_rec_infer", {"x": Input(lambda n: (n, 3, 48, 320), draw=picture)}),
-    Model("rapidocr/ch_ppocr_mobile_v2.0_cls_infer", {"x": Input(lambda n: (n, 3, 48, 192), draw=picture)}),
+    Model("rapidocr/ch_PP-OCRv4_rec_infer", {"x": Input(lambda n: (n, 3, 48, 320), draw=seeded_weights.picture)}),
+    Model(
+        "rapidocr/ch_ppocr_mobile_v2.0_cls_infer", {"x": Input(lambda n: (n, 3, 48, 192), draw=seeded_weights.picture)}
+    ),
     Model("silero/silero_vad", {"input": _SPEECH, "state": Input(lambda n: (2, n, 128))}, {"sr": np.int64(16000)}),
     Model(
         "silero/silero_vad_16k_op15",
