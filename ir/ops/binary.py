@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,7 +68,8 @@ def _not_equal(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
     return b.not_equal(x, y)
 
 
-def _bitwise(name: str) -> ScalarFn:
+def _named(name: str) -> ScalarFn:
+    """The backend's function of that name."""
     return lambda b, x, y, dtype: b.binary(name, x, y)
 
 
@@ -148,11 +150,18 @@ _TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
         "sub",
         NUMERIC,
         np.subtract,
-        lambda b, x, y, t: wrapping(b, t, operator.sub, x, y),
+        lambda b, x, y, t: wrapping(b, t, functools.partial(b.binary, "sub"), x, y),
         "x - y; integers wrap.",
         "Sub",
     ),
-    ("mul", NUMERIC, np.multiply, lambda b, x, y, t: wrapping(b, t, operator.mul, x, y), "x y; integers wrap.", "Mul"),
+    (
+        "mul",
+        NUMERIC,
+        np.multiply,
+        lambda b, x, y, t: wrapping(b, t, functools.partial(b.binary, "mul"), x, y),
+        "x y; integers wrap.",
+        "Mul",
+    ),
     (
         "div",
         NUMERIC,
@@ -182,9 +191,9 @@ _TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
     ("logical_and", BOOL, np.logical_and, lambda b, x, y, t: b.logical_and(x, y), "Both.", "And"),
     ("logical_or", BOOL, np.logical_or, lambda b, x, y, t: b.logical_or(x, y), "At least one.", "Or"),
     ("logical_xor", BOOL, np.logical_xor, _not_equal, "Exactly one.", "Xor"),
-    ("bitwise_and", INTEGER, np.bitwise_and, _bitwise("bitwise_and"), "Bitwise and.", "BitwiseAnd"),
-    ("bitwise_or", INTEGER, np.bitwise_or, _bitwise("bitwise_or"), "Bitwise or.", "BitwiseOr"),
-    ("bitwise_xor", INTEGER, np.bitwise_xor, _bitwise("bitwise_xor"), "Bitwise exclusive or.", "BitwiseXor"),
+    ("bitwise_and", INTEGER, np.bitwise_and, _named("bitwise_and"), "Bitwise and.", "BitwiseAnd"),
+    ("bitwise_or", INTEGER, np.bitwise_or, _named("bitwise_or"), "Bitwise or.", "BitwiseOr"),
+    ("bitwise_xor", INTEGER, np.bitwise_xor, _named("bitwise_xor"), "Bitwise exclusive or.", "BitwiseXor"),
     ("shift_left", INTEGER, np.left_shift, _shift_left, "x shifted left by 0 <= y bits.", "BitShift"),
     (
         "shift_right",

@@ -16,7 +16,8 @@ def sealed(expr: Any, target: str) -> Any:
     """An integer expression that TVM's simplifier does not look into; others, and what is simple, as they are.
 
     The simplifier takes integers for unbounded, which is right for indices but not for data that wraps: it turns
-    a < a + b into 0 < b, fails where a bound leaves the type, and divides the least integer by -1.
+    a < a + b into 0 < b, fails where a bound leaves the type, and divides the least integer by -1. It also tells LLVM that
+    sums and products of 64 bits do not overflow, so those are hidden from LLVM, too.
     """
     dtype = dtype_of(expr)
     if is_leaf(expr) or not is_integer(dtype):
@@ -24,7 +25,12 @@ def sealed(expr: Any, target: str) -> Any:
     if target == "cuda":
         return tirx.call_pure_extern(dtype, "memc_same", expr)
     reversed_bits = tirx.call_llvm_pure_intrin(dtype, "llvm.bitreverse", expr)
-    return tirx.call_llvm_pure_intrin(dtype, "llvm.bitreverse", reversed_bits)  # LLVM reduces both to nothing.
+    same = tirx.call_llvm_pure_intrin(dtype, "llvm.bitreverse", reversed_bits)  # LLVM reduces both to nothing.
+    if not dtype.endswith("64"):
+        return same
+    # A fence hands bits on as they are, and takes no instruction.
+    fenced = tirx.call_llvm_pure_intrin("float64", "llvm.arithmetic.fence", tirx.reinterpret("float64", same))
+    return tirx.reinterpret(dtype, fenced)
 
 
 def guarded(

@@ -53,14 +53,39 @@ def cast(value: Any, dtype: str) -> Any:
     return value.astype(dtype)
 
 
+def hidden(a: Any) -> Any:
+    """A float that TVM's simplifier does not recognize: it takes x - x and x * 0 for 0, 0 / x too, and x = x for true,
+    which is wrong for NaN and infinities."""
+    dtype = dtype_of(a)
+    return tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "int"), a))
+
+
+def apart(a: Any, b: Any) -> Any:
+    """`b`, hidden if `a` is the same float variable."""
+    return hidden(b) if is_float(dtype_of(b)) and isinstance(b, tirx.Var) and b.same_as(a) else b
+
+
+def without_zero(a: Any) -> Any:
+    """`a`, hidden if it is a float literal of zero."""
+    return hidden(a) if is_float(dtype_of(a)) and constant_value(a) == 0 else a
+
+
+def subtract(a: Any, b: Any) -> Any:
+    return tirx.Sub(a, apart(a, b)) if is_float(dtype_of(a)) else a - b
+
+
+def multiply(a: Any, b: Any) -> Any:
+    return without_zero(a) * without_zero(b)
+
+
 def equal(a: Any, b: Any) -> Any:
-    return tirx.EQ(a, b)
+    return tirx.EQ(a, apart(a, b))
 
 
 def not_equal(a: Any, b: Any) -> Any:
     """True for NaN: TVM's own inequality of floats is ordered."""
     if is_float(dtype_of(a)):
-        return negate_hidden(tirx.EQ(a, b))
+        return negate_hidden(equal(a, b))
     return tirx.NE(a, b)
 
 
@@ -136,7 +161,7 @@ def divide(a: Any, b: Any, target: str) -> Any:
         divisor = constant_value(b)
         if divisor is not None and divisor == 0:  # TVM rejects a division by a literal zero; this product equals it
             return tirx.Mul(a, const(math.copysign(math.inf, divisor), dtype))
-        return tirx.Div(a, b)
+        return tirx.Div(without_zero(a), b)
     return guarded(a, b, tirx.truncdiv, lambda x: const(0, dtype) - x, target)
 
 
@@ -215,6 +240,8 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
     dtype = dtype_of(a)
     if name == "pow":
         return power(a, b)
+    if name in ("sub", "mul"):
+        return subtract(a, b) if name == "sub" else multiply(a, b)
     if name in ("fmod", "atan2"):
         if is_float(dtype):
             inner = computing_dtype(dtype)

@@ -51,6 +51,15 @@ class Scope:
 
     values: dict[Any, tirx.Var] = field(default_factory=dict)
     order: list[tuple[tirx.Var, Any]] = field(default_factory=list)
+    indices: list[Any] = field(default_factory=list)
+    """Indices known by their identity, which lasts as long as they are kept."""
+
+    def key(self, index: Any) -> Any:
+        """What equal indices have in common. TVM cannot compare expressions that read a tensor: of those each is its own."""
+        if not any(is_load(call) for call in walk(index, tvm.ir.Call)):
+            return tvm_ffi.structural.StructuralKey(index)
+        self.indices.append(index)
+        return index.id_
 
     def close(self, expr: Any) -> Any:
         """`expr` inside the bindings of this scope."""
@@ -199,7 +208,7 @@ class TEBuilder:
         if not self.scopes or not self.inside(position, tensor.shape):
             return self.compose(tensor, position)
         scope = self.scopes[-1]
-        key = (id(tensor), tuple(tvm_ffi.structural.StructuralKey(i) for i in position))
+        key = (id(tensor), tuple(map(scope.key, position)))
         if key not in scope.values:
             value = self.compose(tensor, position)
             # TVM's range analysis fails on a bound bool once it is vectorized.

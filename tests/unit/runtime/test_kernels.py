@@ -151,7 +151,7 @@ def test_kernels_allocate_nothing_but_small_tiles_on_the_stack(
     assert "AllocWorkspace" not in built.inspect_source("ll")
 
 
-INTEGERS = [DType.I32, DType.U32, DType.U8, DType.I8, DType.I16]
+INTEGERS = [DType.I64, DType.U64, DType.I32, DType.U32, DType.U8, DType.I8, DType.I16]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
