@@ -33,9 +33,9 @@ def test_export(folder: Path, name: str, shape: tuple[int, ...], batch: int) -> 
     path = seeded_weights.write_external(ROOT / "tests" / "data" / "models" / f"{name}.onnx", folder)
     if name == "resnet18":
         path = smaller(path, folder)
-    start = time.perf_counter()
+    start = time.process_time()
     module = import_onnx(path, dims={"batch": batch})
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     verify(module)
     assert [p.name for p in module.main.params_of(Role.INPUT)] == ["input"]
     x = np.random.default_rng(batch).normal(size=(batch, *shape)).astype(np.float32)

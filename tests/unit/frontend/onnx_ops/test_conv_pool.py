@@ -2,11 +2,13 @@
 """Importing convolutions and pools, against onnxruntime."""
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from memc.ir.errors import MemcError, UnsupportedError
 
 RANDOM = np.random.default_rng(0)
+ORT_VERSION = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
 
 
 def random(*shape):
@@ -58,6 +60,8 @@ POOLS = [
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("attrs", POOLS)
 def test_average_pool(same_as_ort, attrs, count, size):
+    if count and attrs.get("ceil_mode") and ORT_VERSION < (1, 24):
+        pytest.skip("onnxruntime 1.23 counts padding beyond the end; the next test has the values")
     same_as_ort("AveragePool", [random(1, 2, *size)], opset=19, rtol=1e-4, count_include_pad=count, **attrs)
 
 

@@ -31,8 +31,12 @@ def test_trigonometry(same_as_ort, op):
 
 
 @pytest.mark.parametrize("op", ["Erf", "Sign", "Round", "IsNaN"])
-def test_more_unary(same_as_ort, op):
-    same_as_ort(op, [np.array([0.5, 1.5, -2.5, 0, np.nan], np.float32)])
+def test_more_unary(same_as_ort, run_node, op):
+    x = np.array([0.5, 1.5, -2.5, 0, np.nan], np.float32)
+    if op == "Erf":  # 1 for NaN in onnxruntime 1.23
+        assert np.isnan(run_node(op, [x])[0]).tolist() == [False] * 4 + [True]
+        x = x[:4]
+    same_as_ort(op, [x])
 
 
 def test_acosh_and_not(same_as_ort):

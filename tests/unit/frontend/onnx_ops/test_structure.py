@@ -118,7 +118,12 @@ def test_split_by_sizes(same_as_ort, opset):
 def test_split_evenly(same_as_ort):
     same_as_ort("Split", [X], outputs=2, opset=11, axis=1)
     same_as_ort("Split", [X], outputs=2, opset=13, axis=-1)
-    same_as_ort("Split", [X], outputs=4, opset=18, axis=2, num_outputs=4)
+
+
+def test_split_with_an_empty_last_part(run_node):
+    parts = run_node("Split", [X], outputs=4, axis=2, num_outputs=4)
+    assert [p.shape for p in parts] == [(2, 4, 2)] * 3 + [(2, 4, 0)]
+    assert np.array_equal(np.concatenate(parts, axis=2), X)
 
 
 def test_split_with_a_smaller_last_part(run_node):
