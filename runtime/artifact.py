@@ -46,7 +46,11 @@ def write(path: str | Path, module: Module, compiled: CompiledModule, plan: Mapp
         if path.exists():
             replaced = partial.with_name(partial.name + ".old")
             os.rename(path, replaced)
-            os.rename(partial, path)
+            try:
+                os.rename(partial, path)
+            except OSError:
+                os.rename(replaced, path)
+                raise
             shutil.rmtree(replaced, ignore_errors=True)
         else:
             os.rename(partial, path)
@@ -86,6 +90,7 @@ def describe(
         "outputs": [tensor(name, value) for name, value in zip(names, function.returns)],
         "arena_bytes": compiled.arena_bytes,
         "weights_bytes": compiled.weights_bytes,
+        "library_bytes": len(compiled.library),
         "weights": [{**tensor(s.name, s.value), "offset": s.offset} for s in slots],
         "library_functions": list(compiled.symbols),
         "kernels": compiled.kernels,

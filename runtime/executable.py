@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ class Executable:
     Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
     they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
     otherwise; they are never written to. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
-    support DLPack) on CUDA. Calls of one executable share its arena: make them one after another.
+    support DLPack) on CUDA. Calls of one executable share its arena, so that those from several
+    threads run one after another.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -52,6 +54,7 @@ class Executable:
         self.arena = self.machine["arena"]()
         self.weights = self.machine["weights"]()
         self._main = self.machine["main"]
+        self._running = threading.Lock()
         if manifest.weights_bytes:
             upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
 
@@ -59,7 +62,8 @@ class Executable:
         """Run once. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
         given = [self.tensor(spec, value) for spec, value in self.bind(args, kwargs)]
         made = {spec.name: self.buffer(spec) for spec in self.outputs}
-        self._main(self.arena, self.weights, *given, *[tensor for _, tensor in made.values()])
+        with self._running:
+            self._main(self.arena, self.weights, *given, *[tensor for _, tensor in made.values()])
         return {name: value for name, (value, _) in made.items()}
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -26,9 +26,13 @@ class Slot:
 def slab_slots(function: Function, alignment: int) -> list[Slot]:
     """Weight parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes."""
     slots: list[Slot] = []
+    taken = {"__metadata__", *(p.name for p in function.params)}
     offset = 0
     for value in fixed_values(function):
         name = value.name if value.op is None else f"constant.{value.name}"
+        while name in taken and (value.op is not None or name == "__metadata__"):
+            name += "_"
+        taken.add(name)
         slots.append(Slot(value, name, offset))
         offset = align(offset + value.type.nbytes, alignment)
     return slots

@@ -73,6 +73,8 @@ class Manifest:
     outputs: tuple[Spec, ...]
     arena_bytes: int
     weights_bytes: int
+    library_bytes: int
+    """Size of model.so: loading a cut one would end the process."""
     weights: tuple[Slot, ...]
     library_functions: tuple[str, ...]
     report: dict[str, Any]
@@ -92,7 +94,7 @@ def read(path: str | Path) -> Manifest:
             raise InvalidError(f"{path / PLAN}: expected format {FORMAT}, got {data['format']!r}")
         if data["version"] != VERSION:
             raise InvalidError(f"{path / PLAN}: expected version {VERSION}, got {data['version']!r}; compile again")
-        return Manifest(
+        manifest = Manifest(
             path=path,
             machine=data["machine"],
             kind=data["target"]["kind"],
@@ -103,12 +105,19 @@ def read(path: str | Path) -> Manifest:
             outputs=tuple(spec(item) for item in data["outputs"]),
             arena_bytes=int(data["arena_bytes"]),
             weights_bytes=int(data["weights_bytes"]),
+            library_bytes=int(data["library_bytes"]),
             weights=tuple(Slot(spec(item), int(item["offset"])) for item in data["weights"]),
             library_functions=tuple(data["library_functions"]),
             report=data["report"],
         )
+        size = (path / LIBRARY).stat().st_size
+    except OSError as error:
+        raise InvalidError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidError(f"{path / PLAN}: damaged plan ({type(error).__name__}: {error}); compile again") from None
+    if size != manifest.library_bytes:
+        raise InvalidError(f"{path / LIBRARY}: expected {manifest.library_bytes} bytes, found {size}; compile again")
+    return manifest
 
 
 def spec(item: dict[str, Any]) -> Spec:

@@ -70,6 +70,8 @@ def read(path: Path) -> dict[str, Array]:
             header = json.loads(file.read(length))
         except ValueError:
             raise ValueError("header is not JSON") from None
+    if not isinstance(header, dict):
+        raise ValueError("header is not an object")
     data = np.memmap(path, np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
     found: dict[str, Array] = {}
     for name, entry in header.items():

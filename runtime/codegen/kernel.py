@@ -44,7 +44,7 @@ def lower_op(op: Op, target: str, in_place: int | None = None) -> list[Kernel]:
 
 
 def lower_result(op: Op, number: int, target: str, may_alias: bool) -> Kernel:
-    values = [*op.operands, *op.results]
+    values = [*op.operands, *op.results, *(op.region.values() if op.region is not None else ())]
     builder = TEBuilder(target, wide_index=any(v.type.elements > INDEX_LIMIT for v in values))
     inputs: list[Any] = []
     given: list[int] = []

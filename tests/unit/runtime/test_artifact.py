@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import ml_dtypes
@@ -13,12 +14,13 @@ import pytest
 import tvm
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Module, Value
+from memc.ir.core import Function, Module, Role, Value
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
-from memc.ir.types import DType
+from memc.ir.types import DType, TensorType
 from memc.runtime import artifact, codegen
 from memc.runtime.executable import load
+from memc.runtime.layout import slab_slots
 from memc.runtime.target import Target
 
 Write = Callable[..., Path]
@@ -153,6 +155,15 @@ def edit(path: Path, **changes: object) -> None:
     (path / "plan.json").write_text(json.dumps({**data, **changes}))
 
 
+def cut(path: Path, divisor: int) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // divisor])
+
+
+def write_as_long(path: Path, data: bytes) -> None:
+    """`data`, then zeros up to the size the file has."""
+    path.write_bytes(data + b"\0" * (path.stat().st_size - len(data)))
+
+
 @pytest.mark.parametrize(
     "damage,kind,message",
     [
@@ -164,7 +175,10 @@ def edit(path: Path, **changes: object) -> None:
         (lambda p: edit(p, version=99), InvalidError, "expected version 1, got 99"),
         (lambda p: edit(p, machine="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
         (lambda p: edit(p, library_functions=["memc.cpu.no"]), UnsupportedError, "needs memc.cpu.no"),
-        (lambda p: (p / "model.so").write_bytes(b"not a library"), InvalidError, "cannot be loaded"),
+        (lambda p: cut(p / "model.so", 3), InvalidError, "model.so: expected"),
+        (lambda p: write_as_long(p / "model.so", b"not a library"), InvalidError, "cannot be loaded"),
+        (lambda p: cut(p / "weights.safetensors", 2), InvalidError, "damaged weights"),
+        (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"[]"), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\xff" * 9), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"{}"), InvalidError, "found nothing"),
     ],
@@ -229,3 +243,43 @@ def test_weights_of_every_type_survive(make_module: Callable, plan: Callable, wr
     np.testing.assert_array_equal(found["y0"].astype(np.float32), half.astype(np.float32))
     np.testing.assert_array_equal(found["y1"], ~odd)
     np.testing.assert_array_equal(found["y2"], np.arange(40.0) + 0.5)
+
+
+def test_calls_from_several_threads(network: Module, plan: Callable, write: Write) -> None:
+    executable = load(write(plan(network)))
+    inputs = [np.full_like(X, n / 10) for n in range(4)]
+    expected = [executable(x) for x in inputs]
+
+    def run(n: int) -> bool:
+        return all(np.array_equal(executable(inputs[n])["y0"], expected[n]["y0"]) for _ in range(100))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(run, range(4)))
+
+
+def test_weights_and_constants_of_one_name_are_told_apart() -> None:
+    weight = Value("constant.0", TensorType(DType.F32, (2,)), role=Role.WEIGHT)
+    odd = Value("__metadata__", TensorType(DType.F32, (2,)), role=Role.WEIGHT)
+    function = Function(params=[weight, odd])
+    IRBuilder(Module([function]), function, function.ops).constant(np.ones(2, np.float32))
+    function.ops[0].result.name = "0"
+    names = [slot.name for slot in slab_slots(function, 64)]
+    assert len(set(names)) == 3 and "constant.0" in names and "__metadata__" not in names
+
+
+def test_an_artifact_survives_when_its_successor_cannot_take_its_place(
+    network: Module, plan: Callable, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(plan(network))
+    compiled = codegen.build(network, Target.create("llvm"))
+    rename = artifact.os.rename
+
+    def fail(source: Path, target: Path) -> None:
+        if target == path and not str(source).endswith(".old"):
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(artifact.os, "rename", fail)
+    with pytest.raises(UsageError, match="Input/output error"):
+        artifact.write(path, network, compiled, {})
+    assert [p.name for p in path.parent.iterdir()] == [path.name] and list(load(path)(X)) == ["y0", "y1"]
