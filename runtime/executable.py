@@ -58,7 +58,7 @@ class Executable:
         if manifest.weights_bytes:
             upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Run once. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
         given = [self.tensor(spec, value) for spec, value in self.bind(args, kwargs)]
         made = {spec.name: self.buffer(spec) for spec in self.outputs}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NaN, infinities, and elements picked by data, where a kernel computes with what an earlier op would have stored."""
+"""NaN, infinities and elements picked by data, where a kernel computes what an earlier op would have stored; odd names."""
 
 from __future__ import annotations
 
@@ -52,3 +52,11 @@ def test_picking_from_a_computed_value(op: str, axis: int) -> None:
     body = f"(float[4,4] x) => (float[n,m] y) {{ t = {op} p = Gather<axis: int = {axis}>(t, i) y = Add(p, p) }}"
     source = np.abs(x) if op == "Abs(x)" else x.T
     np.testing.assert_array_equal(run(body, x, 2, i=index), 2 * source.take(index, axis))
+
+
+def test_an_input_called_self() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2] self) => (float[2] y) { y = Neg(self) }'
+    )
+    found = memc.compile(proto).load().run_numpy({"self": np.float32([1, 2])})
+    np.testing.assert_array_equal(found["y"], [-1, -2])
