@@ -7,7 +7,11 @@ Each node is run alone in onnxruntime as it is drawn, which gives its type, drop
 the expected values, free of any graph optimization. The graph is then imported and evaluated with numpy (plainly,
 and in the poisoned arena after the passes of -O0, -O1 and -O2); every N-th graph is also compiled and run twice.
 Values whose last bits may differ never reach an op that jumps (comparison, rounding, sorting): see `exact`.
-A failing graph is written to FILE.onnx with `--save`. Exit code 1 if anything differed.
+The last failing graph is written to the file that `--save` names. Exit code 1 if anything differed.
+
+Measured on an x86-64 CPU: seeds 0 to 199, each compiled at all three levels, and 30000 to 31499, not compiled: none of
+the 1700 graphs (23769 nodes of 75 op types) differs. With in-place results allowed over operands that are read later, 12
+of 60 graphs fail (8 with the verifier off, by values); with every transpose taken for a reshape, 4 of 60.
 """
 
 from __future__ import annotations
