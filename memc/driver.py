@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -123,8 +123,11 @@ def compile(
     """
     try:
         chosen = Options(**options)
-    except TypeError as error:
-        raise UsageError(f"compile: {error}") from None
+    except TypeError:
+        known = [item.name for item in fields(Options)]
+        wrong = next(name for name in options if name not in known)
+        raise UsageError(f"compile: no option `{wrong}`; options are {', '.join(known)}") from None
+    _require_types(chosen)
     if not 0 <= chosen.opt_level <= 3:
         raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
     if chosen.kernels not in KERNELS:
@@ -177,6 +180,19 @@ def compile(
         report = _with_seconds(report, stages, compiled.kernels)
         path = artifact.write(Path(output), module, compiled, report.to_dict())
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def _require_types(options: Options) -> None:
+    """Raise UsageError for an option of another type than `Options` says, before it is used."""
+    for name in ("opt_level", "alignment", "memory_budget"):
+        value = getattr(options, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise UsageError(f"{name}: expected a whole number, got {value!r}")
+    if isinstance(options.disabled_passes, str):
+        raise UsageError(f"disabled_passes: expected a list of names, got {options.disabled_passes!r}")
+    for name, size in options.dims.items():
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise UsageError(f"dims: `{name}`: expected a whole number, got {size!r}")
 
 
 def bytes_at_level_0(module: Module, alignment: int) -> int:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.target.codegen import llvm_is_valid_cpu
 
 from memc.ir.core import Module
+from memc.ir.errors import UsageError
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.program import Program, emit
@@ -53,6 +56,9 @@ def build(module: Module, target: Target) -> CompiledModule:
 
 
 def host_target(target: Target) -> tvm.target.Target:
+    """TVM's target for the CPU. Raises UsageError for a CPU that LLVM does not know: it would build for another."""
+    if target.cpu != "generic" and not llvm_is_valid_cpu(target.cpu, f"{platform.machine()}-linux-gnu"):
+        raise UsageError(f"mcpu: LLVM knows no CPU {target.cpu!r}; give native, or a name such as x86-64-v3")
     return tvm.target.Target({"kind": "llvm", "mcpu": target.cpu} if target.cpu != "generic" else {"kind": "llvm"})
 
 

@@ -59,5 +59,7 @@ def compile_source(source: str, arch: str, target: tvm.target.Target) -> bytes:
 
 
 def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if "error" in line.lower()]
-    return lines[0] if lines else text.strip().splitlines()[-1]
+    """What nvcc says is wrong, without the headings around it."""
+    lines = [line.strip() for line in text.splitlines()]
+    telling = [line for line in lines if "fatal" in line.lower() or "error:" in line.lower() and line[-1] != ":"]
+    return (telling or [line for line in lines if line] or [""])[0]

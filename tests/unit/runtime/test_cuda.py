@@ -69,3 +69,15 @@ def test_targets_are_checked() -> None:
             Target.create(*arguments)
     assert Target.create("cuda", arch="sm_80").alignment == 256
     assert Target.create("llvm", mcpu="x86-64-v2").cpu == "x86-64-v2"
+
+
+def test_what_nvcc_says_is_passed_on() -> None:
+    from memc.runtime.codegen.cuda import last_line
+
+    text = "Compilation error:\nnvcc fatal   : Unsupported gpu architecture 'sm_12'\n"
+    assert last_line(text) == "nvcc fatal   : Unsupported gpu architecture 'sm_12'"
+    assert (
+        last_line("Compilation error:\na.cu(3): error: no such name\n1 error detected")
+        == "a.cu(3): error: no such name"
+    )
+    assert last_line("killed") == "killed" and last_line("") == ""

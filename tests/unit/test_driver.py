@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of `memc.compile` that are wrong are refused by name, before anything is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx.parser
+import pytest
+
+import memc
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (float[4] y) { y = Exp(x) }'
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"dim": {"batch": 1}}, "no option `dim`; options are target, arch"),
+        ({"opt_level": "2"}, "opt_level: expected a whole number, got '2'"),
+        ({"memory_budget": "1GiB"}, "memory_budget: expected a whole number, got '1GiB'"),
+        ({"disabled_passes": "fuse"}, "disabled_passes: expected a list of names, got 'fuse'"),
+        ({"dims": {"batch": "2"}}, "dims: `batch`: expected a whole number, got '2'"),
+        ({"mcpu": "abacus"}, "mcpu: LLVM knows no CPU 'abacus'"),
+    ],
+)
+def test_wrong_options(model: onnx.ModelProto, options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(memc.MemcError) as caught:
+        memc.compile(model, tmp_path / "m.memc", **options)
+    assert words in str(caught.value) and caught.value.exit_code == 2
+    assert not list(tmp_path.iterdir())
