@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compile time, and run time beside onnxruntime, of models on this CPU.
 
-    python benchmarks/cpu_speed.py --models DIR --cache CACHE [--threads 2] [--runs 20] [--json FILE] [NAME ...]
+    python benchmarks/cpu_speed.py --models DIR --cache CACHE [--threads 2] [--turns 5] [--json FILE] [NAME ...]
 
-Both run in one process with the same number of threads, in turns (A B A B ...), and the ratio of the medians is what
-counts: single times depend on the machine. Without names: ResNet-18, ResNet-50 and BERT-base, batch 1.
+Both run in one process with the same number of threads, in turns of five runs, the first of which does not count. Between
+turns there is a pause: the worker threads of either go on spinning for a while after a run, on the cores that the other
+needs. The ratio of the medians is what counts: single times depend on the machine. Without names: ResNet-18, ResNet-50 and BERT-base, batch 1.
 """
 
 from __future__ import annotations
@@ -45,12 +46,13 @@ def measure(model: Any, args: argparse.Namespace) -> dict[str, Any]:
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     feeds = model.feeds(1)
     others = {**feeds, **model.constants()}
-    pairs = []
-    for turn in range(args.runs + 3):
-        pair = (seconds(lambda: executable.run_numpy(feeds)), seconds(lambda: session.run(None, others)))
-        if turn >= 3:
-            pairs.append(pair)
-    mine, other = (statistics.median(times) for times in zip(*pairs))
+    runs: tuple[Callable[[], Any], ...] = (lambda: executable.run_numpy(feeds), lambda: session.run(None, others))
+    times: tuple[list[float], ...] = ([], [])
+    for _ in range(args.turns):
+        for run, taken in zip(runs, times):
+            time.sleep(0.3)
+            taken += [seconds(run) for _ in range(5)][1:]
+    mine, other = map(statistics.median, times)
     stages = compilation.report.seconds
     return {
         "model": model.name,
@@ -68,7 +70,7 @@ def main() -> int:
     parser.add_argument("--models", type=Path, required=True, help="folder with training/ and inference/")
     parser.add_argument("--cache", type=Path, default=Path("build/models"))
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     os.environ["TVM_NUM_THREADS"] = str(args.threads)
