@@ -162,7 +162,7 @@ def compile(
             pipeline=str(manager),
             pass_seconds=manager.timings,
         )
-        _keep_budget(report, chosen.memory_budget)
+        _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 
     if chosen.plan_only:
         return Compilation(module, _with_seconds(report, stages, 0), None)
@@ -217,12 +217,13 @@ def pass_manager(text: str, options: Options) -> PassManager:
     return manager
 
 
-def _keep_budget(report: Report, budget: int | None) -> None:
+def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
         raise BudgetError(
             f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is "
             f"{report.peak_bytes} bytes ({format_size(report.peak_bytes)}: arena {report.arena_bytes}, weights "
             f"{report.weights_bytes}, inputs and outputs {report.io_bytes})"
+            + ("" if opt_level >= 2 else f" at -O{opt_level}; -O2 may need less")
         )
 
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memc import driver
+from memc.ir.errors import UsageError
 from memc.report import Report
 from memc.sizes import format_size, parse_size
 
@@ -56,6 +57,8 @@ def compile_model(
 ) -> None:
     """Compile a model into an artifact that runs from one planned arena."""
     set_up_logging(verbose, quiet)
+    if plan_only and json == "-" and str(output) == "-":
+        raise UsageError("--json - and --output -: only one of them can have standard output")
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:
         compilation = driver.compile(

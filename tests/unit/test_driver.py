@@ -35,3 +35,10 @@ def test_wrong_options(model: onnx.ModelProto, options: dict[str, Any], words: s
         memc.compile(model, tmp_path / "m.memc", **options)
     assert words in str(caught.value) and caught.value.exit_code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_budget_missed_at_a_low_level_says_so(model: onnx.ModelProto) -> None:
+    for level, says in ((0, True), (1, True), (2, False)):
+        with pytest.raises(memc.MemcError) as caught:
+            memc.compile(model, opt_level=level, memory_budget=1, plan_only=True)
+        assert caught.value.exit_code == 4 and ("-O2 may need less" in str(caught.value)) is says

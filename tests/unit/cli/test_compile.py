@@ -107,6 +107,7 @@ def test_budget(memc, model: str) -> None:
         (["--alignment", "32"], 2, "alignment: expected at least 64, which kernels rely on, got 32"),
         (["--memory-budget", "4GoB"], 2, "size `4GoB`: expected a number of bytes with an optional unit"),
         (["--disabled-pass", "fuze"], 2, "disabled pass `fuze`: expected one of assign-addresses,"),
+        (["--plan-only", "--json", "-", "-o", "-"], 2, "--json - and --output -: only one of them can have standard"),
         (["-p", "fuze"], 2, "pass pipeline, position 1: unknown pass 'fuze' (did you mean 'fuse'?)"),
         (["-p", "decompose", "--dim", "batch=2"], 2, "%m has no place in the arena: end the pipeline with assign-"),
         (["--bind", "x=hello"], 2, "value `hello`: expected @file.npy, a number, true, false or a JSON list"),
