@@ -90,11 +90,11 @@ def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> d
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
             raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
     generator = np.random.default_rng(seed)
-    return {name: inputs[name] if name in inputs else _random(type, generator) for name, type in expected.items()}
+    return {name: inputs[name] if name in inputs else random_array(type, generator) for name, type in expected.items()}
 
 
-def _random(type: TensorType, generator: np.random.Generator) -> Array:
-    # Integers of 0 and 1 are valid as ids, masks and bytes alike.
+def random_array(type: TensorType, generator: np.random.Generator) -> Array:
+    """Standard normal floats; integers and booleans of 0 and 1, which are valid as ids, masks and bytes alike."""
     if type.dtype.is_float:
         return generator.standard_normal(type.shape).astype(type.dtype.numpy)
     if type.dtype is DType.BOOL:

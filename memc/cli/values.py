@@ -13,7 +13,8 @@ import numpy as np
 
 from memc.ir.core import Array
 from memc.ir.errors import UsageError
-from memc.ir.types import DType, TensorType
+from memc.ir.types import TensorType
+from memc.verification import random_array
 
 
 def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:
@@ -88,7 +89,7 @@ _SPLAT = re.compile(r"(?:(?P<dims>\d+(?:x\d+)*)x)?(?P<dtype>[a-z]\w+)=(?P<value>
 def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array:
     """The data of input `name`: `@file.npy`, `2x3xf32=1`, `random`, a number (fills the tensor) or a JSON list."""
     if text == "random":
-        return random_array(type, seed)
+        return random_array(type, np.random.default_rng(seed))
     splat = _SPLAT.fullmatch(text)
     if splat:
         dims = tuple(int(d) for d in (splat.group("dims") or "").split("x") if d)
@@ -105,16 +106,6 @@ def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array
             raise UsageError(f"input `{name}`: expected {type.dtype.value}, got {array.dtype} in {text[1:]}")
         array = array.astype(type.dtype.numpy)
     return array
-
-
-def random_array(type: TensorType, seed: int) -> Array:
-    """Seeded data: standard normal floats; integers and booleans 0 or 1, which are valid as ids and masks."""
-    generator = np.random.default_rng(seed)
-    if type.dtype.is_float:
-        return generator.standard_normal(type.shape).astype(type.dtype.numpy)
-    if type.dtype is DType.BOOL:
-        return generator.integers(0, 2, type.shape).astype(np.bool_)
-    return generator.integers(0, 2, type.shape).astype(type.dtype.numpy)
 
 
 def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
