@@ -54,6 +54,12 @@ class Solution:
     """Bytes from the arena's start, one for each buffer, in order."""
     peak: int
     """Bytes: the greatest offset + rounded size."""
+    lower_bound: int = 0
+    """Bytes: no plan has a lower peak."""
+
+    @property
+    def proven_optimal(self) -> bool:
+        return self.peak == self.lower_bound
 
 
 class Violation(IntEnum):
@@ -93,15 +99,20 @@ def solver_names() -> list[str]:
     return sorted(str(name) for name in native.load()["memc_solver_names"]())
 
 
-def solve(problem: Problem, solver: str = "auto") -> Solution:
-    """A valid plan by the named solver; `auto` runs all heuristics and then searches for about 0.3 s at most.
+def solve(
+    problem: Problem, solver: str = "auto", *, time_limit: float | None = None, threads: int | None = None
+) -> Solution:
+    """A valid plan by the named solver; `auto` runs all heuristics and then searches.
 
-    Deterministic. Raises ValueError for a malformed problem or an unknown solver (the message lists the known ones),
-    OverflowError if the plan would need more than 2**63 - 1 bytes.
+    Without `time_limit` (seconds), work is bounded by count, and the plan is the same on every machine and with any
+    number of `threads` (default: one for each core). Raises ValueError for a malformed problem or an unknown solver (the
+    message lists the known ones), OverflowError if the plan would need more than 2**63 - 1 bytes.
     """
     offsets = np.zeros(len(problem.buffers), np.int64)
-    peak = native.load()["memc_solve"](solver, *_arguments(problem), problem.capacity, _tensor(offsets))
-    return Solution(tuple(offsets.tolist()), int(peak))
+    limits = (-1.0 if time_limit is None else time_limit, threads or 0)
+    arguments = (*_arguments(problem), problem.capacity, *limits, _tensor(offsets))
+    peak, bound = native.load()["memc_solve"](solver, *arguments)
+    return Solution(tuple(offsets.tolist()), int(peak), int(bound))
 
 
 def lower_bound(problem: Problem) -> int:

@@ -5,43 +5,19 @@
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/string.h>
 
-#include <stdexcept>
+#include <algorithm>
 #include <string>
 
 #include "memc/check.h"
+#include "memc/ffi_arrays.h"
 #include "memc/solvers.h"
 
 namespace {
 
 namespace ffi = tvm::ffi;
 
-// Runs `body`; a C++ exception becomes the Python exception of the same meaning.
-template <typename Fn>
-auto Translate(Fn body) {
-  try {
-    return body();
-  } catch (const std::invalid_argument& error) {
-    TVM_FFI_THROW(ValueError) << error.what();
-  } catch (const std::overflow_error& error) {
-    TVM_FFI_THROW(OverflowError) << error.what();
-  } catch (const std::bad_alloc&) {
-    TVM_FFI_THROW(MemoryError) << "not enough memory for the solver";
-  }
-  TVM_FFI_UNREACHABLE();
-}
-
-int64_t* Int64s(ffi::TensorView array, int64_t length, const char* what) {
-  const DLDataType type = array.dtype();
-  if (type.code != kDLInt || type.bits != 64 || type.lanes != 1 || array.ndim() != 1 ||
-      !array.IsContiguous() || array.device().device_type != kDLCPU) {
-    throw std::invalid_argument(std::string(what) + " must be a one-dimensional host array of i64");
-  }
-  if (length >= 0 && array.size(0) != length) {
-    throw std::invalid_argument(std::string(what) + " has " + std::to_string(array.size(0)) +
-                                " elements, expected " + std::to_string(length));
-  }
-  return reinterpret_cast<int64_t*>(static_cast<char*>(array.data_ptr()) + array.byte_offset());
-}
+using memc::Int64s;
+using memc::Translate;
 
 // A negative fixed offset means that there is none.
 memc::Problem MakeProblem(ffi::TensorView sizes, ffi::TensorView lowers, ffi::TensorView uppers,
@@ -62,16 +38,20 @@ memc::Problem MakeProblem(ffi::TensorView sizes, ffi::TensorView lowers, ffi::Te
   return problem;
 }
 
-// Writes the offsets and returns the peak, in bytes.
-int64_t Solve(ffi::String solver, ffi::TensorView sizes, ffi::TensorView lowers,
-              ffi::TensorView uppers, ffi::TensorView fixed, int64_t alignment, int64_t capacity,
-              ffi::TensorView offsets) {
+// Writes the offsets and returns [peak, lower bound], in bytes.
+ffi::Array<int64_t> Solve(ffi::String solver, ffi::TensorView sizes, ffi::TensorView lowers,
+                          ffi::TensorView uppers, ffi::TensorView fixed, int64_t alignment,
+                          int64_t capacity, double time_limit, int64_t threads,
+                          ffi::TensorView offsets) {
   return Translate([&] {
     const memc::Problem problem = MakeProblem(sizes, lowers, uppers, fixed, alignment, capacity);
     int64_t* out = Int64s(offsets, sizes.size(0), "offsets");
-    const memc::Solution solution = memc::FindSolver(std::string(solver))(problem);
-    std::copy(solution.offsets.begin(), solution.offsets.end(), out);
-    return solution.peak;
+    memc::SolverOptions options;
+    options.time_limit = time_limit;
+    options.threads = threads;
+    const memc::Outcome outcome = memc::FindSolver(std::string(solver))(problem, options);
+    std::copy(outcome.solution.offsets.begin(), outcome.solution.offsets.end(), out);
+    return ffi::Array<int64_t>{outcome.solution.peak, outcome.lower_bound};
   });
 }
 

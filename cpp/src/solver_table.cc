@@ -5,15 +5,30 @@
 
 namespace memc {
 
+namespace {
+
+// A heuristic's plan, with the largest live set as bound.
+template <Solution (*kHeuristic)(const Problem&)>
+Outcome Bounded(const Problem& problem, const SolverOptions&) {
+  return {kHeuristic(problem), LowerBound(problem)};
+}
+
+template <Order kOrder>
+Solution FirstFitBy(const Problem& problem) {
+  return FirstFit(problem, kOrder);
+}
+
+}  // namespace
+
 const std::vector<SolverEntry>& SolverTable() {
   static const std::vector<SolverEntry> table = {
-      {"auto", Search},
-      {"best-fit", BestFit},
-      {"first-fit", [](const Problem& p) { return FirstFit(p, Order::kSize); }},
-      {"first-fit-area", [](const Problem& p) { return FirstFit(p, Order::kArea); }},
-      {"first-fit-given", [](const Problem& p) { return FirstFit(p, Order::kGiven); }},
-      {"first-fit-lifetime", [](const Problem& p) { return FirstFit(p, Order::kLifetime); }},
-      {"sequential", Sequential},
+      {"auto", Bounded<Search>},
+      {"best-fit", Bounded<BestFit>},
+      {"first-fit", Bounded<FirstFitBy<Order::kSize>>},
+      {"first-fit-area", Bounded<FirstFitBy<Order::kArea>>},
+      {"first-fit-given", Bounded<FirstFitBy<Order::kGiven>>},
+      {"first-fit-lifetime", Bounded<FirstFitBy<Order::kLifetime>>},
+      {"sequential", Bounded<Sequential>},
   };
   return table;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The solvers, and the table by which callers name them. A solver is a pure function of the
-// problem: the same problem gives the same plan on every machine.
+// The solvers, and the table by which callers name them. Without a time limit, a solver is a pure
+// function of the problem: the same problem gives the same plan on every machine and with any
+// number of threads.
 #ifndef MEMC_SOLVERS_H_
 #define MEMC_SOLVERS_H_
 
@@ -32,7 +33,17 @@ Solution BestFit(const Problem& problem);
 // met or a fixed amount of work is done (about 0.3 s). Never above any of the heuristics.
 Solution Search(const Problem& problem);
 
-using Solver = Solution (*)(const Problem&);
+struct SolverOptions {
+  double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
+  int64_t threads = 0;     // 0: as many as there are cores.
+};
+
+struct Outcome {
+  Solution solution;
+  int64_t lower_bound = 0;  // Bytes: no plan has a lower peak. Equal to the peak: proven optimal.
+};
+
+using Solver = Outcome (*)(const Problem&, const SolverOptions&);
 
 struct SolverEntry {
   const char* name;  // Kebab-case.

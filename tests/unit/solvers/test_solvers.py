@@ -120,7 +120,7 @@ def test_two_small_ones_share_the_place_of_a_large_one() -> None:
     problem = Problem([Buffer(1000, 0, 2), Buffer(400, 3, 6), Buffer(500, 3, 6)])
     for solver in [*HEURISTICS, "auto"]:
         assert solve(problem, solver).peak == 1000
-    assert solve(problem, "sequential") == Solution((0, 1000, 1400), 1900)
+    assert solve(problem, "sequential") == Solution((0, 1000, 1400), 1900, 1000)
 
 
 def test_first_fit_orders() -> None:

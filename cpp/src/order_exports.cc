@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// The order solvers' doors for Python. Arrays are one-dimensional contiguous i64 host tensors.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <limits>
+#include <string>
+
+#include "memc/ffi_arrays.h"
+#include "memc/order.h"
+
+namespace {
+
+namespace ffi = tvm::ffi;
+using memc::Int64s;
+
+memc::Rows MakeRows(ffi::TensorView first, ffi::TensorView index, int64_t rows, const char* what) {
+  memc::Rows made;
+  const int64_t* start = Int64s(first, rows + 1, what);
+  made.first.assign(start, start + rows + 1);
+  const int64_t* from = Int64s(index, -1, what);
+  made.index.reserve(index.size(0));
+  for (int64_t i = 0; i < index.size(0); ++i) {
+    if (from[i] < 0 || from[i] > std::numeric_limits<int32_t>::max()) {
+      throw std::invalid_argument(std::string(what) + " index " + std::to_string(from[i]) +
+                                  " is out of range");
+    }
+    made.index.push_back(static_cast<int32_t>(from[i]));
+  }
+  return made;
+}
+
+memc::OrderProblem MakeProblem(ffi::TensorView sizes, ffi::TensorView kept,
+                               ffi::TensorView touch_first, ffi::TensorView touch_index,
+                               ffi::TensorView after_first, ffi::TensorView after_index,
+                               ffi::TensorView scratch) {
+  memc::OrderProblem problem;
+  const int64_t storages = sizes.size(0);
+  const int64_t* size = Int64s(sizes, -1, "sizes");
+  problem.sizes.assign(size, size + storages);
+  const int64_t* keep = Int64s(kept, storages, "kept");
+  problem.kept.assign(keep, keep + storages);
+  const int64_t ops = scratch.size(0);
+  const int64_t* bytes = Int64s(scratch, -1, "scratch");
+  problem.scratch.assign(bytes, bytes + ops);
+  problem.touches = MakeRows(touch_first, touch_index, ops, "storage");
+  problem.after = MakeRows(after_first, after_index, ops, "dependency");
+  memc::Validate(problem);
+  return problem;
+}
+
+// Writes the order and returns [peak, lower bound], in bytes.
+ffi::Array<int64_t> SolveOrder(ffi::String solver, ffi::TensorView sizes, ffi::TensorView kept,
+                               ffi::TensorView touch_first, ffi::TensorView touch_index,
+                               ffi::TensorView after_first, ffi::TensorView after_index,
+                               ffi::TensorView scratch, double time_limit, int64_t beam_width,
+                               int64_t target, ffi::TensorView order) {
+  return memc::Translate([&] {
+    const memc::OrderProblem problem =
+        MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
+    int64_t* out = Int64s(order, problem.ops(), "order");
+    memc::OrderOptions options;
+    options.time_limit = time_limit;
+    options.beam_width = beam_width;
+    options.target = target;
+    const memc::OrderResult result = memc::FindOrderSolver(std::string(solver))(problem, options);
+    std::copy(result.order.begin(), result.order.end(), out);
+    return ffi::Array<int64_t>{result.peak, result.lower_bound};
+  });
+}
+
+int64_t OrderPeak(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView touch_first,
+                  ffi::TensorView touch_index, ffi::TensorView after_first,
+                  ffi::TensorView after_index, ffi::TensorView scratch, ffi::TensorView order) {
+  return memc::Translate([&] {
+    const memc::OrderProblem problem =
+        MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
+    const int64_t* at = Int64s(order, -1, "order");
+    return memc::OrderPeak(problem, std::vector<int32_t>(at, at + order.size(0)));
+  });
+}
+
+ffi::Array<ffi::String> OrderSolverNames() {
+  ffi::Array<ffi::String> names;
+  for (const memc::OrderSolverEntry& entry : memc::OrderSolverTable()) names.push_back(entry.name);
+  return names;
+}
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_solve_order, SolveOrder);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_order_peak, OrderPeak);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_order_solver_names, OrderSolverNames);

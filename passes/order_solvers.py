@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed doors to the native solvers of operator order.
+
+Ops touch storages; a storage is live from the first op that touches it to the last, or to the end if it is kept. The
+peak of an order is the largest sum of live storages during any op, the op's scratch bytes included. See
+`cpp/include/memc/order.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+
+from memc import native
+
+
+@dataclass(frozen=True)
+class OrderProblem:
+    """Ops numbered in a valid order (the given one), and what they touch."""
+
+    sizes: Sequence[int]
+    """Bytes of each storage, 0 to 2**62."""
+    touches: Sequence[Sequence[int]]
+    """Of each op: the storages it reads or writes, without repeats."""
+    after: Sequence[Sequence[int]]
+    """Of each op: the ops, all of lower number, that must have run before it, without repeats."""
+    kept: frozenset[int] = frozenset()
+    """Storages that stay live to the end."""
+    scratch: Sequence[int] = ()
+    """Of each op: bytes live during that op only; empty for none at all."""
+
+
+@dataclass(frozen=True)
+class OrderSolution:
+    """In which sequence the ops run."""
+
+    order: tuple[int, ...]
+    """Op numbers in execution order."""
+    peak: int
+    """Bytes."""
+    lower_bound: int
+    """Bytes: no order has a lower peak."""
+
+    @property
+    def proven_optimal(self) -> bool:
+        return self.peak == self.lower_bound
+
+
+def order_solver_names() -> list[str]:
+    """What `solve_order` accepts, sorted."""
+    return sorted(str(name) for name in native.load()["memc_order_solver_names"]())
+
+
+def solve_order(
+    problem: OrderProblem,
+    solver: str = "auto",
+    *,
+    time_limit: float | None = None,
+    beam_width: int = 64,
+    target: int = 0,
+) -> OrderSolution:
+    """An order whose peak is never above the given one's.
+
+    Without `time_limit` (seconds), work is bounded by count, and the result is the same on every machine. A solver may
+    stop once the peak is at most `target` bytes. Raises ValueError for a malformed problem or an unknown solver,
+    OverflowError for sums beyond 2**63 - 1 bytes.
+    """
+    order = np.zeros(len(problem.touches), np.int64)
+    limit = -1.0 if time_limit is None else time_limit
+    arguments = (*_arguments(problem), limit, beam_width, target, _tensor(order))
+    peak, bound = native.load()["memc_solve_order"](solver, *arguments)
+    return OrderSolution(tuple(order.tolist()), int(peak), int(bound))
+
+
+def order_peak(problem: OrderProblem, order: Sequence[int]) -> int:
+    """Peak of `order` in bytes. Raises ValueError if it is not an order of the ops that keeps their dependencies."""
+    return int(native.load()["memc_order_peak"](*_arguments(problem), _tensor(np.array(order, np.int64))))
+
+
+def _arguments(problem: OrderProblem) -> tuple[Any, ...]:
+    kept = np.zeros(len(problem.sizes), np.int64)
+    kept[list(problem.kept)] = 1
+    scratch = problem.scratch or [0] * len(problem.touches)
+    return (
+        _tensor(np.array(problem.sizes, np.int64)),
+        _tensor(kept),
+        *_rows(problem.touches),
+        *_rows(problem.after),
+        _tensor(np.array(scratch, np.int64)),
+    )
+
+
+def _rows(rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+    first = np.array([0, *accumulate(map(len, rows))], np.int64)
+    return _tensor(first), _tensor(np.fromiter(chain.from_iterable(rows), np.int64, int(first[-1])))
+
+
+def _tensor(array: npt.NDArray[np.int64]) -> Any:
+    """The array as a tensor over the same bytes."""
+    return tvm_ffi.from_dlpack(array)
