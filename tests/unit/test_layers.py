@@ -19,7 +19,7 @@ ALLOWED = {
 }
 """Which parts of memc each layer may import; the rest (driver, CLI, reports) may import all."""
 
-NATIVE_DOORS = {ROOT / "memc/native.py", ROOT / "passes/solvers.py"}
+NATIVE_DOORS = {ROOT / "memc/native.py", ROOT / "passes/solvers.py", ROOT / "passes/order_solvers.py"}
 """Files that call the native library, which speaks tvm-ffi (a small package of its own, not TVM)."""
 
 
