@@ -4,6 +4,7 @@
 from . import (  # noqa: F401
     activation,
     arg_reduce,
+    assign,
     binary,
     broadcast,
     cast,

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
 from .common import compute_dtype, count, elementwise, elementwise_in_place, float_attr, str_attr, widen
+from .derivatives import keep_where, one_minus, scaled, square
 from .unary import FLOAT, NUMERIC, accepts
 
 ScalarFn = Callable[[Builder, Expr, DType, Attrs], Expr]
@@ -112,6 +114,75 @@ def _check_clip(dtype: DType, attrs: Attrs) -> None:
                 raise OpError(f"expected an integer of type {dtype.value} as attribute `{name}`, got {value!r}")
 
 
+def _side(b: IRBuilder, op: Op) -> Value:
+    """Whether an activation with slope `alpha` below 0 was there: by the result, which has the operand's sign unless
+    alpha is negative."""
+    seen = op.result if float_attr(op.attrs, "alpha") > 0 else op.operands[0]
+    return b.op("less", [seen, b.scalar(0, seen.type.dtype)])
+
+
+def _relu_slope(b: IRBuilder, op: Op, g: Value) -> Value:
+    return keep_where(b, b.op("greater", [op.result, b.scalar(0, g.type.dtype)]), g)
+
+
+def _sigmoid_slope(b: IRBuilder, op: Op, g: Value) -> Value:
+    return b.op("mul", [g, b.op("mul", [op.result, one_minus(b, op.result)])])
+
+
+def _leaky_relu_slope(b: IRBuilder, op: Op, g: Value) -> Value:
+    return b.op("select", [_side(b, op), scaled(b, g, float_attr(op.attrs, "alpha")), g])
+
+
+def _elu_slope(b: IRBuilder, op: Op, g: Value) -> Value:
+    alpha = b.scalar(float_attr(op.attrs, "alpha"), g.type.dtype)
+    # alpha e^x is the result plus alpha.
+    return b.op("select", [_side(b, op), b.op("mul", [g, b.op("add", [op.result, alpha])]), g])
+
+
+def _gelu_slope(b: IRBuilder, op: Op, g: Value) -> Value:
+    x, dtype = op.operands[0], g.type.dtype
+    one = b.scalar(1, dtype)
+    if op.attrs["approximate"] == "tanh":
+        inner = b.op("mul", [scaled(b, x, _GELU_SCALE), b.op("add", [one, scaled(b, square(b, x), _GELU_CUBIC)])])
+        bent = b.op("tanh", [inner])
+        climb = scaled(b, b.op("add", [one, scaled(b, square(b, x), 3 * _GELU_CUBIC)]), 0.5 * _GELU_SCALE)
+        tail = b.op("mul", [b.op("mul", [x, one_minus(b, square(b, bent))]), climb])
+    else:
+        bent = b.op("erf", [scaled(b, x, _SQRT_HALF)])
+        bell = b.op("exp", [scaled(b, square(b, x), -0.5)])
+        tail = scaled(b, b.op("mul", [x, bell]), 1 / math.sqrt(2 * math.pi))
+    return b.op("mul", [g, b.op("add", [scaled(b, b.op("add", [bent, one]), 0.5), tail])])
+
+
+def _silu_slope(b: IRBuilder, op: Op, g: Value) -> Value:
+    x = op.operands[0]
+    s = b.op("sigmoid", [x])
+    inner = b.op("add", [b.scalar(1, g.type.dtype), b.op("mul", [x, one_minus(b, s)])])
+    return b.op("mul", [g, b.op("mul", [s, inner])])
+
+
+def _inside_slope(b: IRBuilder, op: Op, g: Value, low: float, high: float, factor: float = 1) -> Value:
+    """`factor` times the gradient where the result is strictly between the bounds."""
+    y = op.result
+    above = b.op("greater", [y, b.scalar(low, y.type.dtype)])
+    inside = b.op("logical_and", [above, b.op("less", [y, b.scalar(high, y.type.dtype)])])
+    return keep_where(b, inside, g if factor == 1 else scaled(b, g, factor))
+
+
+_SLOPES: dict[str, Callable[[IRBuilder, Op, Value], Value]] = {
+    "relu": _relu_slope,
+    "sigmoid": _sigmoid_slope,
+    "leaky_relu": _leaky_relu_slope,
+    "elu": _elu_slope,
+    "gelu": _gelu_slope,
+    "silu": _silu_slope,
+    "hard_sigmoid": lambda b, op, g: _inside_slope(b, op, g, 0, 1, float_attr(op.attrs, "alpha")),
+    "softplus": lambda b, op, g: b.op("mul", [g, b.op("sigmoid", [op.operands[0]])]),
+    "clip": lambda b, op, g: _inside_slope(b, op, g, float_attr(op.attrs, "min"), float_attr(op.attrs, "max")),
+}
+"""The gradient in the operand from the one in the result, by way of the result where that will do."""
+
+
 def _define(
     name: str,
     summary: str,
@@ -137,6 +208,10 @@ def _define(
         with np.errstate(all="ignore"):
             return [np.asarray(numpy_fn(widen(inputs[0]), attrs)).astype(results[0].dtype.numpy)]
 
+    def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        (g,) = grads
+        return [None if g is None or not g.type.dtype.is_float else _SLOPES[name](b, op, g)]
+
     def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
         return scalar(b, x[0], compute_dtype(op.operands[0].type.dtype), op.attrs)
 
@@ -147,7 +222,7 @@ def _define(
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html" if spec else None,
             infer=infer,
             evaluate=evaluate,
-            gradient=None,
+            gradient=gradient,
             in_place=elementwise_in_place,
             view=None,
             slices=None,

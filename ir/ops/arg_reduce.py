@@ -13,9 +13,10 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axis_of, flag_of, only
-from .base import Attrs, Decompose, OpDef, Trait, register
+from .base import Attrs, Decompose, OpDef, Trait, flat, register
+from .casts import cast
 from .common import widen
-from .reduce import cast, reduced_shape
+from .reduce import reduced_shape
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -61,7 +62,7 @@ def _define(name: str, what: str, spec: str, largest: bool) -> None:
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
             evaluate=lambda inputs, attrs, results: _evaluate(inputs, attrs, largest),
-            gradient=None,
+            gradient=flat,
             in_place=None,
             view=None,
             slices=None,

@@ -117,6 +117,12 @@ class Builder(Protocol):
 InferFn = Callable[[Sequence[TensorType], Attrs], Sequence[TensorType]]
 EvaluateFn = Callable[[Sequence[Array], Attrs, Sequence[TensorType]], Sequence[Array]]
 ComputeFn = Callable[[Builder, Op, Sequence[Tensor]], Sequence[Tensor]]
+GradientFn = Callable[["IRBuilder", Op, Sequence[Union[Value, None]]], Sequence[Union[Value, None]]]
+"""Builds the gradient of the loss in each operand from those in the results (None where a result does not matter).
+
+It may read the op's operands and results: what it reads is what must be kept, or computed anew, for the backward
+pass. None for an operand says that the loss does not change with it: it is not a float, or the op is flat in it.
+"""
 
 
 @dataclass(frozen=True)
@@ -172,8 +178,8 @@ class OpDef:
     """Result types. Raises OpError saying what was expected and what it got."""
     evaluate: EvaluateFn
     """numpy reference. May return views of its inputs; never writes to them."""
-    gradient: None
-    """Not stated for any op yet."""
+    gradient: GradientFn | None
+    """None: there is no rule, and to differentiate through the op is an error. `flat` says that it is zero."""
     in_place: Callable[[Op], Sequence[int]] | None
     """Operands whose bytes result 0 may take over: each has the result's byte size, and the kernel reads none of
     its elements after it wrote a result element over it, whatever the order of execution."""
@@ -213,6 +219,11 @@ def definition(op: Op) -> OpDef:
 def registered() -> list[OpDef]:
     """All ops by name."""
     return [_REGISTRY[name] for name in sorted(_REGISTRY)]
+
+
+def flat(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """The gradient of ops whose results do not change with small changes of their operands."""
+    return [None] * len(op.operands)
 
 
 def result_elements(op: Op) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
+from .base import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
 from .common import (
     broadcast_shapes,
     compute_dtype,
@@ -24,6 +25,7 @@ from .common import (
     widen,
     wrapping,
 )
+from .derivatives import keep_where, scaled, sum_to
 from .unary import BOOL, INTEGER, NUMERIC, accepts
 
 ANY = "any"
@@ -95,6 +97,64 @@ def _divide_numpy(x: Any, y: Any) -> Any:
     return quotient + inexact.astype(x.dtype)
 
 
+Slopes = Callable[[IRBuilder, Op, Value], Sequence[Value]]
+"""Both gradients, before broadcasting is undone, from the one in the result."""
+
+
+def _rule(slopes: Slopes) -> GradientFn:
+    def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        (g,) = grads
+        if g is None or not op.result.type.dtype.is_float:
+            return [None, None]
+        return [sum_to(b, found, v.type) for found, v in zip(slopes(b, op, g), op.operands)]
+
+    return gradient
+
+
+def _mul_slopes(b: IRBuilder, op: Op, g: Value) -> Sequence[Value]:
+    x, y = op.operands
+    return [b.op("mul", [g, y]), b.op("mul", [g, x])]
+
+
+def _div_slopes(b: IRBuilder, op: Op, g: Value) -> Sequence[Value]:
+    by = b.op("div", [g, op.operands[1]])
+    return [by, b.op("neg", [b.op("mul", [by, op.result])])]
+
+
+def _pow_slopes(b: IRBuilder, op: Op, g: Value) -> Sequence[Value]:
+    x, y = op.operands
+    less = b.op("pow", [x, b.op("sub", [y, b.scalar(1, y.type.dtype)])])
+    # Where the base is not positive, the power is no differentiable function of the exponent, or 0 throughout.
+    positive = b.op("greater", [x, b.scalar(0, x.type.dtype)])
+    log = b.op("log", [b.op("select", [positive, x, b.scalar(1, x.type.dtype)])])
+    return [b.op("mul", [g, b.op("mul", [y, less])]), b.op("mul", [g, b.op("mul", [op.result, log])])]
+
+
+def _extremum_slopes(b: IRBuilder, op: Op, g: Value) -> Sequence[Value]:
+    """The operand that is the result gets all; equal ones half each."""
+    x, y = op.operands
+    share = b.op("select", [b.op("equal", [x, y]), scaled(b, g, 0.5), g])
+    return [keep_where(b, b.op("equal", [v, op.result]), share) for v in (x, y)]
+
+
+def _mod_slopes(b: IRBuilder, op: Op, g: Value, rounding: str) -> Sequence[Value]:
+    quotient = b.op(rounding, [b.op("div", op.operands)])
+    return [g, b.op("neg", [b.op("mul", [g, quotient])])]
+
+
+_GRADIENTS: dict[str, GradientFn] = {
+    "add": _rule(lambda b, op, g: [g, g]),
+    "sub": _rule(lambda b, op, g: [g, b.op("neg", [g])]),
+    "mul": _rule(_mul_slopes),
+    "div": _rule(_div_slopes),
+    "pow": _rule(_pow_slopes),
+    "min": _rule(_extremum_slopes),
+    "max": _rule(_extremum_slopes),
+    "mod": _rule(lambda b, op, g: _mod_slopes(b, op, g, "floor")),
+    "fmod": _rule(lambda b, op, g: _mod_slopes(b, op, g, "trunc")),
+}
+
+
 def _define(name: str, kind: str, numpy_fn: NumpyFn, scalar: ScalarFn, summary: str, spec: str | None) -> None:
     predicate = name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
@@ -126,7 +186,7 @@ def _define(name: str, kind: str, numpy_fn: NumpyFn, scalar: ScalarFn, summary: 
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html" if spec else None,
             infer=infer,
             evaluate=evaluate,
-            gradient=None,
+            gradient=_GRADIENTS.get(name, flat),
             in_place=elementwise_in_place,
             view=None,
             slices=None,

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 from .common import broadcast_index, count, shape_attr
+from .derivatives import sum_to
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -41,6 +43,11 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(result, body)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    return [None if g is None else sum_to(b, g, op.operands[0].type)]
+
+
 register(
     OpDef(
         name="broadcast",
@@ -48,7 +55,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Expand.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=view,
         slices=None,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
@@ -69,6 +70,12 @@ def element_bitcast(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
     return b.bitcast(x[0], op.result.type.dtype)
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    source = op.operands[0].type.dtype
+    return [None if g is None or not source.is_float else b.op("cast", [g], to=source)]
+
+
 register(
     OpDef(
         name="cast",
@@ -77,7 +84,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Cast.html",
         infer=infer_cast,
         evaluate=evaluate_cast,
-        gradient=None,
+        gradient=gradient,
         in_place=elementwise_in_place,
         view=None,
         slices=None,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
@@ -74,6 +75,20 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    if g is None:
+        return [None] * len(op.operands)
+    axis, rank = int_attr(op.attrs, "axis"), g.type.rank
+    found, at = [], 0
+    for value in op.operands:
+        stops = tuple(at + n if d == axis else n for d, n in enumerate(value.type.shape))
+        starts = tuple(at if d == axis else 0 for d in range(rank))
+        found.append(b.op("slice", [g], starts=starts, stops=stops, steps=(1,) * rank))
+        at += value.type.shape[axis]
+    return found
+
+
 register(
     OpDef(
         name="concat",
@@ -82,7 +97,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Concat.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=slices,

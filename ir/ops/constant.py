@@ -10,7 +10,7 @@ import numpy as np
 from ..core import Array
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Literal, OpDef, no_flops, register
+from .base import Attrs, Literal, OpDef, flat, no_flops, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -33,7 +33,7 @@ register(
         spec=None,
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=flat,
         in_place=None,
         view=None,
         slices=None,

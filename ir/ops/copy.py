@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..types import TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
 from .common import count, elementwise
@@ -24,6 +25,11 @@ def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
     return x[0]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    return [g]
+
+
 register(
     OpDef(
         name="copy",
@@ -32,7 +38,7 @@ register(
         spec=None,
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

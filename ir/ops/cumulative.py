@@ -13,7 +13,7 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axis_of, flag_of, only
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .reduce import HALF
+from .casts import HALF
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

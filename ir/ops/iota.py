@@ -10,7 +10,7 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, no_flops, register
 from .common import axis_attr, count, dtype_attr, int_attr, shape_attr
 
 
@@ -47,7 +47,7 @@ register(
         spec=None,
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=flat,
         in_place=None,
         view=None,
         slices=None,

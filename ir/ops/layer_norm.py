@@ -13,7 +13,8 @@ from ..errors import OpError
 from ..types import TensorType
 from .axes import axis_of, number_of
 from .base import Attrs, Decompose, OpDef, Trait, register
-from .reduce import HALF, cast, mean, widen
+from .casts import HALF, cast, widen
+from .reduce import mean
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

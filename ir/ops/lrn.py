@@ -12,8 +12,8 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
+from .casts import cast, widen
 from .common import float_attr
-from .reduce import cast, widen
 from .window import accumulator, integer, require_count
 
 

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .casts import cast
+from .derivatives import sum_to
 from .library_cpu import MATMUL_CPU
 from .window import accumulator, flag, require_count, require_numeric
 
@@ -80,6 +84,24 @@ def flops(op: Op) -> int:
     return 2 * op.result.type.elements * depth
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    if g is None:
+        return [None, None]
+    x, y = (cast(b, v, g.type.dtype) for v in op.operands)
+    t_x, t_y = flag(op.attrs, "transpose_a", False), flag(op.attrs, "transpose_b", False)
+
+    def product(p: Value, q: Value, t_p: bool, t_q: bool, of: Value) -> Value:
+        return sum_to(b, b.op("matmul", [p, q], transpose_a=t_p, transpose_b=t_q), of.type)
+
+    # With X and Y as they enter the product: dX = G Y^T and dY = X^T G, transposed where the operand is.
+    of_x = product(y, g, t_y, True, op.operands[0]) if t_x else product(g, y, False, not t_y, op.operands[0])
+    if y.type.rank == 2 and not t_x and x.type.rank > 2:  # One product instead of a sum of many.
+        x, g = (b.op("reshape", [v], shape=(math.prod(v.type.shape[:-1]), v.type.shape[-1])) for v in (x, g))
+    of_y = product(g, x, True, t_x, op.operands[1]) if t_y else product(x, g, not t_x, False, op.operands[1])
+    return [of_x, of_y]
+
+
 register(
     OpDef(
         name="matmul",
@@ -89,7 +111,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__MatMul.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

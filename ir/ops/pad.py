@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .casts import cast
 from .common import count, ints_attr, str_attr
 
 MODES = ("constant", "reflect", "edge", "wrap")
@@ -96,6 +98,34 @@ def fill_value(value: Any, dtype: DType) -> bool | int | float:
     return float(value) if dtype.is_float else int(value)
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    if g is None:
+        return [None]
+    source = op.operands[0].type
+    low, high = ints_attr(op.attrs, "low"), ints_attr(op.attrs, "high")
+    mode = str_attr(op.attrs, "mode", MODES)
+    if mode == "constant":
+        stops = tuple(before + n for before, n in zip(low, source.shape))
+        return [b.op("slice", [g], starts=low, stops=stops, steps=(1,) * source.rank)]
+    for axis, (before, extent, after) in enumerate(zip(low, source.shape, high)):
+        if before + after:
+            g = _collected(b, g, axis, _source_numpy(np.arange(-before, extent + after), extent, mode), extent)
+    return [g]
+
+
+def _collected(b: IRBuilder, g: Value, axis: int, origins: Any, extent: int) -> Value:
+    """Sums along one axis of what came from each of `extent` places: a product with a matrix of ones and zeros."""
+    matrix = (origins[:, None] == np.arange(extent)).astype(g.type.dtype.numpy)
+    last = g.type.rank - 1
+    swap = tuple({axis: last, last: axis}.get(d, d) for d in range(g.type.rank))
+    rows = b.op("transpose", [g], perm=swap)
+    flat = b.op("reshape", [rows], shape=(rows.type.elements // len(origins), len(origins)))
+    summed = cast(b, b.op("matmul", [flat, b.constant(matrix)]), g.type.dtype)
+    shaped = b.op("reshape", [summed], shape=(*rows.type.shape[:-1], extent))
+    return b.op("transpose", [shaped], perm=swap)
+
+
 register(
     OpDef(
         name="pad",
@@ -105,7 +135,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Pad.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

@@ -14,10 +14,9 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axes_of, flag_of, only
-from .base import Attrs, Builder, Compute, Decompose, Expr, InferFn, OpDef, Tensor, Trait, register
-
-HALF = (DType.F16, DType.BF16)
-"""Element types that accumulate in f32."""
+from .base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, InferFn, OpDef, Tensor, Trait, register
+from .casts import HALF, cast, widen
+from .derivatives import extent_of, keep_where, scaled, spread
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
@@ -91,16 +90,6 @@ def decompose_mean(b: IRBuilder, op: Op) -> Sequence[Value]:
     return [mean(b, op.operands[0], [a for a in axes if isinstance(a, int)], bool(op.attrs["keepdims"]))]
 
 
-def cast(b: IRBuilder, x: Value, to: DType) -> Value:
-    """`x` with another element type; `x` itself if it has that type."""
-    return x if x.type.dtype is to else b.op("cast", [x], to=to)
-
-
-def widen(b: IRBuilder, x: Value) -> Value:
-    """Half precision as f32, so that what follows accumulates in it; others as they are."""
-    return cast(b, x, DType.F32) if x.type.dtype in HALF else x
-
-
 def reduce(b: IRBuilder, kind: str, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
     """`x` reduced over `axes` by `kind` (sum, prod, max, min) in its own element type; over no axes, `x` itself."""
     if not axes:
@@ -132,6 +121,53 @@ def evaluate_mean(inputs: Sequence[Array], attrs: Attrs, results: Sequence[Tenso
     return [np.asarray(found, dtype=dtype.numpy)]
 
 
+Slope = Callable[[IRBuilder, Op, Value, tuple[int, ...]], Value]
+"""The gradient in the operand from the one in the result, already repeated along the reduced axes."""
+
+
+def _rule(slope: Slope) -> GradientFn:
+    def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        (g,) = grads
+        source = op.operands[0].type
+        if g is None or not source.dtype.is_float:
+            return [None]
+        axes = axes_of(op.attrs, source)
+        return [slope(b, op, spread(b, g, source, axes), axes)]
+
+    return gradient
+
+
+def _extremum_slope(b: IRBuilder, op: Op, g: Value, axes: tuple[int, ...]) -> Value:
+    """Equal parts to all elements that are the extremum."""
+    x = op.operands[0]
+    hit = b.op("equal", [x, spread(b, op.result, x.type, axes)])
+    ones = keep_where(b, hit, b.scalar(1, DType.F32))
+    count = cast(b, b.op("reduce_sum", [ones], axes=axes, keepdims=True), x.type.dtype)
+    return keep_where(b, hit, b.op("div", [g, count]))
+
+
+def _product_slope(b: IRBuilder, op: Op, g: Value, axes: tuple[int, ...]) -> Value:
+    """The product of the other elements, which must not divide by an element that is 0."""
+    x, dtype = op.operands[0], op.operands[0].type.dtype
+    zero, one = b.scalar(0, dtype), b.scalar(1, dtype)
+    is_zero = b.op("equal", [x, zero])
+    safe = b.op("select", [is_zero, one, x])
+    product = b.op("reduce_prod", [safe], axes=axes, keepdims=True)
+    count = b.op("reduce_sum", [b.op("select", [is_zero, one, zero])], axes=axes, keepdims=True)
+    without = b.op("select", [b.op("equal", [count, zero]), b.op("div", [product, safe]), zero])
+    only = b.op("logical_and", [is_zero, b.op("equal", [count, one])])
+    return b.op("mul", [g, b.op("select", [only, product, without])])
+
+
+_SLOPES: dict[str, Slope] = {
+    "reduce_sum": lambda b, op, g, axes: g,
+    "reduce_mean": lambda b, op, g, axes: scaled(b, g, 1 / max(extent_of(op.operands[0].type, axes), 1)),
+    "reduce_max": _extremum_slope,
+    "reduce_min": _extremum_slope,
+    "reduce_prod": _product_slope,
+}
+
+
 def define(name: str, doc: str, spec: str, infer: InferFn, evaluate: Any, lower: Compute | Decompose) -> None:
     register(
         OpDef(
@@ -140,7 +176,7 @@ def define(name: str, doc: str, spec: str, infer: InferFn, evaluate: Any, lower:
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
             evaluate=evaluate,
-            gradient=None,
+            gradient=_rule(_SLOPES[name]),
             in_place=None,
             view=None,
             slices=None,

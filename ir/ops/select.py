@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
 from .common import broadcast_shapes, count, elementwise, elementwise_in_place, same_dtype
+from .derivatives import sum_to
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -30,6 +32,16 @@ def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
     return b.select(x[0], x[1], x[2])
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    if g is None:
+        return [None, None, None]
+    condition, x, y = op.operands
+    zero = b.scalar(0, g.type.dtype)
+    taken, left = b.op("select", [condition, g, zero]), b.op("select", [condition, zero, g])
+    return [None, sum_to(b, taken, x.type), sum_to(b, left, y.type)]
+
+
 register(
     OpDef(
         name="select",
@@ -38,7 +50,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Where.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=elementwise_in_place,
         view=None,
         slices=None,

@@ -6,11 +6,15 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 
-from ..core import Array, Op
+import numpy as np
+
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 from .common import count, ints_attr, strides_of
+from .derivatives import keep_where, zeros
 
 
 def extent_of(start: int, stop: int, step: int) -> int:
@@ -70,6 +74,36 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    return [None if g is None else _spread_out(b, op, g)]
+
+
+def _spread_out(b: IRBuilder, op: Op, g: Value) -> Value:
+    """The slice's elements back at their places, zeros elsewhere."""
+    source = op.operands[0].type
+    if g.type.elements == 0:
+        return zeros(b, source)
+    starts, steps = ints_attr(op.attrs, "starts"), ints_attr(op.attrs, "steps")
+    for axis, (start, step, extent) in enumerate(zip(starts, steps, source.shape)):
+        if step != 1 and g.type.shape[axis] > 1:
+            g = _axis_spread_out(b, g, axis, start, step, extent)
+    low = tuple(0 if n == full else start for start, n, full in zip(starts, g.type.shape, source.shape))
+    high = tuple(full - before - n for before, n, full in zip(low, g.type.shape, source.shape))
+    if not any(low + high):
+        return g
+    return b.op("pad", [g], low=low, high=high, mode="constant", value=0.0)
+
+
+def _axis_spread_out(b: IRBuilder, g: Value, axis: int, start: int, step: int, extent: int) -> Value:
+    """Element k of one axis at start + k * step of `extent` places."""
+    at = (np.arange(extent) - start) // step
+    hit = (at >= 0) & (at < g.type.shape[axis]) & (start + at * step == np.arange(extent))
+    picked = b.op("gather", [g, b.constant(np.where(hit, at, 0))], axis=axis)
+    mask = hit.reshape([extent if d == axis else 1 for d in range(g.type.rank)])
+    return keep_where(b, b.constant(mask), picked)
+
+
 register(
     OpDef(
         name="slice",
@@ -79,7 +113,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Slice.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=view,
         slices=None,

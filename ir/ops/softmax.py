@@ -13,7 +13,7 @@ from ..errors import OpError
 from ..types import TensorType
 from .axes import axis_of, only
 from .base import Attrs, Decompose, OpDef, Trait, register
-from .reduce import HALF, cast, widen
+from .casts import HALF, cast, widen
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
@@ -42,6 +43,14 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    if g is None:
+        return [None]
+    perm = ints_attr(op.attrs, "perm")
+    return [b.op("transpose", [g], perm=tuple(perm.index(d) for d in range(len(perm))))]
+
+
 register(
     OpDef(
         name="transpose",
@@ -49,7 +58,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Transpose.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=view,
         slices=None,

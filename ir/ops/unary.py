@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
+from .base import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
 from .common import compute_dtype, count, elementwise, elementwise_in_place, widen, wrapping
+from .derivatives import one_minus, scaled, square
 
 NumpyFn = Callable[[Any], Any]
 ScalarFn = Callable[[Builder, Expr, DType], Expr]
@@ -77,6 +79,64 @@ def _is_inf(b: Builder, x: Expr, dtype: DType) -> Expr:
     return b.unary("isinf", x)
 
 
+Slope = Callable[[IRBuilder, Value, Value, Value], Value]
+"""The gradient in x from b, x, the result y and the gradient in y."""
+
+
+def _rule(slope: Slope) -> GradientFn:
+    def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+        (g,) = grads
+        return [None if g is None else slope(b, op.operands[0], op.result, g)]
+
+    return gradient
+
+
+def _over_root(b: IRBuilder, g: Value, radicand: Value) -> Value:
+    """g / sqrt(radicand)."""
+    return b.op("mul", [g, b.op("rsqrt", [radicand])])
+
+
+def _plus(b: IRBuilder, x: Value, number: float) -> Value:
+    return b.op("add", [x, b.scalar(number, x.type.dtype)])
+
+
+def _erf_slope(b: IRBuilder, x: Value, y: Value, g: Value) -> Value:
+    bell = b.op("exp", [b.op("neg", [square(b, x)])])
+    return b.op("mul", [g, scaled(b, bell, 2 / math.sqrt(math.pi))])
+
+
+def _acos_slope(b: IRBuilder, x: Value, y: Value, g: Value) -> Value:
+    return b.op("neg", [_over_root(b, g, one_minus(b, square(b, x)))])
+
+
+# Of results rather than operands where either would do: then the operand need not be kept.
+_GRADIENTS: dict[str, GradientFn] = {
+    name: _rule(slope)
+    for name, slope in {
+        "neg": lambda b, x, y, g: b.op("neg", [g]),
+        "abs": lambda b, x, y, g: b.op("mul", [g, b.op("sign", [x])]),
+        "exp": lambda b, x, y, g: b.op("mul", [g, y]),
+        "log": lambda b, x, y, g: b.op("div", [g, x]),
+        "sqrt": lambda b, x, y, g: b.op("div", [scaled(b, g, 0.5), y]),
+        "rsqrt": lambda b, x, y, g: b.op("mul", [scaled(b, g, -0.5), b.op("mul", [y, square(b, y)])]),
+        "reciprocal": lambda b, x, y, g: b.op("neg", [b.op("mul", [g, square(b, y)])]),
+        "sin": lambda b, x, y, g: b.op("mul", [g, b.op("cos", [x])]),
+        "cos": lambda b, x, y, g: b.op("neg", [b.op("mul", [g, b.op("sin", [x])])]),
+        "tan": lambda b, x, y, g: b.op("mul", [g, _plus(b, square(b, y), 1)]),
+        "asin": lambda b, x, y, g: _over_root(b, g, one_minus(b, square(b, x))),
+        "acos": _acos_slope,
+        "atan": lambda b, x, y, g: b.op("div", [g, _plus(b, square(b, x), 1)]),
+        "sinh": lambda b, x, y, g: b.op("mul", [g, b.op("cosh", [x])]),
+        "cosh": lambda b, x, y, g: b.op("mul", [g, b.op("sinh", [x])]),
+        "tanh": lambda b, x, y, g: b.op("mul", [g, one_minus(b, square(b, y))]),
+        "asinh": lambda b, x, y, g: _over_root(b, g, _plus(b, square(b, x), 1)),
+        "acosh": lambda b, x, y, g: _over_root(b, g, _plus(b, square(b, x), -1)),
+        "atanh": lambda b, x, y, g: b.op("div", [g, one_minus(b, square(b, x))]),
+        "erf": _erf_slope,
+    }.items()
+}
+
+
 def _define(name: str, kind: str, numpy_fn: NumpyFn, scalar: ScalarFn, summary: str, spec: str | None) -> None:
     predicate = name in ("is_nan", "is_inf")
 
@@ -101,7 +161,7 @@ def _define(name: str, kind: str, numpy_fn: NumpyFn, scalar: ScalarFn, summary: 
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html" if spec else None,
             infer=infer,
             evaluate=evaluate,
-            gradient=None,
+            gradient=_GRADIENTS.get(name, flat),
             in_place=elementwise_in_place,
             view=None,
             slices=None,

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memc.ir.core import Attr, Value
-from memc.ir.ops.reduce import cast, mean, reduce, widen
+from memc.ir.ops.casts import cast, widen
+from memc.ir.ops.reduce import mean, reduce
 from memc.ir.types import DType
 
 from ..context import Known, NodeContext, imports

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
-from memc.ir.ops.reduce import cast, mean, reduce, widen
+from memc.ir.ops.casts import cast, widen
+from memc.ir.ops.reduce import mean, reduce
 
 
 def negative_log_likelihood(ctx: NodeContext, scores: Value) -> Value:

@@ -10,8 +10,9 @@ import numpy as np
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
+from memc.ir.ops.casts import cast, widen
 from memc.ir.ops.layer_norm import normalize
-from memc.ir.ops.reduce import cast, mean, widen
+from memc.ir.ops.reduce import mean
 from memc.ir.types import DType
 
 from .reduction import resolve_axis, wants

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.build import IRBuilder
 from memc.ir.core import Value
-from memc.ir.ops.reduce import cast, mean, reduce, widen
+from memc.ir.ops.casts import cast, widen
+from memc.ir.ops.reduce import mean, reduce
 from memc.ir.types import DType
 
 Reduction = Callable[[IRBuilder, Value, Sequence[int], bool], Value]

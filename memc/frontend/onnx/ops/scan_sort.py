@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
-from memc.ir.ops.reduce import cast, widen
+from memc.ir.ops.casts import cast, widen
 
 from .reduction import resolve_axis
 
