@@ -82,7 +82,8 @@ def test_conv_integer(same_as_ort):
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_qlinear_conv(same_as_ort, per_channel):
     x = RANDOM.integers(0, 256, (1, 2, 5, 5)).astype(np.uint8)
-    w = RANDOM.integers(-128, 128, (3, 2, 3, 3)).astype(np.int8)
+    # Weights of 7 bits: onnxruntime adds pairs of products in 16 bits, saturating, on processors without VNNI.
+    w = RANDOM.integers(-64, 64, (3, 2, 3, 3)).astype(np.int8)
     w_scale = np.array([0.01, 0.02, 0.03], np.float32) if per_channel else np.array(0.02, np.float32)
     zeros = np.zeros(3, np.int8) if per_channel else np.array(0, np.int8)
     bias = RANDOM.integers(-1000, 1000, 3).astype(np.int32)
