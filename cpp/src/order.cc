@@ -5,6 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "memc/order_state.h"
 #include "memc/problem.h"
 
 namespace memc {
@@ -109,10 +110,8 @@ int64_t OrderPeak(const OrderProblem& problem, const std::vector<int32_t>& order
   return peak;
 }
 
-namespace {
-
 // The ops as they are numbered, and the largest single op's bytes as bound.
-OrderResult Given(const OrderProblem& problem, const OrderOptions&) {
+OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions&) {
   OrderResult result;
   for (int64_t op = 0; op < problem.ops(); ++op) {
     result.order.push_back(static_cast<int32_t>(op));
@@ -126,12 +125,12 @@ OrderResult Given(const OrderProblem& problem, const OrderOptions&) {
   return result;
 }
 
-}  // namespace
-
 const std::vector<OrderSolverEntry>& OrderSolverTable() {
   static const std::vector<OrderSolverEntry> table = {
-      {"auto", Given},
-      {"given", Given},
+      {"auto", AutoOrderSolver},
+      {"dfs", DepthFirstSolver},
+      {"given", GivenSolver},
+      {"list", ListSolver},
   };
   return table;
 }
