@@ -96,7 +96,7 @@ class CheckResult:
 
 def solver_names() -> list[str]:
     """What `solve` accepts, sorted."""
-    return sorted(str(name) for name in native.load()["memc_solver_names"]())
+    return sorted(["mip", *(str(name) for name in native.load()["memc_solver_names"]())])
 
 
 def solve(
@@ -108,6 +108,10 @@ def solve(
     number of `threads` (default: one for each core). Raises ValueError for a malformed problem or an unknown solver (the
     message lists the known ones), OverflowError if the plan would need more than 2**63 - 1 bytes.
     """
+    if solver == "mip":
+        from .placement_mip import solve_mip  # It loads CP-SAT, which takes longer than most plans.
+
+        return solve_mip(problem, time_limit, threads)
     offsets = np.zeros(len(problem.buffers), np.int64)
     limits = (-1.0 if time_limit is None else time_limit, threads or 0)
     arguments = (*_arguments(problem), problem.capacity, *limits, _tensor(offsets))

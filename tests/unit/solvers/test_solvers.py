@@ -63,7 +63,7 @@ def least_peak(problem: Problem) -> int:
 
 
 def test_names() -> None:
-    assert solver_names() == sorted([*HEURISTICS, "auto", "sequential"])
+    assert solver_names() == sorted([*HEURISTICS, "auto", "mip", "sequential"])
 
 
 @pytest.mark.parametrize("solver", [*HEURISTICS, "auto", "sequential"])
