@@ -2,7 +2,8 @@
 """Typed doors to the native solvers of static storage allocation.
 
 A problem is a list of buffers with sizes in bytes and half-open lifetimes; a solution gives each a byte offset so
-that no two buffers share bytes while both are live. See `cpp/include/memc/solvers.h` for the solvers.
+that no two buffers share bytes while both are live. See `cpp/include/memc/solvers.h` for the solvers. A problem of very
+many buffers is given as columns (`BufferColumns`), without an object for each buffer.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,8 @@ import tvm_ffi
 from memc import native
 
 MAX_BYTES = 2**63 - 1
+
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,57 @@ class Buffer:
     """Time step after the last; greater than `lower`."""
     offset: int | None = None
     """Bytes from the arena's start if it must lie there (a multiple of the alignment)."""
+
+
+class BufferColumns(Sequence[Buffer]):
+    """Buffers held as four arrays of one length; reads like a list of `Buffer`.
+
+    Units are those of `Buffer`; `offsets` has -1 where a buffer may lie anywhere, and is left out if all may. Raises
+    ValueError if the columns are not one-dimensional, of one length and of integers.
+    """
+
+    def __init__(
+        self, sizes: npt.ArrayLike, lowers: npt.ArrayLike, uppers: npt.ArrayLike, offsets: npt.ArrayLike | None = None
+    ) -> None:
+        self.sizes = _column(sizes, "sizes")
+        self.lowers = _column(lowers, "lowers")
+        self.uppers = _column(uppers, "uppers")
+        free = np.full(len(self.sizes), -1, np.int64)
+        self.offsets = free if offsets is None else _column(offsets, "offsets")
+        for name, column in (("lowers", self.lowers), ("uppers", self.uppers), ("offsets", self.offsets)):
+            if len(column) != len(self.sizes):
+                raise ValueError(f"{name}: expected {len(self.sizes)} values, one for each size, got {len(column)}")
+        if (wrong := np.flatnonzero(self.offsets < -1)).size:
+            raise ValueError(f"buffer {wrong[0]}: fixed offset {self.offsets[wrong[0]]} is negative")
+
+    @staticmethod
+    def of(buffers: Sequence[Buffer]) -> BufferColumns:
+        """The buffers as columns; themselves if they are columns."""
+        if isinstance(buffers, BufferColumns):
+            return buffers
+        for index, buffer in enumerate(buffers):
+            if buffer.offset is not None and buffer.offset < 0:
+                raise ValueError(f"buffer {index}: fixed offset {buffer.offset} is negative")
+        return BufferColumns(
+            np.array([b.size for b in buffers], np.int64),
+            np.array([b.lower for b in buffers], np.int64),
+            np.array([b.upper for b in buffers], np.int64),
+            np.array([-1 if b.offset is None else b.offset for b in buffers], np.int64),
+        )
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @overload
+    def __getitem__(self, index: int) -> Buffer: ...
+    @overload
+    def __getitem__(self, index: slice) -> BufferColumns: ...
+    def __getitem__(self, index: int | slice) -> Buffer | BufferColumns:
+        if isinstance(index, slice):
+            return BufferColumns(self.sizes[index], self.lowers[index], self.uppers[index], self.offsets[index])
+        offset = int(self.offsets[index])
+        fixed = None if offset < 0 else offset
+        return Buffer(int(self.sizes[index]), int(self.lowers[index]), int(self.uppers[index]), fixed)
 
 
 @dataclass(frozen=True)
@@ -60,6 +114,10 @@ class Solution:
     @property
     def proven_optimal(self) -> bool:
         return self.peak == self.lower_bound
+
+    def offset_array(self) -> Int64s:
+        """`offsets` as an array."""
+        return np.array(self.offsets, np.int64)
 
 
 class Violation(IntEnum):
@@ -129,7 +187,7 @@ def check(problem: Problem, solution: Solution, *, by_definition: bool = False) 
 
     Raises ValueError for a malformed problem.
     """
-    offsets = _tensor(np.array(solution.offsets, np.int64))
+    offsets = _tensor(solution.offset_array())
     code, first, second = native.load()["memc_check"](
         *_arguments(problem), problem.capacity, offsets, solution.peak, by_definition
     )
@@ -138,19 +196,21 @@ def check(problem: Problem, solution: Solution, *, by_definition: bool = False) 
 
 
 def _arguments(problem: Problem) -> tuple[Any, ...]:
-    buffers = problem.buffers
-    for index, buffer in enumerate(buffers):
-        if buffer.offset is not None and buffer.offset < 0:
-            raise ValueError(f"buffer {index}: fixed offset {buffer.offset} is negative")
-    columns = (
-        [b.size for b in buffers],
-        [b.lower for b in buffers],
-        [b.upper for b in buffers],
-        [-1 if b.offset is None else b.offset for b in buffers],
-    )
-    return (*(_tensor(np.array(column, np.int64)) for column in columns), problem.alignment)
+    columns = BufferColumns.of(problem.buffers)
+    arrays = (columns.sizes, columns.lowers, columns.uppers, columns.offsets)
+    return (*(_tensor(array) for array in arrays), problem.alignment)
 
 
-def _tensor(array: npt.NDArray[np.int64]) -> Any:
+def _column(values: npt.ArrayLike, name: str) -> Int64s:
+    """A contiguous column of integers."""
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)  # An empty list makes an array of reals.
+    if array.ndim != 1 or not np.can_cast(array.dtype, np.int64):
+        raise ValueError(f"{name}: expected one dimension of integers up to 64 bits, got {array.ndim} of {array.dtype}")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _tensor(array: Int64s) -> Any:
     """The array as a tensor over the same bytes."""
     return tvm_ffi.from_dlpack(array)

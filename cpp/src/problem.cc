@@ -87,4 +87,24 @@ int64_t LowerBound(const Problem& problem) {
   return bound;
 }
 
+int64_t OverlapPairs(const Problem& problem, int64_t limit) {
+  std::vector<int64_t> lowers;
+  std::vector<int64_t> uppers;
+  for (const Buffer& b : problem.buffers) {
+    if (b.size == 0) continue;
+    lowers.push_back(b.lower);
+    uppers.push_back(b.upper);
+  }
+  std::sort(lowers.begin(), lowers.end());
+  std::sort(uppers.begin(), uppers.end());
+  // A buffer that begins makes a pair with each one begun before and not yet ended.
+  int64_t pairs = 0;
+  size_t ended = 0;
+  for (size_t begun = 0; begun < lowers.size() && pairs <= limit; ++begun) {
+    while (uppers[ended] <= lowers[begun]) ++ended;
+    pairs += static_cast<int64_t>(begun - ended);
+  }
+  return pairs;
+}
+
 }  // namespace memc

@@ -37,6 +37,7 @@ class Packer {
   std::vector<int32_t> movable_;
   std::vector<int64_t> offsets_;
   std::vector<char> placed_;
+  bool sorted_ = true;              // Whether by_offset_ is kept: too slow for many sparse buffers.
   std::vector<int32_t> by_offset_;  // Placed buffers, lowest offset first.
   // Buffers live together with buffer i: neighbours_[first_[i] .. first_[i + 1]). Left empty when
   // there are too many pairs to keep.

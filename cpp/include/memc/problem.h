@@ -58,6 +58,10 @@ int64_t Peak(const Problem& problem, const std::vector<int64_t>& offsets);
 // A buffer with a fixed offset raises it to that buffer's end. O(n log n).
 int64_t LowerBound(const Problem& problem);
 
+// How many pairs of buffers are live together, empty ones left out, or a number beyond `limit` if
+// more than that many. O(n log n). The work of a first fit is about proportional to it.
+int64_t OverlapPairs(const Problem& problem, int64_t limit);
+
 }  // namespace memc
 
 #endif  // MEMC_PROBLEM_H_
