@@ -9,13 +9,16 @@ and lifetimes. *Adversarial* has what greedy placement handles badly.
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from memc.passes.solvers import BufferColumns, Problem
+from memc.passes.solvers import MAX_BYTES, BufferColumns, Problem
 
 ALIGNMENT = 64
 
@@ -23,6 +26,8 @@ Array = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 Columns = tuple[Array, Array, Array]
 """Sizes in bytes, first and last time steps (half-open)."""
+Part = tuple[npt.NDArray[Any], ...]
+"""Columns; a fourth array says which rows are there."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,21 @@ class Shape:
         return Problem(BufferColumns(sizes[kept], lowers[kept], uppers[kept]), ALIGNMENT)
 
 
+def read_problem(path: Path, *, alignment: int = 1, capacity: int = MAX_BYTES) -> Problem:
+    """A problem from a file with the columns id, lower, upper and size, as MiniMalloc reads them."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    sizes, lowers, uppers = ([int(row[name]) for row in rows] for name in ("size", "lower", "upper"))
+    return Problem(BufferColumns(sizes, lowers, uppers), alignment, capacity)
+
+
+def overlap_pairs(problem: Problem) -> int:
+    """How many pairs of buffers are live together."""
+    columns = BufferColumns.of(problem.buffers)
+    begun = np.arange(len(columns))
+    return int((begun - np.searchsorted(np.sort(columns.uppers), np.sort(columns.lowers), side="right")).sum())
+
+
 def training_step(
     rng: np.random.Generator,
     activations: Reals,
@@ -60,7 +80,7 @@ def training_step(
     forward = 4 * np.arange(m)
     backward = 4 * (2 * m - 1 - np.arange(m))
     end = 8 * m
-    parts = []
+    parts: list[Part] = []
     keep = rng.random(m) < saved
     reach = np.minimum(forward + 4 * rng.integers(1, 4, m) + 1, end)
     parts.append((activations, forward, np.where(keep, backward + 2, reach)))
@@ -74,8 +94,8 @@ def training_step(
     return _joined(parts)
 
 
-def _joined(parts: list[tuple[npt.NDArray[np.generic], ...]]) -> Columns:
-    """Columns of all parts; a fourth array says which rows of a part are there."""
+def _joined(parts: list[Part]) -> Columns:
+    """Columns of all parts."""
     columns = []
     for column in range(3):
         pieces = [part[column][part[3]] if len(part) > 3 else part[column] for part in parts]
@@ -84,8 +104,8 @@ def _joined(parts: list[tuple[npt.NDArray[np.generic], ...]]) -> Columns:
 
 
 def _operators(count: int) -> int:
-    """Operators whose step has at least `count` buffers: 3.3 each on average, and no fewer than 2."""
-    return count // 3 + 2
+    """Operators whose step has at least `count` buffers: 3.3 each on average."""
+    return count // 3 + 10
 
 
 def convnet(rng: np.random.Generator, count: int) -> Columns:
