@@ -83,6 +83,28 @@ def order_peak(problem: OrderProblem, order: Sequence[int]) -> int:
     return int(native.load()["memc_order_peak"](*_arguments(problem), _tensor(np.array(order, np.int64))))
 
 
+def order_lower_bound(problem: OrderProblem, order: Sequence[int] | None = None, *, work: int = 10**9) -> int:
+    """Bytes that no order's peak is below: the largest of `least_live`, stopping early where an order proves the rest
+    irrelevant.
+
+    `order` is a valid order, the given one by default; the lower its peak, the less there is to do. After about `work`
+    steps (10**8 take a second) the bound found so far is returned. Raises as `order_peak`.
+    """
+    given = range(len(problem.touches)) if order is None else order
+    at = _tensor(np.array(given, np.int64))
+    return int(native.load()["memc_order_lower_bound"](*_arguments(problem), at, work))
+
+
+def least_live(problem: OrderProblem) -> list[int]:
+    """Of each op: the fewest bytes live while it runs, its scratch included, over all orders.
+
+    One minimum cut for each op. Raises OverflowError if all sizes together exceed 2**60 bytes.
+    """
+    least = np.zeros(len(problem.touches), np.int64)
+    native.load()["memc_order_least_live"](*_arguments(problem), _tensor(least))
+    return [int(bytes_) for bytes_ in least]
+
+
 def _arguments(problem: OrderProblem) -> tuple[Any, ...]:
     kept = np.zeros(len(problem.sizes), np.int64)
     kept[list(problem.kept)] = 1

@@ -10,6 +10,7 @@
 
 #include "memc/ffi_arrays.h"
 #include "memc/order.h"
+#include "memc/order_bound.h"
 
 namespace {
 
@@ -82,6 +83,35 @@ int64_t OrderPeak(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView t
   });
 }
 
+int64_t OrderLowerBound(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView touch_first,
+                        ffi::TensorView touch_index, ffi::TensorView after_first,
+                        ffi::TensorView after_index, ffi::TensorView scratch, ffi::TensorView order,
+                        int64_t work) {
+  return memc::Translate([&] {
+    const memc::OrderProblem problem =
+        MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
+    const int64_t* at = Int64s(order, problem.ops(), "order");
+    return memc::OrderLowerBound(problem, std::vector<int32_t>(at, at + problem.ops()), work);
+  });
+}
+
+// Writes, for each op, the fewest bytes live while it runs over all orders.
+void OrderLeastLive(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView touch_first,
+                    ffi::TensorView touch_index, ffi::TensorView after_first,
+                    ffi::TensorView after_index, ffi::TensorView scratch, ffi::TensorView least) {
+  memc::Translate([&] {
+    const memc::OrderProblem problem =
+        MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
+    int64_t* out = Int64s(least, problem.ops(), "least");
+    memc::LiveCuts cuts(problem);
+    int64_t work = 0;
+    for (int32_t op = 0; op < problem.ops(); ++op) {
+      out[op] = cuts.At(op, std::numeric_limits<int64_t>::max(), &work);
+    }
+    return 0;
+  });
+}
+
 ffi::Array<ffi::String> OrderSolverNames() {
   ffi::Array<ffi::String> names;
   for (const memc::OrderSolverEntry& entry : memc::OrderSolverTable()) names.push_back(entry.name);
@@ -92,4 +122,6 @@ ffi::Array<ffi::String> OrderSolverNames() {
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_solve_order, SolveOrder);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_order_peak, OrderPeak);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_order_lower_bound, OrderLowerBound);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_order_least_live, OrderLeastLive);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_order_solver_names, OrderSolverNames);

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memc/order_bound.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "memc/problem.h"
+
+namespace memc {
+
+namespace {
+
+// Far enough below MaxFlow::kUncut for every sum of flows.
+constexpr int64_t kMaxSum = int64_t{1} << 60;
+
+// Whether all bytes together are few enough for cuts.
+bool SumFits(const OrderProblem& problem) {
+  int64_t sum = 0;
+  for (const std::vector<int64_t>* bytes : {&problem.sizes, &problem.scratch}) {
+    for (const int64_t size : *bytes) {
+      if (size > kMaxSum - sum) return false;
+      sum += size;
+    }
+  }
+  return true;
+}
+
+// What the op touches and its scratch.
+int64_t OwnBytes(const OrderProblem& problem, int32_t op) {
+  int64_t bytes = problem.scratch[op];
+  for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
+    bytes = AddBytes(bytes, problem.sizes[*s]);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Rows Transposed(const Rows& rows, int64_t count) {
+  Rows result;
+  result.first.assign(count + 1, 0);
+  for (const int32_t i : rows.index) ++result.first[i + 1];
+  std::partial_sum(result.first.begin(), result.first.end(), result.first.begin());
+  result.index.resize(rows.index.size());
+  std::vector<int64_t> next(result.first.begin(), result.first.end() - 1);
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    for (const int32_t* i = rows.begin(row); i != rows.end(row); ++i) {
+      result.index[next[*i]++] = static_cast<int32_t>(row);
+    }
+  }
+  return result;
+}
+
+LiveCuts::LiveCuts(const OrderProblem& problem)
+    : problem_(problem),
+      before_(Transposed(problem.after, problem.ops())),
+      touchers_(Transposed(problem.touches, static_cast<int64_t>(problem.sizes.size()))) {
+  if (!SumFits(problem)) throw std::overflow_error("the sizes' sum exceeds 2^60 bytes");
+}
+
+int64_t LiveCuts::At(int32_t op, int64_t limit, int64_t* work) {
+  const int64_t base = Build(op);
+  *work += problem_.ops() + static_cast<int64_t>(problem_.after.index.size()) +
+           static_cast<int64_t>(problem_.touches.index.size());
+  return base > limit ? base : base + flow_.Send(limit - base, work);
+}
+
+// Puts the op and all that it depends on (before), or all that depend on it (after), on the side.
+void LiveCuts::Fix(int32_t op, Side side) {
+  const Rows& next = side == Side::kBefore ? problem_.after : before_;
+  if (side_[op] == side) return;
+  side_[op] = side;
+  stack_.assign(1, op);
+  while (!stack_.empty()) {
+    const int32_t from = stack_.back();
+    stack_.pop_back();
+    for (const int32_t* i = next.begin(from); i != next.end(from); ++i) {
+      if (side_[*i] == side) continue;
+      side_[*i] = side;
+      stack_.push_back(*i);
+    }
+  }
+}
+
+// The network of the ops whose side is open; those on the source's side have run. Returns the
+// bytes that are live in any case.
+int64_t LiveCuts::Build(int32_t op) {
+  const auto ops = static_cast<int32_t>(problem_.ops());
+  side_.assign(ops, Side::kFree);
+  Fix(op, Side::kAfter);
+  for (const int32_t* i = problem_.after.begin(op); i != problem_.after.end(op); ++i) {
+    Fix(*i, Side::kBefore);
+  }
+  flow_.Clear();
+  node_.assign(ops, -1);
+  for (int32_t i = 0; i < ops; ++i) {
+    if (side_[i] != Side::kFree) continue;
+    node_[i] = flow_.AddNode();
+    for (const int32_t* a = problem_.after.begin(i); a != problem_.after.end(i); ++a) {
+      // What has run takes along what it depends on. Dependencies have lower numbers.
+      if (side_[*a] == Side::kFree) flow_.AddEdge(node_[i], node_[*a], MaxFlow::kUncut);
+    }
+  }
+  touched_.assign(problem_.sizes.size(), 0);
+  for (const int32_t* s = problem_.touches.begin(op); s != problem_.touches.end(op); ++s) {
+    touched_[*s] = 1;
+  }
+  int64_t base = OwnBytes(problem_, op);
+  for (int32_t s = 0; s < static_cast<int32_t>(problem_.sizes.size()); ++s) {
+    if (!touched_[s] && problem_.sizes[s] > 0) base += AddStorage(s);
+  }
+  return base;
+}
+
+// Adds an edge that is cut if the storage is live: from a node that is on the source's side if one
+// of the storage's ops is, to one that is on the sink's side if one of them is. Returns the size
+// if it is live in any case.
+int64_t LiveCuts::AddStorage(int32_t storage) {
+  bool before = false;
+  bool after = problem_.kept[storage] != 0;
+  int32_t free = 0;
+  int32_t node = -1;  // The only free op's.
+  for (const int32_t* t = touchers_.begin(storage); t != touchers_.end(storage); ++t) {
+    before |= side_[*t] == Side::kBefore;
+    after |= side_[*t] == Side::kAfter;
+    if (side_[*t] != Side::kFree) continue;
+    ++free;
+    node = node_[*t];
+  }
+  if (before && after) return problem_.sizes[storage];
+  if (free == 0 || (free == 1 && !before && !after)) return 0;
+  int32_t any_before = before ? MaxFlow::kSource : node;
+  int32_t any_after = after ? MaxFlow::kSink : node;
+  if (free > 1) {
+    if (!before) any_before = flow_.AddNode();
+    if (!after) any_after = flow_.AddNode();
+    for (const int32_t* t = touchers_.begin(storage); t != touchers_.end(storage); ++t) {
+      if (side_[*t] != Side::kFree) continue;
+      if (!before) flow_.AddEdge(node_[*t], any_before, MaxFlow::kUncut);
+      if (!after) flow_.AddEdge(any_after, node_[*t], MaxFlow::kUncut);
+    }
+  }
+  flow_.AddEdge(any_before, any_after, problem_.sizes[storage]);
+  return 0;
+}
+
+std::vector<int64_t> LiveBytes(const OrderProblem& problem, const std::vector<int32_t>& order) {
+  OrderPeak(problem, order);                           // Checks the order.
+  std::vector<int64_t> left(problem.sizes.size(), 0);  // Ops still to touch the storage.
+  for (const int32_t s : problem.touches.index) ++left[s];
+  std::vector<char> live(problem.sizes.size(), 0);
+  std::vector<int64_t> bytes(problem.ops(), 0);
+  int64_t now = 0;
+  for (const int32_t op : order) {
+    for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
+      if (!live[*s]) now += problem.sizes[*s];
+      live[*s] = 1;
+    }
+    bytes[op] = now + problem.scratch[op];
+    for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
+      if (--left[*s] == 0 && !problem.kept[*s]) now -= problem.sizes[*s];
+    }
+  }
+  return bytes;
+}
+
+int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
+                        int64_t work) {
+  int64_t bound = 0;
+  for (int32_t op = 0; op < problem.ops(); ++op) bound = std::max(bound, OwnBytes(problem, op));
+  if (!SumFits(problem)) return bound;
+  const std::vector<int64_t> live = LiveBytes(problem, order);
+  std::vector<int32_t> by_live(order);
+  std::stable_sort(by_live.begin(), by_live.end(),
+                   [&](int32_t a, int32_t b) { return live[a] > live[b]; });
+  LiveCuts cuts(problem);
+  int64_t done = 0;
+  for (const int32_t op : by_live) {
+    if (live[op] <= bound || done >= work) break;
+    bound = std::max(bound, cuts.At(op, live[op], &done));
+  }
+  return bound;
+}
+
+}  // namespace memc
