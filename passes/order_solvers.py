@@ -98,7 +98,7 @@ def order_lower_bound(problem: OrderProblem, order: Sequence[int] | None = None,
 def least_live(problem: OrderProblem) -> list[int]:
     """Of each op: the fewest bytes live while it runs, its scratch included, over all orders.
 
-    One minimum cut for each op. Raises OverflowError if all sizes together exceed 2**60 bytes.
+    One minimum cut for each op. Raises OverflowError if all sizes together exceed 2**62 bytes.
     """
     least = np.zeros(len(problem.touches), np.int64)
     native.load()["memc_order_least_live"](*_arguments(problem), _tensor(least))

@@ -2,29 +2,14 @@
 #include "memc/order_bound.h"
 
 #include <algorithm>
-#include <numeric>
 #include <stdexcept>
 
+#include "memc/order_state.h"
 #include "memc/problem.h"
 
 namespace memc {
 
 namespace {
-
-// Far enough below MaxFlow::kUncut for every sum of flows.
-constexpr int64_t kMaxSum = int64_t{1} << 60;
-
-// Whether all bytes together are few enough for cuts.
-bool SumFits(const OrderProblem& problem) {
-  int64_t sum = 0;
-  for (const std::vector<int64_t>* bytes : {&problem.sizes, &problem.scratch}) {
-    for (const int64_t size : *bytes) {
-      if (size > kMaxSum - sum) return false;
-      sum += size;
-    }
-  }
-  return true;
-}
 
 // What the op touches and its scratch.
 int64_t OwnBytes(const OrderProblem& problem, int32_t op) {
@@ -37,26 +22,11 @@ int64_t OwnBytes(const OrderProblem& problem, int32_t op) {
 
 }  // namespace
 
-Rows Transposed(const Rows& rows, int64_t count) {
-  Rows result;
-  result.first.assign(count + 1, 0);
-  for (const int32_t i : rows.index) ++result.first[i + 1];
-  std::partial_sum(result.first.begin(), result.first.end(), result.first.begin());
-  result.index.resize(rows.index.size());
-  std::vector<int64_t> next(result.first.begin(), result.first.end() - 1);
-  for (int64_t row = 0; row < rows.size(); ++row) {
-    for (const int32_t* i = rows.begin(row); i != rows.end(row); ++i) {
-      result.index[next[*i]++] = static_cast<int32_t>(row);
-    }
-  }
-  return result;
-}
-
 LiveCuts::LiveCuts(const OrderProblem& problem)
     : problem_(problem),
-      before_(Transposed(problem.after, problem.ops())),
-      touchers_(Transposed(problem.touches, static_cast<int64_t>(problem.sizes.size()))) {
-  if (!SumFits(problem)) throw std::overflow_error("the sizes' sum exceeds 2^60 bytes");
+      before_(Inverse(problem.after, problem.ops())),
+      touchers_(Inverse(problem.touches, static_cast<int64_t>(problem.sizes.size()))) {
+  if (!SumsFit(problem)) throw std::overflow_error("the sizes' sum exceeds 2^62 bytes");
 }
 
 int64_t LiveCuts::At(int32_t op, int64_t limit, int64_t* work) {
@@ -169,7 +139,7 @@ int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>&
                         int64_t work) {
   int64_t bound = 0;
   for (int32_t op = 0; op < problem.ops(); ++op) bound = std::max(bound, OwnBytes(problem, op));
-  if (!SumFits(problem)) return bound;
+  if (!SumsFit(problem)) return bound;
   const std::vector<int64_t> live = LiveBytes(problem, order);
   std::vector<int32_t> by_live(order);
   std::stable_sort(by_live.begin(), by_live.end(),

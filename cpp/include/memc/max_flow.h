@@ -4,7 +4,6 @@
 #define MEMC_MAX_FLOW_H_
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 namespace memc {
@@ -13,8 +12,8 @@ namespace memc {
 // stays, and the next call sends only what is missing. Blocking flows: Dinic 1970.
 class MaxFlow {
  public:
-  // Of an edge that no cut may pay for. Flows must stay below it.
-  static constexpr int64_t kUncut = std::numeric_limits<int64_t>::max() / 4;
+  // Of an edge that no cut may pay for. All other capacities together must be below it.
+  static constexpr int64_t kUncut = (int64_t{1} << 62) + 1;
   static constexpr int32_t kSource = 0;
   static constexpr int32_t kSink = 1;
 

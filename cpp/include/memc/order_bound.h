@@ -20,7 +20,7 @@ namespace memc {
 // The fewest bytes live at one moment, over all orders.
 class LiveCuts {
  public:
-  // The problem must outlive this. Throws std::overflow_error if the sizes' sum exceeds 2^60.
+  // The problem must outlive this. Throws std::overflow_error if the sizes' sum exceeds 2^62.
   explicit LiveCuts(const OrderProblem& problem);
 
   // The fewest bytes live while `op` runs, its scratch included; or a number above `limit` and no
@@ -45,7 +45,7 @@ class LiveCuts {
 };
 
 // Bytes that no order's peak is below: the largest of the ops' cuts, as far as they are known after
-// `work` steps; the largest single op's bytes if the sizes' sum exceeds 2^60. `order` is a valid
+// `work` steps; the largest single op's bytes if the sizes' sum exceeds 2^62. `order` is a valid
 // order, the better the faster: ops are taken by the bytes live then, which are no less than the
 // cut there, so the rest is skipped once the bound is as high. Equal to the order's peak: the order
 // is optimal. About 100,000,000 steps take one second.
@@ -54,9 +54,6 @@ int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>&
 
 // Bytes live while each op runs in this order, scratch included. Throws as OrderPeak.
 std::vector<int64_t> LiveBytes(const OrderProblem& problem, const std::vector<int32_t>& order);
-
-// Row j of the result lists the rows of `rows` that hold j, ascending; it has `count` rows.
-Rows Transposed(const Rows& rows, int64_t count);
 
 }  // namespace memc
 
