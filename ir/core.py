@@ -26,9 +26,6 @@ Attr = Union[bool, int, float, str, DType, Array, tuple["Attr", ...]]
 FUSED = "fused"
 """The op with a region: its body says what it computes."""
 
-RECOMPUTE = "recompute"
-"""The attribute of an op that computes anew what another op has computed: equal ops with different ones are never merged."""
-
 
 class Role(Enum):
     """What a function parameter is for."""
@@ -165,7 +162,8 @@ class Module:
 
     functions: list[Function] = field(default_factory=list)
     weights: dict[str, Array] = field(default_factory=dict)
-    """Data by weight parameter name; arrays may be memory-mapped. Empty for a module parsed from text."""
+    """Data by name of weight parameter, and what states begin with; arrays may be memory-mapped. Empty for a module
+    parsed from text."""
 
     @property
     def main(self) -> Function:

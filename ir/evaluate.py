@@ -14,7 +14,9 @@ from .printer import print_name
 
 
 def evaluate(module: Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Run @main on `inputs` (arrays by parameter name, for inputs and states); inputs are not written to.
+    """Run @main on `inputs` (arrays by parameter name); inputs are not written to.
+
+    A state that is not among them has the content that the module holds for it.
 
     Returns results by result name, or by position ("0", "1" ...) where the function names none. Raises InvalidError
     for missing or wrong inputs and missing weights, UnsupportedError for a foreign op.
@@ -38,7 +40,8 @@ def bind(module: Module, function: Function, inputs: Mapping[str, Array]) -> dic
             raise InvalidError(f"input `{name}`: expected one of {sorted(known)}")
     values: dict[Value, Array] = {}
     for param in function.params:
-        source = module.weights if param.role is Role.WEIGHT else inputs
+        given = param.role is not Role.WEIGHT and (param.role is not Role.STATE or param.name in inputs)
+        source = inputs if given else module.weights
         if param.name not in source:
             kind = param.role.value if param.role is not None else "parameter"
             raise InvalidError(f"{kind} `{param.name}`: expected data of type {param.type}, got none")

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from memc.frontend.onnx import import_onnx
     from memc.ir.errors import MemcError
     from memc.ir.parser import parse
+    from memc.passes.build_gradient import BuildGradient
     from memc.passes.manager import PassManager
     from memc.report import Report
     from memc.runtime.executable import Executable, load
     from memc.verification import verify
 
 _HOME = {
+    "BuildGradient": "memc.passes.build_gradient",
     "Compilation": "memc.driver",
     "Executable": "memc.runtime.executable",
     "MemcError": "memc.ir.errors",
@@ -38,6 +40,7 @@ _HOME = {
 }
 
 __all__ = [
+    "BuildGradient",
     "Compilation",
     "Executable",
     "MemcError",

@@ -16,6 +16,7 @@ import onnx
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
+from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import KERNELS
 from memc.passes.pipelines import pipeline as pipeline_text
@@ -51,6 +52,8 @@ class Options:
     pass_pipeline: str | None = None
     """Replaces the level's pipeline."""
     disabled_passes: Sequence[str] = ()
+    train: BuildGradient | None = None
+    """Make a training step of the model, as this pass says."""
     memory_budget: int | None = None
     """Bytes of peak memory that must not be exceeded."""
     plan_only: bool = False
@@ -77,7 +80,9 @@ class Compilation:
 
         if self.path is None:
             raise UsageError("nothing to load: compiled with plan_only")
-        return load(self.path)
+        executable = load(self.path)
+        executable.keeps = self.temporary
+        return executable
 
 
 Progress = Callable[[str], None]
@@ -99,7 +104,10 @@ def load_module(source: Source, options: Options) -> Module:
         return parse(text, str(path))
     from memc.frontend.onnx import import_onnx
 
-    return import_onnx(source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind)
+    trainable = options.train is not None
+    return import_onnx(
+        source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind, trainable=trainable
+    )
 
 
 def compile(
@@ -142,6 +150,8 @@ def compile(
 
     with stages("import"):
         module = load_module(source, chosen)
+        if chosen.train is not None:
+            chosen.train.apply(module)
         unoptimized = bytes_at_level_0(module, alignment)
 
     with stages("passes"):
@@ -178,8 +188,17 @@ def compile(
             temporary = tempfile.TemporaryDirectory(prefix="memc-")
             output = Path(temporary.name) / "model.memc"
         report = _with_seconds(report, stages, compiled.kernels)
-        path = artifact.write(Path(output), module, compiled, report.to_dict())
+        path = artifact.write(Path(output), module, compiled, report.to_dict(), _skeleton(source, chosen, module))
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
+    """The ONNX model that a training step was made of, without what the step's states hold; None for other artifacts."""
+    if options.train is None or isinstance(source, Module) or str(source).endswith(".memir"):
+        return None
+    from memc.frontend.onnx.skeleton import without_data
+
+    return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})
 
 
 def _require_types(options: Options) -> None:
@@ -228,7 +247,9 @@ def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
 
 
 def _require_weights(module: Module) -> None:
-    missing = [p.name for p in module.main.params_of(Role.WEIGHT) if p.name not in module.weights]
+    missing = [
+        p.name for p in module.main.params if p.role in (Role.WEIGHT, Role.STATE) and p.name not in module.weights
+    ]
     if missing:
         raise UsageError(
             f"no data for weight `%{missing[0]}` and {len(missing) - 1} more: IR text carries no weights; compile the "

@@ -76,7 +76,7 @@ class Report:
 
 def weights_bytes(function: Function, alignment: int) -> int:
     """Bytes of the weight slab: weights and inline constants, each rounded up to `alignment`."""
-    sizes = [p.type.nbytes for p in function.params_of(Role.WEIGHT)]
+    sizes = [p.type.nbytes for p in function.params if p.role in (Role.WEIGHT, Role.STATE)]
     sizes += [op.result.type.nbytes for op in function.ops if op.name == "constant"]
     return sum(align(size, alignment) for size in sizes)
 
@@ -84,7 +84,7 @@ def weights_bytes(function: Function, alignment: int) -> int:
 def io_bytes(function: Function) -> int:
     """Bytes of the caller's inputs and of the outputs, unpadded."""
     inputs = sum(p.type.nbytes for p in function.params_of(Role.INPUT))
-    return inputs + sum(v.type.nbytes for v in function.returns)
+    return inputs + sum(v.type.nbytes for v in function.returns if v.root.role is not Role.STATE)
 
 
 def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.core import Function, Op, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.liveness import ALIGNMENT, align, is_fixed, peak
-from memc.passes.op_rules import in_place_operands, slice_offsets, view_offset
+from memc.passes.op_rules import assigned_operand, in_place_operands, slice_offsets, view_offset
 from memc.passes.undo import is_unplaced
 
 Decision = tuple[Op, int]
@@ -146,9 +146,23 @@ class _Planner:
         for index, op in enumerate(self.function.ops):
             if not op.results or self.size[op.results[0]] == 0 or op.name == "constant":
                 continue
+            if self._try_assign(op):
+                continue
             if not self._try_view(index, op) and not self._try_in_place(index, op):
                 self._try_slices(index, op)
         return self.plan
+
+    def _try_assign(self, op: Op) -> bool:
+        """The new content of a state goes over the old one, which takes no bytes of the arena."""
+        number = assigned_operand(op)
+        if number is None or op.operands[number].role is not Role.STATE:
+            return False
+        storage, own = self._storage(op, number), self.plan.storage[op.results[0]]
+        self.plan.in_place[op] = number
+        self._count(own, -1)
+        self.plan.storage[op.results[0]] = storage
+        storage.members.append(op.results[0])
+        return True
 
     def _try_view(self, index: int, op: Op) -> bool:
         within = view_offset(op)

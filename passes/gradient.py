@@ -13,16 +13,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import RECOMPUTE, Function, Module, Op, Value, fresh_names
+from memc.ir.core import Function, Module, Op, Value, fresh_names
 from memc.ir.errors import UnsupportedError
 from memc.ir.ops.base import lookup
 
 MIRROR = "mirror"
+RECOMPUTE = "recompute"
 
 
-def append_gradients(module: Module, function: Function, loss: Value, wrt: Sequence[Value]) -> dict[Value, Value]:
+def append_gradients(
+    module: Module,
+    function: Function,
+    loss: Value,
+    wrt: Sequence[Value],
+    forward: Sequence[Op] | None = None,
+    names: Iterator[str] | None = None,
+) -> dict[Value, Value]:
     """Append ops that compute the gradient of `loss`, a float of one element, in each of `wrt`.
 
+    `forward` are the ops to differentiate, by default all; `names` are fresh ones for new values.
     Returns the gradients, each of its value's type; a value that the loss does not depend on is left out. Nothing is
     computed that no gradient of `wrt` needs but dead results, which `canonicalize` removes.
 
@@ -31,9 +40,9 @@ def append_gradients(module: Module, function: Function, loss: Value, wrt: Seque
     """
     if not loss.type.dtype.is_float or loss.type.elements != 1:
         raise UnsupportedError(f"loss %{loss.name}: expected a float of one element, got {loss.type}")
-    forward = list(function.ops)
+    forward = list(function.ops if forward is None else forward)
     wanted = _between(forward, wrt, loss)
-    mirrored = _Mirrors(function, forward)
+    mirrored = _Mirrors(forward, fresh_names(v.name for v in function.values()) if names is None else names)
     builder = IRBuilder(module, function, [], mirrored.names)
     sums = _Sums(builder)
     one = builder.op("broadcast", [builder.scalar(1.0, loss.type.dtype)], shape=loss.type.shape)
@@ -157,8 +166,8 @@ def _slice_of(grad: Value) -> _Slice | None:
 class _Mirrors:
     """The copies of mirrored ops, and which of them the function holds already."""
 
-    def __init__(self, function: Function, forward: Sequence[Op]) -> None:
-        self.names: Iterator[str] = fresh_names(v.name for v in function.values())
+    def __init__(self, forward: Sequence[Op], names: Iterator[str]) -> None:
+        self.names = names
         self.latest: dict[Value, Value] = {}
         """a[v] of Algorithm 2: the copy that gradients read."""
         self.pending: set[Op] = set()

@@ -41,6 +41,19 @@ def view_offset(op: Op) -> int | None:
     return definition.view(op)
 
 
+def assigned_operand(op: Op) -> int | None:
+    """The operand whose new content result 0 is: that of an `assign`, also at the end of a fused group."""
+    if op.name == "assign":
+        return 0
+    if op.region is None or len(op.results) != 1:
+        return None
+    last = op.region.returns[0].op
+    if last is None or last.name != "assign":
+        return None
+    state = last.operands[0]
+    return op.region.params.index(state) if state in op.region.params else None
+
+
 def slice_offsets(op: Op) -> Sequence[int | None]:
     """Byte offset of each operand inside result 0 where it is a contiguous part of it, else None."""
     definition = lookup(op.name)

@@ -30,7 +30,7 @@ def pipeline(
     select = f"select-kernels{{target={library} {at}}}"
     select_least = f"select-kernels{{target={library} workspace=least {at}}}"
     if level == 0:
-        passes = ["materialize-returns", "decompose", select_least, f"assign-addresses{{solver=none {at}}}"]
+        passes = ["materialize-returns", "decompose", select_least, "donate", f"assign-addresses{{solver=none {at}}}"]
     elif level == 1:
         passes = [
             "materialize-returns",

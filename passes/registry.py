@@ -9,8 +9,10 @@ from importlib.metadata import entry_points
 from memc.ir.errors import UsageError
 from memc.passes.assign_addresses import AssignAddresses
 from memc.passes.base import Pass
+from memc.passes.build_gradient import BuildGradient
 from memc.passes.canonicalize import Canonicalize
 from memc.passes.decompose import Decompose
+from memc.passes.donate import Donate
 from memc.passes.fuse import Fuse
 from memc.passes.in_place import InPlace
 from memc.passes.materialize_returns import MaterializeReturns
@@ -19,8 +21,10 @@ from memc.passes.share import Share
 
 PASSES: tuple[type[Pass], ...] = (
     AssignAddresses,
+    BuildGradient,
     Canonicalize,
     Decompose,
+    Donate,
     Fuse,
     InPlace,
     MaterializeReturns,

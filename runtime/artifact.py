@@ -23,15 +23,22 @@ from memc.ir.liveness import ARENA, lifetimes
 from memc.ir.printer import print_module
 from memc.runtime import safetensors
 from memc.runtime.layout import Slot, slab_slots, slot_data
-from memc.runtime.manifest import FORMAT, LIBRARY, PLAN, TEXT, VERSION, WEIGHTS
+from memc.runtime.manifest import FORMAT, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
 from memc.runtime.target import Target, machine
 
 if TYPE_CHECKING:
     from memc.runtime.codegen import CompiledModule
 
 
-def write(path: str | Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any]) -> Path:
-    """Write the artifact folder `path` and return it. `plan` is the compiler's report, kept in plan.json.
+def write(
+    path: str | Path,
+    module: Module,
+    compiled: CompiledModule,
+    plan: Mapping[str, Any],
+    source: bytes | None = None,
+) -> Path:
+    """Write the artifact folder `path` and return it. `plan` is the compiler's report, kept in plan.json; `source`, of a
+    training step, the ONNX model without its trained weights.
 
     The folder appears complete or not at all; an artifact that was there is replaced. Raises UsageError if `path`
     is something other than an artifact or cannot be written.
@@ -43,6 +50,8 @@ def write(path: str | Path, module: Module, compiled: CompiledModule, plan: Mapp
     try:
         partial.mkdir(parents=True)
         fill(partial, module, compiled, plan)
+        if source is not None:
+            (partial / SOURCE).write_bytes(source)
         if path.exists():
             replaced = partial.with_name(partial.name + ".old")
             os.rename(path, replaced)
@@ -80,6 +89,7 @@ def describe(
     """The contents of plan.json."""
     target: Target = compiled.target
     names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
+    outputs = [(name, v) for name, v in zip(names, function.returns) if v.root.role is not Role.STATE]
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -87,11 +97,12 @@ def describe(
         "target": {"kind": target.kind, "arch": target.arch if target.kind == "cuda" else "", "cpu": target.cpu},
         "alignment": target.alignment,
         "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
-        "outputs": [tensor(name, value) for name, value in zip(names, function.returns)],
+        "outputs": [tensor(name, value) for name, value in outputs],
         "arena_bytes": compiled.arena_bytes,
         "weights_bytes": compiled.weights_bytes,
         "library_bytes": len(compiled.library),
         "weights": [{**tensor(s.name, s.value), "offset": s.offset} for s in slots],
+        "states": [s.name for s in slots if s.value.role is Role.STATE],
         "library_functions": list(compiled.symbols),
         "kernels": compiled.kernels,
         "arena": [

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,10 +27,15 @@ Array = npt.NDArray[Any]
 def load(path: str | Path) -> Executable:
     """The executable of the artifact in folder `path`.
 
-    Allocates its arena and loads its weights, once. Raises InvalidError for a missing or damaged artifact and
-    UnsupportedError if this machine cannot run it.
+    Allocates its arena and loads its weights, once. One that updates states is a `TrainingStep`. Raises InvalidError
+    for a missing or damaged artifact and UnsupportedError if this machine cannot run it.
     """
-    return Executable(manifests.read(path))
+    manifest = manifests.read(path)
+    if manifest.states:
+        from memc.runtime.training import TrainingStep
+
+        return TrainingStep(manifest)
+    return Executable(manifest)
 
 
 class Executable:
@@ -43,6 +50,8 @@ class Executable:
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest
+        self.keeps: object = None
+        """Whatever must live as long as this does, such as a temporary artifact."""
         self.inputs: tuple[Spec, ...] = manifest.inputs
         self.outputs: tuple[Spec, ...] = manifest.outputs
         check_machine(manifest)
@@ -58,8 +67,8 @@ class Executable:
         if manifest.weights_bytes:
             upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Run once. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
         given = [self.tensor(spec, value) for spec, value in self.bind(args, kwargs)]
         made = {spec.name: self.buffer(spec) for spec in self.outputs}
         with self._running:
@@ -238,7 +247,10 @@ def start(manifest: Manifest, device: Any) -> Any:
     from tvm.runtime import vm
 
     try:
-        library = tvm.runtime.load_module(str(manifest.path / LIBRARY))
+        # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
+        # there then, although the artifact was written anew.
+        with tempfile.TemporaryDirectory(prefix="memc-") as folder:
+            library = tvm.runtime.load_module(shutil.copy(manifest.path / LIBRARY, folder))
         return vm.VirtualMachine(library, device)
     except (OSError, RuntimeError, ValueError) as error:
         text = str(error).strip().splitlines() or [type(error).__name__]

@@ -24,7 +24,7 @@ class Slot:
 
 
 def slab_slots(function: Function, alignment: int) -> list[Slot]:
-    """Weight parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes."""
+    """Weight and state parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes."""
     slots: list[Slot] = []
     taken = {"__metadata__", *(p.name for p in function.params)}
     offset = 0
@@ -44,7 +44,7 @@ def slab_bytes(slots: list[Slot], alignment: int) -> int:
 
 
 def fixed_values(function: Function) -> Iterator[Value]:
-    yield from function.params_of(Role.WEIGHT)
+    yield from (p for p in function.params if p.role in (Role.WEIGHT, Role.STATE))
     for op in function.ops:
         if op.name == "constant":
             yield op.result

@@ -20,6 +20,8 @@ LIBRARY = "model.so"
 WEIGHTS = "weights.safetensors"
 PLAN = "plan.json"
 TEXT = "model.memir"
+SOURCE = "source.onnx"
+"""Of a training step: the model it was made of, without the weights that it trains."""
 
 ITEMSIZE = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
 ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
@@ -76,6 +78,8 @@ class Manifest:
     library_bytes: int
     """Size of model.so: loading a cut one would end the process."""
     weights: tuple[Slot, ...]
+    states: frozenset[str]
+    """Names of those that runs update."""
     library_functions: tuple[str, ...]
     report: dict[str, Any]
 
@@ -107,6 +111,7 @@ def read(path: str | Path) -> Manifest:
             weights_bytes=int(data["weights_bytes"]),
             library_bytes=int(data["library_bytes"]),
             weights=tuple(Slot(spec(item), int(item["offset"])) for item in data["weights"]),
+            states=frozenset(data.get("states", ())),
             library_functions=tuple(data["library_functions"]),
             report=data["report"],
         )

@@ -110,11 +110,8 @@ class Program:
 def emit(function: Function, target: Target, table: KernelTable) -> Program:
     """The program of a planned function; its kernels are added to `table`.
 
-    Raises UnsupportedError for foreign ops and for state parameters.
+    Raises UnsupportedError for foreign ops.
     """
-    for param in function.params:
-        if param.role is Role.STATE:
-            raise UnsupportedError(f"%{param.name}: parameters of role state cannot be compiled yet")
     emitter = Emitter(function, target, table)
     slots = slab_slots(function, target.alignment)
     arena = arena_bytes(function, target.alignment)
@@ -151,14 +148,15 @@ def emit_slab(emitter: Emitter, nbytes: int) -> None:
 def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
     function, b = emitter.function, emitter.builder
     inputs = function.params_of(Role.INPUT)
-    names = ["arena", "weights", *[p.name for p in inputs], *[f"output.{n}" for n in range(len(function.returns))]]
+    returned = given_back(function)
+    names = ["arena", "weights", *[p.name for p in inputs], *[f"output.{n}" for n in range(len(returned))]]
     emitter.tensors = {p: 2 + n for n, p in enumerate(inputs)}
     emitter.registers.update({v: r for v, r in emitter.tensors.items() if v.type.dtype is not DType.BF16})
     emitter.next_register = len(names)
     outside = output_roots(function)
     for slot in slots:
         emitter.storages[slot.value] = (1, slot.offset)
-    for n, value in enumerate(function.returns):
+    for n, value in enumerate(returned):
         if value.root not in outside:
             raise UsageError(f"returned value %{value.name} has no buffer of its own: run the pass materialize-returns")
         emitter.tensors[value.root] = 2 + len(inputs) + n
@@ -172,6 +170,11 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
         for op in function.ops:
             emit_op(emitter, op)
         b.emit_ret(b.void_arg())
+
+
+def given_back(function: Function) -> list[Value]:
+    """The returned values that callers get: not the new contents of states, which stay where the states are."""
+    return [value for value in function.returns if value.root.role is not Role.STATE]
 
 
 def arena_offset(root: Value) -> int:

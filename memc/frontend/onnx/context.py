@@ -30,6 +30,8 @@ class NodeContext:
     """None for an omitted optional input."""
     b: IRBuilder
     """Appends ops; its location is the node's name."""
+    trainable: bool = False
+    """Whether the model is imported to be trained: weights stay weights, and normalization is not folded."""
     constants: dict[int, tuple[Array, Value]] = field(default_factory=dict)
     """Values already made of known arrays, by the array's identity, so that an array becomes one weight."""
 
@@ -69,6 +71,9 @@ class NodeContext:
     def const(self, index: int) -> Array:
         """Data of input `index`, which must be known. Raises UnsupportedError saying how to bind it."""
         known = self.known(index)
+        given = self.inputs[index] if index < len(self.inputs) else None
+        if isinstance(given, Value) and given.op is None and given.role is Role.WEIGHT:
+            return self.b.module.weights[given.name]
         if known is None:
             name = self.node.input[index] if index < len(self.node.input) else f"#{index}"
             if any(p.name == name and p.role is Role.INPUT for p in self.b.function.params):

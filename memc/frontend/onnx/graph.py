@@ -12,14 +12,17 @@ import onnx
 from onnx import FunctionProto, GraphProto, NodeProto, TensorProto
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Value
+from memc.ir.core import Array, Role, Value
 from memc.ir.errors import InvalidError, MemcError, OpError, UnsupportedError
+from memc.ir.types import DType, TensorType
 
 from .context import Known, NodeContext, importer_of
 from .folding import fold
 from .load import MAX_BYTES, Store
 from .order import needed
 from .schema import check, domain_of, function_body, label, schema, substitute
+
+_FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float)
 
 MAX_DEPTH = 40
 """Functions and subgraphs nested deeper than this are taken for endless recursion."""
@@ -34,7 +37,7 @@ class Scope:
     parent: Scope | None = None
     values: dict[str, Known | None] = field(default_factory=dict)
     """None: an optional input of a function that was left out."""
-    stored: dict[str, Callable[[], Array]] = field(default_factory=dict)
+    stored: dict[str, Callable[[], Known]] = field(default_factory=dict)
     """Initializers that nobody has read yet."""
 
     def get(self, name: str) -> Known | None:
@@ -60,6 +63,8 @@ class State:
     """Value names in use."""
     constants: dict[int, tuple[Array, Value]] = field(default_factory=dict)
     """Values made of known arrays, by the array's identity: each becomes one weight however often it is read."""
+    trainable: bool = False
+    """Whether stored floats become weights that can be trained, rather than data known at import."""
     depth: int = 0
     nodes: int = 0
 
@@ -71,7 +76,7 @@ def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
     def add(name: str, read: Callable[[], Array]) -> None:
         if name in scope.stored:
             raise InvalidError(f"invalid: graph `{graph.name}`: initializer `{name}` is stored twice")
-        scope.stored[name] = read
+        scope.stored[name] = (lambda: _as_weight(state, name, read())) if state.trainable else read
 
     def dense(tensor: TensorProto) -> Callable[[], Array]:
         return lambda: state.store.array(tensor)
@@ -83,6 +88,16 @@ def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
         add(tensor.name, dense(tensor))
     for item in graph.sparse_initializer:
         add(item.values.name, sparse(item))
+
+
+def _as_weight(state: State, name: str, array: Array) -> Known:
+    """A stored float tensor as a weight, whatever its size; other data as it is."""
+    if array.dtype.kind not in "fV" or array.dtype not in _FLOATS:
+        return array
+    value = Value(name, TensorType(DType.from_numpy(array.dtype), array.shape), role=Role.WEIGHT)
+    state.builder.function.params.append(value)
+    state.builder.module.weights[name] = array
+    return value
 
 
 def import_graph(state: State, graph: GraphProto, scope: Scope, opsets: Mapping[str, int]) -> list[Known]:
@@ -167,7 +182,7 @@ def _import(
         folded = fold(node, domain, opset, arrays, importer)
         if folded is not None:
             return folded
-    context = NodeContext(node, opset, list(inputs), state.builder, state.constants)
+    context = NodeContext(node, opset, list(inputs), state.builder, state.trainable, state.constants)
     if importer is None:
         body = _body(node, opset, domain, context)
         if body is not None:

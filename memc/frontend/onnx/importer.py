@@ -29,6 +29,7 @@ def import_onnx(
     dims: Mapping[str, int] | None = None,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     bind: Mapping[str, npt.ArrayLike] | None = None,
+    trainable: bool = False,
 ) -> Module:
     """Import an ONNX model as a module whose `main` takes the model's inputs and returns its outputs.
 
@@ -46,6 +47,9 @@ def import_onnx(
     bind:
         Inputs that become constants, by name: an array of the input's shape, or a scalar that fills it, cast to the
         input's element type. An input of unknown shape takes the array's.
+    trainable:
+        Import for training: stored floats stay weights under their names, nothing is computed from them, and batch
+        normalization and dropout stay ops.
 
     Nodes whose inputs are all known are evaluated here, `Shape` of anything is known, `If` with a known condition is
     replaced by its branch, functions (the model's, and those by which the standard defines operators without a
@@ -56,7 +60,7 @@ def import_onnx(
     """
     try:
         model, store = load(source)
-        return _import(model, store, dict(dims or {}), dict(input_shapes or {}), dict(bind or {}))
+        return _import(model, store, dict(dims or {}), dict(input_shapes or {}), dict(bind or {}), trainable)
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error
     except MemcError as error:
@@ -74,6 +78,7 @@ def _import(
     dims: dict[str, int],
     input_shapes: dict[str, Sequence[int]],
     bind: dict[str, npt.ArrayLike],
+    trainable: bool,
 ) -> Module:
     graph = model.graph
     function = Function([])
@@ -82,7 +87,7 @@ def _import(
     used: set[str] = set()
     builder = IRBuilder(module, function, function.ops, names=_fresh(names | {t.name for t in graph.initializer}, used))
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name, f.overload): f for f in model.functions}
-    state = State(builder, store, functions, used)  # type: ignore[arg-type]
+    state = State(builder, store, functions, used, trainable=trainable)  # type: ignore[arg-type]
     scope = Scope()
     add_initializers(state, graph, scope)
     _add_inputs(state, graph, scope, dims, input_shapes, bind)

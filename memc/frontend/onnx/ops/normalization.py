@@ -46,6 +46,9 @@ def batch_normalization(ctx: NodeContext) -> Sequence[Known]:
     training = bool(ctx.attr("training_mode", 0)) if ctx.opset >= 14 else any(wants(ctx, i) for i in range(1, 5))
     if training:
         return _batch_normalization_training(ctx, epsilon)
+    if ctx.trainable and all(ctx.type(i).shape == ctx.type(0).shape[1:2] for i in range(1, 5)):
+        kept = float(ctx.attr("momentum", 0.9))
+        return [b.op("batch_norm", [ctx.value(i) for i in range(5)], epsilon=epsilon, momentum=kept)]
     x = widen(b, ctx.value(0))
     scale, bias, center, variance = (ctx.known(i) for i in range(1, 5))
     if scale is not None and bias is not None and center is not None and variance is not None:

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model without the data of some of its stored tensors, for artifacts that hold newer ones."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import onnx
+from onnx import TensorProto
+
+from .load import Source, load
+
+DATA_FIELDS = (
+    "raw_data",
+    "float_data",
+    "int32_data",
+    "string_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+    "external_data",
+    "data_location",
+)
+
+
+def without_data(source: Source, names: Collection[str]) -> bytes:
+    """The model with the stored tensors `names` reduced to name, type and shape, and all other data inside.
+
+    Raises InvalidError for a model that cannot be read.
+    """
+    loaded, store = load(source)
+    model = onnx.ModelProto()
+    model.CopyFrom(loaded)
+    for tensor in model.graph.initializer:
+        if tensor.name in names:
+            for field in DATA_FIELDS:
+                tensor.ClearField(field)
+        elif tensor.data_location == TensorProto.EXTERNAL:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(store.array(tensor), tensor.name))
+    return bytes(model.SerializeToString())

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer updates as ops: SGD with momentum (Sutskever et al. 2013), Adam (Kingma and Ba 2015), AdamW (Loshchilov and
+Hutter 2019), in the form and with the defaults of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Array, Value
+from memc.ir.types import DType, TensorType
+
+OptimizerName = Literal["none", "sgd", "adam", "adamw"]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """What is computed from each weight w and its gradient g at learning rate r in step t = 1, 2 ..."""
+
+    kind: OptimizerName = "sgd"
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the states kept for each weight."""
+        if self.kind in ("adam", "adamw"):
+            return ("exp_avg", "exp_avg_sq")
+        return ("momentum",) if self.kind == "sgd" and self.momentum else ()
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether an update needs the number of the step."""
+        return self.kind in ("adam", "adamw")
+
+
+StateFn = Callable[[str, TensorType, Array], Value]
+"""Makes a state parameter of a name, a type and its first content."""
+AssignFn = Callable[[Value, Value], None]
+"""Gives a state its new content."""
+
+
+def append_updates(
+    b: IRBuilder,
+    optimizer: Optimizer,
+    gradients: Sequence[tuple[Value, Value]],
+    rate: Value,
+    step: Value | None,
+    state: StateFn,
+    assign: AssignFn,
+) -> None:
+    """Update each (weight, gradient). `rate` is f32[]; `step`, an f64[] that is 1 in the first step, only for Adam."""
+    scales = _adam_scales(b, optimizer, rate, step) if step is not None else None
+    for weight, gradient in gradients:
+        slots = [state(f"{weight.name}.{name}", weight.type, _zeros(weight.type)) for name in optimizer.slots]
+        if scales is not None:
+            _adam(b, optimizer, weight, gradient, rate, scales, slots, assign)
+        else:
+            _sgd(b, optimizer, weight, gradient, rate, slots, assign)
+
+
+def _zeros(type: TensorType) -> Array:
+    """Zeros that take no memory."""
+    return np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape)
+
+
+def _times(b: IRBuilder, x: Value, factor: float) -> Value:
+    return b.op("mul", [x, b.scalar(factor, x.type.dtype)])
+
+
+def _by(b: IRBuilder, x: Value, factor: Value) -> Value:
+    """x times a scalar f32."""
+    if factor.type.dtype is not x.type.dtype:
+        factor = b.op("cast", [factor], to=x.type.dtype)
+    return b.op("mul", [x, factor])
+
+
+def _sgd(
+    b: IRBuilder, o: Optimizer, weight: Value, g: Value, rate: Value, slots: Sequence[Value], assign: AssignFn
+) -> None:
+    if o.weight_decay:
+        g = b.op("add", [g, _times(b, weight, o.weight_decay)])
+    if slots:
+        moved = b.op("add", [_times(b, slots[0], o.momentum), g])
+        assign(slots[0], moved)
+        g = b.op("add", [g, _times(b, moved, o.momentum)]) if o.nesterov else moved
+    assign(weight, b.op("sub", [weight, _by(b, g, rate)]))
+
+
+def _adam_scales(b: IRBuilder, o: Optimizer, rate: Value, step: Value) -> tuple[Value, Value]:
+    """rate / (1 - beta1^t), and 1 / sqrt(1 - beta2^t): by way of f64, for 1 - 0.999 has lost four digits in f32."""
+    one = b.scalar(1.0, DType.F64)
+    first, second = (b.op("sub", [one, b.op("pow", [b.scalar(beta, DType.F64), step])]) for beta in (o.beta1, o.beta2))
+    wide = b.op("cast", [rate], to=DType.F64)
+    scales = (b.op("div", [wide, first]), b.op("rsqrt", [second]))
+    return b.op("cast", [scales[0]], to=DType.F32), b.op("cast", [scales[1]], to=DType.F32)
+
+
+def _adam(
+    b: IRBuilder,
+    o: Optimizer,
+    weight: Value,
+    g: Value,
+    rate: Value,
+    scales: tuple[Value, Value],
+    slots: Sequence[Value],
+    assign: AssignFn,
+) -> None:
+    base = weight
+    if o.weight_decay and o.kind == "adam":
+        g = b.op("add", [g, _times(b, weight, o.weight_decay)])
+    elif o.weight_decay:
+        base = b.op("sub", [weight, _by(b, _times(b, weight, o.weight_decay), rate)])
+    first = b.op("add", [_times(b, slots[0], o.beta1), _times(b, g, 1 - o.beta1)])
+    second = b.op("add", [_times(b, slots[1], o.beta2), _times(b, b.op("mul", [g, g]), 1 - o.beta2)])
+    assign(slots[0], first)
+    assign(slots[1], second)
+    deviation = b.op("add", [_by(b, b.op("sqrt", [second]), scales[1]), b.scalar(o.epsilon, g.type.dtype)])
+    assign(weight, b.op("sub", [base, b.op("div", [_by(b, first, scales[0]), deviation])]))

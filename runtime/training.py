@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a compiled training step, and its state: weights, optimizer moments, statistics, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memc.ir.errors import InvalidError, UsageError
+from memc.runtime import safetensors
+from memc.runtime.executable import Executable
+from memc.runtime.manifest import SOURCE, Manifest, Slot
+from memc.runtime.tensors import array_over, numpy_dtype
+
+Array = npt.NDArray[Any]
+
+RATE = "learning_rate"
+
+
+class TrainingStep(Executable):
+    """A compiled training step: call it with a batch and its labels; it updates its state and returns the loss.
+
+    The learning rate is the attribute `learning_rate`, unless a call gives another.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self.learning_rate = 0.01
+        self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """One step on a batch. Returns the loss, a float, or all results by name where there are others too.
+
+        Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
+        """
+        if any(spec.name == RATE for spec in self.inputs) and RATE not in kwargs and len(args) < len(self.inputs):
+            kwargs[RATE] = np.float32(self.learning_rate)
+        results = super().__call__(*args, **kwargs)
+        if len(self.outputs) > 1:
+            return results
+        (spec,) = self.outputs
+        return float(self.to_numpy(spec, results[spec.name]).reshape(()))
+
+    def state(self) -> dict[str, Array]:
+        """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""
+        with self._running:
+            slab = self._slab()
+            return {
+                name: slab[s.offset : s.offset + s.spec.nbytes]
+                .copy()
+                .view(numpy_dtype(s.spec.dtype))
+                .reshape(s.spec.shape)
+                for name, s in self.states.items()
+            }
+
+    def load_state(self, content: Mapping[str, Array]) -> None:
+        """Set states by name; those not among `content` stay as they are.
+
+        Raises UsageError for an unknown name, or another shape or element type.
+        """
+        checked = {name: self._checked(name, array) for name, array in content.items()}
+        with self._running:
+            slab = self._slab()
+            for name, raw in checked.items():
+                offset = self.states[name].offset
+                slab[offset : offset + raw.size] = raw
+            if self.manifest.kind != "llvm":
+                self.machine["bytes_of_weights"](self.weights).copyfrom(slab)
+
+    def save(self, path: str | Path) -> None:
+        """Write the state as a safetensors file, from which `restore` goes on."""
+        state = self.state()
+        entries = []
+        for name, slot in self.states.items():
+            spec = slot.spec
+            entries.append((name, spec.dtype, spec.shape, spec.nbytes, lambda array=state[name]: array))
+        try:
+            safetensors.write(Path(path), entries)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot write the state: {error.strerror or error}") from None
+
+    def restore(self, path: str | Path) -> None:
+        """Read what `save` wrote. Raises InvalidError for a damaged file or one of another model."""
+        try:
+            stored = safetensors.read(Path(path))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InvalidError(f"{path}: cannot be read as saved state: {error}") from None
+        missing = sorted(self.states.keys() - stored.keys())
+        if missing:
+            raise InvalidError(f"{path}: expected the state {missing[0]} and {len(missing) - 1} more, got none of them")
+        found = {}
+        for name, slot in self.states.items():
+            raw = stored[name]
+            if raw.size != slot.spec.nbytes:
+                raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, got {raw.size}")
+            found[name] = np.array(raw).view(numpy_dtype(slot.spec.dtype)).reshape(slot.spec.shape)
+        self.load_state(found)
+
+    def export_onnx(self, path: str | Path) -> None:
+        """Write the model that was compiled, with its weights as they are now.
+
+        Raises UsageError if the artifact was not compiled from an ONNX model, or `path` cannot be written.
+        """
+        import onnx
+
+        source = self.manifest.path / SOURCE
+        if not source.is_file():
+            raise UsageError(f"{self.manifest.path}: was not compiled from an ONNX model, so there is none to export")
+        model = onnx.load(source, load_external_data=False)
+        state = self.state()
+        for tensor in model.graph.initializer:
+            if tensor.name in state:
+                tensor.CopyFrom(onnx.numpy_helper.from_array(state[tensor.name], tensor.name))
+        try:
+            large = model.ByteSize() > 2**31 - 2**20
+            onnx.save(model, path, save_as_external_data=large, location=Path(path).name + ".data" if large else None)
+        except OSError as error:
+            raise UsageError(f"{path}: cannot write the model: {error.strerror or error}") from None
+
+    def _slab(self) -> Array:
+        """The bytes of weights and states: themselves on the CPU, a copy of the device's."""
+        tensor = self.machine["bytes_of_weights"](self.weights)
+        if self.manifest.kind == "llvm":
+            return array_over(tensor, "u8")
+        import tvm
+
+        return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+
+    def _checked(self, name: str, array: Array) -> Array:
+        """The bytes of a new content."""
+        if name not in self.states:
+            raise UsageError(f"no state is called {name}; expected one of {', '.join(sorted(self.states))}")
+        spec = self.states[name].spec
+        array = np.asarray(array)
+        if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
+            raise UsageError(f"state {spec}: got {array.dtype.name}{list(array.shape)}")
+        return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

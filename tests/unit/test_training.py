@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps end to end on the CPU, held against the optimizers' formulas in numpy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import memc
+from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.passes.build_gradient import BuildGradient
+
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(3, 2)).astype(np.float32)
+B = RNG.normal(size=2).astype(np.float32)
+X = RNG.normal(size=(4, 3)).astype(np.float32)
+T = RNG.normal(size=(4, 2)).astype(np.float32)
+RATE = 0.1
+
+
+def linear() -> onnx.ModelProto:
+    """y = x W + b."""
+    nodes = [helper.make_node("MatMul", ["x", "W"], ["h"]), helper.make_node("Add", ["h", "b"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 2])],
+        [numpy_helper.from_array(W, "W"), numpy_helper.from_array(B, "b")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def compiled(level: int = 2, batch: int = 4, **options: object) -> memc.Executable:
+    train = BuildGradient(loss="mse", **options)  # type: ignore[arg-type]
+    step = memc.compile(linear(), dims={"batch": batch}, train=train, opt_level=level).load()
+    step.learning_rate = RATE
+    return step
+
+
+def mse(w: np.ndarray, b: np.ndarray, x: np.ndarray = X, t: np.ndarray = T) -> tuple[float, np.ndarray, np.ndarray]:
+    """Loss and gradients in f64."""
+    distance = x @ w + b - t
+    g = 2 * distance / distance.size
+    return float((distance**2).mean()), x.T @ g, g.sum(0)
+
+
+class Reference:
+    """An optimizer in f64, as PyTorch states it."""
+
+    def __init__(self, kind: str, momentum=0.0, nesterov=False, weight_decay=0.0, clip_norm=None) -> None:
+        self.kind, self.momentum, self.nesterov, self.decay, self.clip = (
+            kind,
+            momentum,
+            nesterov,
+            weight_decay,
+            clip_norm,
+        )
+        self.weights = [W.astype(np.float64), B.astype(np.float64)]
+        self.slots = [[np.zeros_like(w), np.zeros_like(w)] for w in self.weights]
+        self.steps = 0
+
+    def step(self) -> float:
+        self.steps += 1
+        loss, *gradients = mse(*self.weights)
+        if self.clip is not None:
+            norm = np.sqrt(sum((g**2).sum() for g in gradients))
+            gradients = [g * min(1, self.clip / (norm + 1e-6)) for g in gradients]
+        for w, g, slot in zip(self.weights, gradients, self.slots):
+            if self.kind == "sgd":
+                g = g + self.decay * w
+                slot[0][:] = self.momentum * slot[0] + g
+                w -= RATE * (g + self.momentum * slot[0] if self.nesterov else slot[0])
+                continue
+            if self.kind == "adam":
+                g = g + self.decay * w
+            else:
+                w -= RATE * self.decay * w
+            slot[0][:] = 0.9 * slot[0] + 0.1 * g
+            slot[1][:] = 0.999 * slot[1] + 0.001 * g * g
+            first, second = slot[0] / (1 - 0.9**self.steps), slot[1] / (1 - 0.999**self.steps)
+            w -= RATE * first / (np.sqrt(second) + 1e-8)
+        return loss
+
+
+OPTIONS = [
+    {"optimizer": "sgd"},
+    {"optimizer": "sgd", "momentum": 0.9},
+    {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "weight_decay": 0.1},
+    {"optimizer": "adam", "weight_decay": 0.1},
+    {"optimizer": "adamw", "weight_decay": 0.1},
+    {"optimizer": "sgd", "clip_norm": 0.2},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda o: "-".join(map(str, o.values())))
+def test_optimizers(options: dict[str, object]) -> None:
+    step = compiled(**options)
+    reference = Reference(options["optimizer"], **{k: v for k, v in options.items() if k != "optimizer"})
+    for _ in range(5):
+        assert step(X, T) == pytest.approx(reference.step(), rel=1e-5)
+    state = step.state()
+    np.testing.assert_allclose(state["W"], reference.weights[0], rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(state["b"], reference.weights[1], rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_every_level_takes_the_same_steps(level: int) -> None:
+    step, reference = compiled(level, momentum=0.5), Reference("sgd", momentum=0.5)
+    for _ in range(3):
+        assert step(X, T) == pytest.approx(reference.step(), rel=1e-5)
+    np.testing.assert_allclose(step.state()["W"], reference.weights[0], rtol=1e-5)
+
+
+def test_micro_batches_give_the_gradient_of_the_whole() -> None:
+    step = compiled(batch=2, accumulate=2)
+    assert [spec.shape for spec in step.inputs[:2]] == [(4, 3), (4, 2)]
+    reference = Reference("sgd")
+    for _ in range(3):
+        assert step(X, T) == pytest.approx(reference.step(), rel=1e-5)
+
+
+def test_gradients_alone() -> None:
+    train = BuildGradient(loss="mse", optimizer="none")
+    found = memc.compile(linear(), dims={"batch": 4}, train=train).load()(x=X, labels=T)
+    loss, of_w, of_b = mse(W.astype(np.float64), B.astype(np.float64))
+    assert float(found["loss"]) == pytest.approx(loss, rel=1e-5)
+    np.testing.assert_allclose(found["W.grad"], of_w, rtol=1e-4)
+    np.testing.assert_allclose(found["b.grad"], of_b, rtol=1e-4)
+
+
+def test_frozen_weights_stay() -> None:
+    step = compiled(frozen=("W",))
+    before, _ = step(X, T), step(X, T)
+    assert set(step.states) == {"b"}
+    assert step(X, T) < before
+
+
+def test_state_saves_restores_and_exports(tmp_path: Path) -> None:
+    step = compiled(optimizer="adam")
+    for _ in range(3):
+        step(X, T)
+    step.save(tmp_path / "state.safetensors")
+    after = [step(X, T), step(X, T)]
+    other = compiled(optimizer="adam")
+    other.restore(tmp_path / "state.safetensors")
+    assert [other(X, T), other(X, T)] == after
+    assert int(other.state()["step"]) == 5
+    other.export_onnx(tmp_path / "trained.onnx")
+    exported = onnx.load(tmp_path / "trained.onnx")
+    onnx.checker.check_model(exported)
+    stored = {t.name: numpy_helper.to_array(t) for t in exported.graph.initializer}
+    assert stored["W"].tobytes() == other.state()["W"].tobytes()
+
+
+def test_state_that_does_not_fit() -> None:
+    step = compiled()
+    with pytest.raises(UsageError, match="no state is called nonsense; expected one of W, b"):
+        step.load_state({"nonsense": W})
+    with pytest.raises(UsageError, match=r"state W: f32\[3,2\]: got float32\[2\]"):
+        step.load_state({"W": B})
+
+
+def test_a_file_that_is_no_state(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"nothing")
+    with pytest.raises(InvalidError, match="cannot be read as saved state"):
+        compiled().restore(tmp_path / "x")
+
+
+def test_updates_take_no_memory_beside_the_states() -> None:
+    done = memc.compile(linear(), dims={"batch": 4}, train=BuildGradient(loss="mse", momentum=0.9), plan_only=True)
+    states = {p for p in done.module.main.params if p.role is not None and p.role.value == "state"}
+    updated = done.module.main.returns[1:]
+    assert {v.root for v in updated} == states and len(states) == 4
+
+
+def test_an_artifact_written_anew_is_loaded_anew(tmp_path: Path) -> None:
+    sizes = []
+    for kind in ("sgd", "adam"):
+        done = memc.compile(
+            linear(), tmp_path / "step.memc", dims={"batch": 4}, train=BuildGradient(loss="mse", optimizer=kind)
+        )
+        sizes.append(len(done.load().state()))
+    assert sizes == [2, 7]
+
+
+def test_options_that_do_not_fit() -> None:
+    with pytest.raises(UsageError, match="no weight has a name like 'conv"):
+        compiled(frozen=("conv*",))
+    with pytest.raises(UsageError, match="no result is called 'z'; expected one of y"):
+        compiled(output="z")
+    with pytest.raises(UsageError, match="at least 1 micro-batch"):
+        BuildGradient(accumulate=0)
+
+
+def test_names_that_training_needs() -> None:
+    model = linear()
+    model.graph.node[0].input[0] = model.graph.input[0].name = "labels"
+    with pytest.raises(UnsupportedError, match="training needs the name `labels` for an input"):
+        memc.compile(model, dims={"batch": 4}, train=BuildGradient(loss="mse"))
