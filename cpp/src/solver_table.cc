@@ -26,6 +26,8 @@ const std::vector<SolverEntry>& SolverTable() {
       {"best-fit", Bounded<BestFit>},
       {"first-fit", Bounded<FirstFitBy<Order::kSize>>},
       {"first-fit-area", Bounded<FirstFitBy<Order::kArea>>},
+      {"first-fit-arrival", Bounded<FirstFitBy<Order::kArrival>>},
+      {"first-fit-departure", Bounded<FirstFitBy<Order::kDeparture>>},
       {"first-fit-given", Bounded<FirstFitBy<Order::kGiven>>},
       {"first-fit-lifetime", Bounded<FirstFitBy<Order::kLifetime>>},
       {"sequential", Bounded<Sequential>},

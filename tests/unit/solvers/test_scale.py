@@ -11,6 +11,8 @@ from memc.passes.solvers import Buffer, BufferColumns, Problem, check, lower_bou
 FIRST_FITS = {
     "first-fit": lambda b: (-b.size, b.lower - b.upper),
     "first-fit-area": lambda b: (b.size * (b.lower - b.upper), -b.size),
+    "first-fit-arrival": lambda b: (b.lower, -b.size, b.lower - b.upper),
+    "first-fit-departure": lambda b: (-b.upper, -b.size, b.lower - b.upper),
     "first-fit-given": lambda b: 0,
     "first-fit-lifetime": lambda b: (b.lower - b.upper, -b.size),
 }

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 from memc.passes.solvers import Buffer, Problem, Solution, Violation, check, lower_bound, solve, solver_names
 
-HEURISTICS = ["best-fit", "first-fit", "first-fit-area", "first-fit-given", "first-fit-lifetime"]
+HEURISTICS = [
+    "best-fit",
+    "first-fit",
+    "first-fit-area",
+    "first-fit-arrival",
+    "first-fit-departure",
+    "first-fit-given",
+    "first-fit-lifetime",
+]
 
 
 @st.composite
@@ -129,6 +137,8 @@ def test_first_fit_orders() -> None:
     assert at["first-fit"] == (8, 0, 5)
     assert at["first-fit-lifetime"] == (0, 5, 2)
     assert at["first-fit-area"] == (0, 5, 2)
+    assert at["first-fit-arrival"] == (8, 0, 5)
+    assert at["first-fit-departure"] == (0, 5, 2)
     assert at["first-fit-given"] == (0, 2, 7)
 
 
