@@ -15,6 +15,7 @@ from memc.ir.core import Array, Value
 from memc.ir.types import DType, TensorType
 
 OptimizerName = Literal["none", "sgd", "adam", "adamw"]
+OPTIMIZERS: tuple[OptimizerName, ...] = ("none", "sgd", "adam", "adamw")
 
 
 @dataclass(frozen=True)

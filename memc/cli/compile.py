@@ -13,12 +13,13 @@ from rich.table import Table
 
 from memc import driver
 from memc.ir.errors import UsageError
+from memc.passes.build_gradient import LOSSES
 from memc.report import Report
 from memc.sizes import format_size, parse_size
 
 from . import options
 from .console import progress, set_up_logging, stdout_console, write_text
-from .values import parse_bindings, parse_dims, parse_shapes
+from .values import parse_bindings, parse_dims, parse_shapes, parse_training
 
 
 def compile_model(
@@ -40,6 +41,27 @@ def compile_model(
     memory_budget: Annotated[
         Optional[str], typer.Option("--memory-budget", metavar="SIZE", help="Fail if the peak would exceed it: 4GiB.")
     ] = None,
+    train: Annotated[bool, typer.Option("--train", help="Make a training step of the model.")] = False,
+    loss: Annotated[
+        Optional[str], typer.Option("--loss", help=f"With --train: {', '.join(LOSSES)} (default: the first).")
+    ] = None,
+    optimizer: Annotated[
+        Optional[str], typer.Option("--optimizer", help="With --train: sgd (default), adam, adamw; none for gradients.")
+    ] = None,
+    optimizer_options: Annotated[
+        Optional[str],
+        typer.Option("--optimizer-options", metavar="OPTIONS", help="With --train: 'momentum=0.9 weight-decay=1e-4'."),
+    ] = None,
+    clip_norm: Annotated[
+        Optional[float], typer.Option("--clip-norm", help="With --train: largest norm of all gradients together.")
+    ] = None,
+    accumulate: Annotated[
+        Optional[int], typer.Option("--accumulate", metavar="N", help="With --train: micro-batches to one update.")
+    ] = None,
+    freeze: Annotated[
+        Optional[list[str]],
+        typer.Option("--freeze", metavar="PATTERN", help="With --train: weights to leave alone (repeatable)."),
+    ] = None,
     alignment: Annotated[
         Optional[int], typer.Option("--alignment", help="Bytes that offsets are multiples of.")
     ] = None,
@@ -59,6 +81,8 @@ def compile_model(
     set_up_logging(verbose, quiet)
     if plan_only and json == "-" and str(output) == "-":
         raise UsageError("--json - and --output -: only one of them can have standard output")
+    given = {"loss": loss, "optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "frozen": freeze}
+    training = parse_training(train, given, optimizer_options)
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:
         compilation = driver.compile(
@@ -73,6 +97,7 @@ def compile_model(
             input_shapes=parse_shapes(input_shapes),
             bind=parse_bindings(bind or []),
             alignment=alignment,
+            train=training,
             kernels=kernels,
             pass_pipeline=pass_pipeline,
             disabled_passes=tuple(name for name in (disabled_pass or "").split(",") if name),

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import numpy as np
 from memc.ir.core import Array
 from memc.ir.errors import UsageError
 from memc.ir.types import TensorType
+from memc.passes.build_gradient import LOSSES, BuildGradient
+from memc.passes.optimizers import OPTIMIZERS
+from memc.passes.pipeline_text import parse_pipeline
 from memc.verification import random_array
 
 
@@ -121,3 +125,20 @@ def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
             raise UsageError(f"--output {item}: no output `{name}`; expected one of {', '.join(names)}")
         targets[name] = Path(path)
     return targets
+
+
+def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str | None) -> BuildGradient | None:
+    """What `--train` and the options that go with it say; `given` holds fields of BuildGradient, None where not said."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if not train:
+        if said or optimizer_options:
+            raise UsageError("options of a training step (--loss, --optimizer and such) need --train")
+        return None
+    (parsed,) = parse_pipeline(f"build-gradient{{{optimizer_options or ''}}}", {BuildGradient.name: BuildGradient})
+    assert isinstance(parsed, BuildGradient)
+    for name, choices in (("loss", LOSSES), ("optimizer", OPTIMIZERS)):
+        if name in said and said[name] not in choices:
+            raise UsageError(f"--{name} {said[name]}: expected one of {', '.join(choices)}")
+    if "frozen" in said:
+        said["frozen"] = tuple(said["frozen"])
+    return replace(parsed, **said)
