@@ -5,7 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "memc/order_state.h"
+#include "memc/order_heuristics.h"
 #include "memc/problem.h"
 
 namespace memc {
@@ -127,10 +127,8 @@ OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions&) {
 
 const std::vector<OrderSolverEntry>& OrderSolverTable() {
   static const std::vector<OrderSolverEntry> table = {
-      {"auto", AutoOrderSolver},
-      {"dfs", DepthFirstSolver},
-      {"given", GivenSolver},
-      {"list", ListSolver},
+      {"auto", AutoOrderSolver}, {"beam", BeamSolver}, {"dfs", DepthFirstSolver},
+      {"given", GivenSolver},    {"list", ListSolver}, {"local", LocalOrderSolver},
   };
   return table;
 }

@@ -1,26 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// The portfolio: the fast heuristics from both ends.
+// The portfolio: the fast heuristics from both ends, then a lower bound, then beams of growing
+// width that end with a proof if they can, and local search where the graph is too large for them.
 #include <algorithm>
+#include <utility>
 
-#include "memc/order_state.h"
+#include "memc/order_bound.h"
+#include "memc/order_heuristics.h"
 
 namespace memc {
+
+namespace {
+
+constexpr int64_t kBoundWork = 50'000'000;   // About 0.5 s.
+constexpr int64_t kBeamWork = 300'000'000;   // About 2 s.
+constexpr int64_t kLocalWork = 300'000'000;  // About 3 s.
+
+int64_t Enough(const OrderResult& result, const OrderOptions& options) {
+  return std::max(result.lower_bound, options.target);
+}
+
+void TryLists(const OrderProblem& problem, const OrderOptions& options, const OrderGraph& forward,
+              OrderResult* result) {
+  const OrderGraph backward = Reversed(forward);
+  for (ListRule rule : {ListRule::kNet, ListRule::kRise, ListRule::kShrink, ListRule::kNewest}) {
+    if (result->peak <= Enough(*result, options)) return;
+    Offer(problem, ListOrder(forward, rule), result);
+    if (result->peak <= Enough(*result, options)) return;
+    std::vector<int32_t> order = ListOrder(backward, rule);
+    std::reverse(order.begin(), order.end());
+    Offer(problem, std::move(order), result);
+  }
+  if (result->peak <= Enough(*result, options)) return;
+  Offer(problem, DepthFirstOrder(forward), result);
+}
+
+}  // namespace
 
 OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result = GivenSolver(problem, options);
   if (!SumsFit(problem)) return result;
-  const int64_t enough = std::max(result.lower_bound, options.target);
-  const OrderGraph forward = MakeOrderGraph(problem, Direction::kForward);
-  const OrderGraph backward = Reversed(forward);
-  for (ListRule rule : {ListRule::kNet, ListRule::kRise, ListRule::kShrink, ListRule::kNewest}) {
-    if (result.peak <= enough) return result;
-    Offer(problem, ListOrder(forward, rule), &result);
-    if (result.peak <= enough) return result;
-    std::vector<int32_t> order = ListOrder(backward, rule);
-    std::reverse(order.begin(), order.end());
-    Offer(problem, std::move(order), &result);
+  OrderBudget budget(kBeamWork, options.time_limit);
+  const OrderGraph graph = MakeOrderGraph(problem, Direction::kForward);
+  TryLists(problem, options, graph, &result);
+  if (result.peak <= Enough(result, options) || budget.spent()) return result;
+  result.lower_bound =
+      std::max(result.lower_bound, OrderLowerBound(problem, result.order, kBoundWork));
+  for (int64_t width = 8; width <= 32'768; width *= 8) {
+    if (result.peak <= Enough(result, options) || budget.spent()) return result;
+    ImproveByBeam(problem, graph, width, options.target, &budget, &result);
   }
-  if (result.peak > enough) Offer(problem, DepthFirstOrder(forward), &result);
   return result;
 }
 

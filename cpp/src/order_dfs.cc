@@ -2,7 +2,7 @@
 // Depth-first order: Yang and Cheng 2020 (Dymem), algorithm 1. A branch is followed until it meets
 // an op that still waits for another branch; the op runs when the last of them reaches it. O(V +
 // E).
-#include "memc/order_state.h"
+#include "memc/order_heuristics.h"
 
 namespace memc {
 

@@ -6,7 +6,7 @@
 #include <queue>
 #include <tuple>
 
-#include "memc/order_state.h"
+#include "memc/order_heuristics.h"
 
 namespace memc {
 

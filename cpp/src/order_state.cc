@@ -106,11 +106,4 @@ void OrderWalk::Run(int32_t op, std::vector<int32_t>* changed) {
   }
 }
 
-void Offer(const OrderProblem& problem, std::vector<int32_t> order, OrderResult* result) {
-  const int64_t peak = OrderPeak(problem, order);
-  if (peak >= result->peak) return;
-  result->peak = peak;
-  result->order = std::move(order);
-}
-
 }  // namespace memc

@@ -76,29 +76,6 @@ class OrderWalk {
   int64_t peak_ = 0;
 };
 
-// By what a list scheduler picks the next of the ready ops.
-enum class ListRule {
-  kNet,     // Least bytes after it, then least bytes during it.
-  kRise,    // Least bytes during it, then least after it.
-  kShrink,  // As kRise among ops that leave no more bytes live, if there are any; else as kNet.
-  kNewest,  // As kNet; among equals the one that became ready last.
-};
-
-// The order a list scheduler finds, in the graph's direction.
-std::vector<int32_t> ListOrder(const OrderGraph& graph, ListRule rule);
-
-// A depth-first order: Yang and Cheng 2020 (Dymem), algorithm 1.
-std::vector<int32_t> DepthFirstOrder(const OrderGraph& graph);
-
-// Takes the order if its peak is lower than the result's.
-void Offer(const OrderProblem& problem, std::vector<int32_t> order, OrderResult* result);
-
-// The solvers of the table.
-OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions& options);
-OrderResult ListSolver(const OrderProblem& problem, const OrderOptions& options);
-OrderResult DepthFirstSolver(const OrderProblem& problem, const OrderOptions& options);
-OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& options);
-
 }  // namespace memc
 
 #endif  // MEMC_ORDER_STATE_H_

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order solvers' problem: what a peak is, and what is refused."""
+"""The order solvers: what a peak is, what is refused, and what every solver promises."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memc.passes.order_solvers import OrderProblem, order_peak, order_solver_names, solve_order
+
+from .order_cases import lowest_peak
 
 # op 0 makes a; 1 and 2 read it and make b and c; 3 reads both.
 DIAMOND = OrderProblem([10, 20, 5], [[0], [0, 1], [0, 2], [1, 2]], [[], [0], [0], [1, 2]])
@@ -25,6 +29,98 @@ def test_a_kept_storage_lives_to_the_end() -> None:
 def test_scratch_lives_during_its_op_only() -> None:
     problem = OrderProblem([10, 20], [[0], [1]], [[], []], scratch=[100, 0])
     assert order_peak(problem, [0, 1]) == 110
+
+
+@st.composite
+def order_problems(draw: st.DrawFn, max_ops: int) -> OrderProblem:
+    """Storages touched by any ops, whether or not these depend on each other."""
+    ops = draw(st.integers(1, max_ops))
+    storages = draw(st.integers(0, 2 * ops))
+
+    def subset(limit: int, size: int = 4) -> list[int]:
+        return draw(st.lists(st.integers(0, limit - 1), max_size=size, unique=True)) if limit else []
+
+    sizes = draw(st.lists(st.integers(0, 30), min_size=storages, max_size=storages))
+    scratch = draw(st.lists(st.sampled_from([0, 0, 7, 20]), min_size=ops, max_size=ops))
+    touches = [subset(storages) for _ in range(ops)]
+    after = [subset(op, 3) for op in range(ops)]
+    return OrderProblem(sizes, touches, after, frozenset(subset(storages)), scratch)
+
+
+@pytest.mark.parametrize("solver", order_solver_names())
+@given(problem=order_problems(30), beam_width=st.integers(1, 20))
+def test_orders_are_valid_and_never_above_the_given_one(solver: str, problem: OrderProblem, beam_width: int) -> None:
+    solution = solve_order(problem, solver, beam_width=beam_width)
+    assert order_peak(problem, solution.order) == solution.peak
+    assert solution.lower_bound <= solution.peak <= order_peak(problem, range(len(problem.touches)))
+
+
+@pytest.mark.parametrize("solver", order_solver_names())
+@given(problem=order_problems(8), beam_width=st.integers(1, 4))
+def test_bounds_hold_the_optimum_between_them(solver: str, problem: OrderProblem, beam_width: int) -> None:
+    solution = solve_order(problem, solver, beam_width=beam_width)
+    assert solution.lower_bound <= lowest_peak(problem) <= solution.peak
+
+
+@given(order_problems(8))
+def test_auto_proves_the_optimum_of_small_problems(problem: OrderProblem) -> None:
+    solution = solve_order(problem)
+    assert solution.peak == solution.lower_bound == lowest_peak(problem)
+
+
+@given(order_problems(8), st.integers(0, 100))
+def test_a_target_in_reach_is_met(problem: OrderProblem, slack: int) -> None:
+    target = lowest_peak(problem) + slack
+    assert solve_order(problem, target=target).peak <= target
+
+
+@given(order_problems(20))
+def test_a_time_limit_of_nothing_still_gives_an_order(problem: OrderProblem) -> None:
+    solution = solve_order(problem, time_limit=0)
+    assert order_peak(problem, solution.order) == solution.peak
+
+
+def test_list_scheduling_frees_before_it_allocates() -> None:
+    """Two chains of a large tensor that shrinks: the given order holds both large ones."""
+    problem = OrderProblem([100, 1, 100, 1], [[0], [2], [0, 1], [2, 3], [1, 3]], [[], [], [0], [1], [2, 3]])
+    assert order_peak(problem, range(5)) == 201
+    solution = solve_order(problem, "list")
+    assert (solution.order, solution.peak) == ((0, 2, 1, 3, 4), 102)
+
+
+def test_depth_first_follows_a_branch_until_it_meets_another() -> None:
+    """0 forks into 1, 3 and 2, 4; 5 joins them. The given order goes by levels."""
+    problem = OrderProblem(
+        [1, 50, 50, 1, 1, 1],
+        [[0], [0, 1], [0, 2], [1, 3], [2, 4], [3, 4, 5]],
+        [[], [0], [0], [1], [2], [3, 4]],
+    )
+    assert solve_order(problem, "dfs").order == (0, 1, 3, 2, 4, 5)
+
+
+# 1 brings the fewest bytes to life, but it keeps them until 3, while 0 and 2 need as much as can be spared.
+GREEDY_TRAP = OrderProblem([40, 5, 13], [[0], [1, 2], [0, 2], [1, 2]], [[], [], [], [2]], scratch=[0, 0, 0, 0])
+
+
+def test_a_beam_finds_what_list_scheduling_misses() -> None:
+    assert solve_order(GREEDY_TRAP, "list").peak > solve_order(GREEDY_TRAP, "beam").peak == lowest_peak(GREEDY_TRAP)
+
+
+def test_local_search_mends_a_window() -> None:
+    assert solve_order(GREEDY_TRAP, "local").peak == lowest_peak(GREEDY_TRAP)
+
+
+def test_sums_too_large_to_search_with_leave_the_given_order() -> None:
+    huge = 2**61
+    problem = OrderProblem([huge, huge, huge], [[0], [1], [0, 1], [2]], [[], [], [0, 1], [2]])
+    solution = solve_order(problem)
+    assert (solution.order, solution.peak) == ((0, 1, 2, 3), 2**62)
+
+
+@pytest.mark.parametrize("solver", order_solver_names())
+def test_no_ops(solver: str) -> None:
+    solution = solve_order(OrderProblem([5], [], []), solver)
+    assert (solution.order, solution.peak, solution.lower_bound) == ((), 0, 0)
 
 
 @pytest.mark.parametrize("solver", order_solver_names())
