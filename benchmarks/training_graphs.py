@@ -32,9 +32,9 @@ class Graph:
         self.storage.append(None)
         return len(self.storage) - 1
 
-    def tensor(self, elements: int) -> int:
+    def tensor(self, nbytes: int) -> int:
         self.storage.append(len(self.sizes))
-        self.sizes.append(elements * ELEMENT)
+        self.sizes.append(nbytes)
         return len(self.storage) - 1
 
     def op(self, reads: Sequence[int], writes: Sequence[int]) -> None:
@@ -52,7 +52,7 @@ class Graph:
 
     def new(self, reads: Sequence[int], elements: int) -> int:
         """Adds an op that makes a tensor."""
-        result = self.tensor(elements)
+        result = self.tensor(elements * ELEMENT)
         self.op(reads, [result])
         return result
 
@@ -120,7 +120,7 @@ class Step:
 
     def norm(self, x: int) -> int:
         scale = self.graph.persistent()
-        statistics, result = self.graph.tensor(2 * self.tokens), self.graph.tensor(self.activation)
+        statistics, result = (self.graph.tensor(ELEMENT * n) for n in (2 * self.tokens, self.activation))
         self.graph.op([x, scale], [statistics, result])
 
         def backward() -> None:
