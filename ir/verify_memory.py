@@ -28,6 +28,8 @@ class Ties:
     """The operand that result 0 overwrites."""
     slices: tuple[int, ...] = ()
     """Operands that are already in their place inside result 0."""
+    foreign: bool = False
+    """An op that memc does not know: every result overwrites the operands that have exactly its bytes."""
 
 
 def verify_memory(function: Function) -> None:
@@ -58,7 +60,7 @@ def ties_of(op: Op) -> Ties:
     in_place = key if isinstance(key, int) and 0 <= key < len(op.operands) else None
     definition = lookup(op.name)
     if definition is None:
-        return Ties(in_place=in_place)
+        return Ties(in_place=in_place, foreign=op.name != FUSED)
     view = False
     if definition.view is not None and in_place is None:
         offset = definition.view(op)
@@ -186,6 +188,10 @@ def _justified(function: Function, ties: list[Ties]) -> None:
         tied = [0] if tie.view else [*tie.slices, *([tie.in_place] if tie.in_place is not None else [])]
         for number in tied:
             join(op.operands[number], op.results[0])
+        for result in op.results if tie.foreign else ():
+            for operand in op.operands:
+                if operand.root is result.root and _span(operand) == _span(result):
+                    join(operand, result)
     for value in function.returns:
         if value.root.role is Role.STATE and value.type.nbytes == value.root.type.nbytes:
             join(value, value.root)
@@ -222,7 +228,7 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
                 where.fail(f"expected no write to %{root.name}, which is an input, a weight or a constant", result)
             kept = [_span(op.operands[k]) for k in tie.slices] if number == 0 else []
             written = _without(_span(result), kept)
-            _check_operands(where, op, tie if number == 0 else Ties(), result, written)
+            _check_operands(where, op, tie if number == 0 else Ties(foreign=tie.foreign), result, written)
             for made, other in group:
                 if other is result or made > index or not any(_overlap(_span(other), span) for span in written):
                     continue
@@ -241,6 +247,8 @@ def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: lis
     allowed = in_place_rule(op) if tie.in_place is not None else ()
     for number, operand in enumerate(op.operands):
         if operand.root is not result.root or not any(_overlap(_span(operand), span) for span in written):
+            continue
+        if tie.foreign and _span(operand) == _span(result):
             continue
         if number != tie.in_place and not (number in allowed and _span(operand) == _span(result)):
             where.fail(f"expected operand {number} (%{operand.name}) apart from the result that it is read for", result)

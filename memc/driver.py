@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from memc.runtime.executable import Executable
 
 Source = Union[str, Path, bytes, onnx.ModelProto, Module]
-"""A path to .onnx or .memir, the bytes of an ONNX file, a loaded model, or a module."""
+"""A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
+
+GRAPH_SUFFIXES = (".json", ".json.gz")
+"""Dataflow graphs of other frameworks (docs/plan.md)."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,13 @@ Progress = Callable[[str], None]
 
 
 def load_module(source: Source, options: Options) -> Module:
-    """The module of an ONNX model or of IR text. Raises MemcError."""
+    """The module of an ONNX model, of IR text or of a JSON dataflow graph. Raises MemcError."""
     if isinstance(source, Module):
         return source
+    if isinstance(source, (str, Path)) and str(source).endswith(GRAPH_SUFFIXES):
+        from memc.frontend.graph import import_graph, read_graph
+
+        return import_graph(read_graph(source))
     if isinstance(source, (str, Path)) and str(source).endswith(".memir"):
         from memc.ir.parser import parse
 

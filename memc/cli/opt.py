@@ -26,7 +26,7 @@ SEPARATOR = "// -----"
 
 def opt(
     file: Annotated[
-        Optional[str], typer.Argument(metavar="FILE", help=".memir text or .onnx; - for text on stdin.")
+        Optional[str], typer.Argument(metavar="FILE", help=".memir text, .onnx or a .json graph; - for text on stdin.")
     ] = None,
     pass_pipeline: options.Pipeline = None,
     output: Annotated[str, typer.Option("-o", "--output", help="Where the IR goes; - for stdout.")] = "-",
@@ -48,7 +48,7 @@ def opt(
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
 ) -> None:
-    """Run passes over IR text, or import an ONNX model and print it as text."""
+    """Run passes over IR text, or import an ONNX model or a dataflow graph and print it as text."""
     set_up_logging(verbose, quiet)
     if list_passes:
         _list_passes()
@@ -71,7 +71,7 @@ def opt(
             print_times(manager.timings)
         return print_module(module).rstrip("\n")
 
-    if file.endswith(".onnx"):
+    if file.endswith((".onnx", *driver.GRAPH_SUFFIXES)):
         settings = driver.Options(
             dims=parse_dims(dim or []), input_shapes=parse_shapes(input_shapes), bind=parse_bindings(bind or [])
         )

@@ -194,7 +194,7 @@ def test_invalid(name: str) -> None:
 
 def test_two_results_on_the_same_bytes() -> None:
     ops = '%0 = neg(%x) : f32[4]\n%1, %2 = "f"(%0) {in_place = 0} : f32[4] alias %0[0], f32[4] alias %0[0]\nreturn %1'
-    with pytest.raises(InvalidError, match="value %2: expected a view, an in_place operand"):
+    with pytest.raises(InvalidError, match="value %1: expected results on bytes of their own, got %2 on the same"):
         verify(parse(text(ops, "f32[4]")))
 
 
