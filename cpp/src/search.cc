@@ -17,8 +17,10 @@ namespace {
 constexpr int64_t kWork = 100'000'000;       // Of the order search: about 0.3 s.
 constexpr int64_t kExactWork = 100'000'000;  // Of branch and bound: about 0.1 s.
 constexpr int64_t kMaxSteps = 20'000;
-constexpr size_t kMaxExact = 300;  // Buffers of a part that branch and bound is tried on.
-constexpr int kMaxDepth = 64;      // Of taking apart.
+constexpr size_t kMaxExact = 300;       // Buffers of a part that branch and bound is tried on.
+constexpr size_t kMaxOrdered = 20'000;  // Buffers of a part whose orders are searched.
+constexpr int64_t kMaxPairs = int64_t{1} << 22;  // Live together: a step takes 0.1 s.
+constexpr int kMaxDepth = 64;                    // Of taking apart.
 
 // Some buffers of a problem, to be placed at `base` bytes and above.
 struct Part {
@@ -70,11 +72,6 @@ void TakeApart(const Problem& problem, const std::vector<int64_t>& sizes, Part w
 }
 
 Solution Better(Solution a, Solution b) { return b.peak < a.peak ? std::move(b) : std::move(a); }
-
-std::vector<Solution> Heuristics(const Problem& problem) {
-  return {BestFit(problem), FirstFit(problem, Order::kSize), FirstFit(problem, Order::kLifetime),
-          FirstFit(problem, Order::kArea), FirstFit(problem, Order::kGiven)};
-}
 
 Solution Best(const std::vector<Solution>& solutions) {
   Solution best = solutions.front();
@@ -164,7 +161,7 @@ Solution SearchExactly(const Problem& problem, Solution best, int64_t target, in
 // A plan of one part, with a peak of `target` bytes if that can be found. `share`: the part's size
 // over that of all parts.
 Solution SolvePart(const Problem& part, int64_t target, double share) {
-  const std::vector<Solution> starts = Heuristics(part);
+  const std::vector<Solution> starts = Heuristics(part, target);
   Solution best = Best(starts);
   if (best.peak <= target) return best;
   const auto of = [&](int64_t work) {
@@ -174,6 +171,7 @@ Solution SolvePart(const Problem& part, int64_t target, double share) {
     best = SearchExactly(part, best, target, of(kExactWork));
     if (best.peak <= target) return best;
   }
+  if (part.buffers.size() > kMaxOrdered) return best;
   return Better(best, SearchOrders(part, starts, target, of(kWork)));
 }
 
@@ -211,11 +209,12 @@ Solution SolveByParts(const Problem& problem, int64_t bound) {
 
 Solution Search(const Problem& problem) {
   const int64_t bound = LowerBound(problem);
-  const std::vector<Solution> starts = Heuristics(problem);
+  const std::vector<Solution> starts = Heuristics(problem, bound);
   Solution best = Best(starts);
-  if (best.peak <= bound) return best;
+  if (best.peak <= bound || OverlapPairs(problem, kMaxPairs) > kMaxPairs) return best;
   const bool any_fixed = std::any_of(problem.buffers.begin(), problem.buffers.end(),
                                      [](const Buffer& b) { return b.offset.has_value(); });
+  if (any_fixed && problem.buffers.size() > kMaxOrdered) return best;
   if (any_fixed) return Better(best, SearchOrders(problem, starts, bound, kWork));
   return Better(best, SolveByParts(problem, bound));
 }

@@ -30,14 +30,18 @@ Solution Sequential(const Problem& problem);
 // offsets: O(n log n).
 Solution FirstFit(const Problem& problem, Order order);
 
-// Up to this OverlapPairs, a first fit takes about 0.2 s at most (2^22 pairs: some 3,000 buffers
-// all live together, or 100,000 with 80 at a time); a portfolio leaves it out above, but for
+// Up to this OverlapPairs, a first fit takes about 0.5 s at most (2^24 pairs: some 6,000 buffers
+// all live together, or 100,000 with 300 at a time); a portfolio leaves it out above, but for
 // arrival and departure: a million buffers in some 2 s.
-constexpr int64_t kFirstFitPairs = int64_t{1} << 22;
+constexpr int64_t kFirstFitPairs = int64_t{1} << 24;
 
 // The best-fit heuristic of Sekiyama et al. 2018, section 3.2. O(n log n) on all shapes measured,
 // whatever OverlapPairs is: a million buffers in some 5 s.
 Solution BestFit(const Problem& problem);
+
+// Plans of these heuristics, best-fit first, until one has a peak of at most `target` bytes.
+// Where there are more than kFirstFitPairs, only those in O(n log n).
+std::vector<Solution> Heuristics(const Problem& problem, int64_t target);
 
 // All of the above, then first fit over orders improved step by step, until the lower bound is
 // met or a fixed amount of work is done (about 0.3 s). Never above any of the heuristics.
