@@ -1,38 +1,82 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses as ops: scalars, means over a batch."""
+"""Losses: what a training step minimizes, as one number from what a model computes and what it should.
+
+Half precision is computed in f32. Each function appends ops to the builder and returns a rank-0 value.
+"""
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 from memc.ir.build import IRBuilder
 from memc.ir.core import Value
+from memc.ir.errors import UnsupportedError
+from memc.ir.ops.casts import cast, widen
+from memc.ir.ops.derivatives import one_minus, scaled, square
+
+Reduction = Literal["mean", "sum"]
+
+LEAST_LOG = -100.0
+"""What logarithms of probabilities are cut off at, as in PyTorch: so a probability of 0 has a finite loss."""
 
 
-def softmax_cross_entropy(b: IRBuilder, logits: Value, labels: Value) -> Value:
-    """Mean of -log softmax(logits) at the labels. `logits` [N, C, ...] of floats, `labels` [N, ...] of i64 in [0, C)."""
-    logs = b.op("log_softmax", [logits], axis=1)
-    at = b.op("reshape", [labels], shape=(labels.type.shape[0], 1, *labels.type.shape[1:]))
-    return b.op("neg", [_mean(b, b.op("gather_elements", [logs, at], axis=1))])
+def softmax_cross_entropy(
+    b: IRBuilder,
+    logits: Value,
+    labels: Value,
+    reduction: Reduction = "mean",
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+) -> Value:
+    """Cross entropy of softmax(logits) with integer labels; `logits` [N, C, ...], `labels` [N, ...] of i32 or i64.
 
-
-def mean_squared_error(b: IRBuilder, x: Value, target: Value) -> Value:
-    """Mean of (x - target)^2 over all elements."""
-    distance = b.op("sub", [x, target])
-    return _mean(b, b.op("mul", [distance, distance]))
-
-
-def binary_cross_entropy(b: IRBuilder, x: Value, target: Value, from_logits: bool) -> Value:
-    """Mean of -(t log p + (1 - t) log(1 - p)), where p is x, or sigmoid(x) for logits.
-
-    Logarithms of probabilities are at least -100, as in PyTorch.
+    Samples whose label is `ignore_index` do not count, in the mean neither: that of none is nan.
     """
-    one = b.scalar(1, x.type.dtype)
+    attrs = {"ignore_index": ignore_index, "label_smoothing": float(label_smoothing)}
+    losses = b.multi("softmax_cross_entropy", [logits, labels], **attrs).results[0]
+    total = _sum(b, losses)
+    if reduction == "sum":
+        return total
+    counted = b.op("not_equal", [labels, b.scalar(ignore_index, labels.type.dtype)])
+    return b.op("div", [total, _sum(b, cast(b, counted, total.type.dtype))])
+
+
+def mean_squared_error(b: IRBuilder, x: Value, target: Value, reduction: Reduction = "mean") -> Value:
+    """(x - target) squared. Raises UnsupportedError unless the two have one type."""
+    _same_type(x, target)
+    return _reduced(b, square(b, b.op("sub", [widen(b, x), widen(b, target)])), reduction)
+
+
+def binary_cross_entropy(
+    b: IRBuilder, x: Value, target: Value, from_logits: bool, reduction: Reduction = "mean"
+) -> Value:
+    """-(t log(p) + (1 - t) log(1 - p)) of targets t in [0, 1], where p is `x`, or sigmoid(x) if `from_logits`.
+
+    From logits it is softplus(x) - t x, which does not overflow. Raises UnsupportedError unless the two have one type.
+    """
+    _same_type(x, target)
+    wide, t = widen(b, x), widen(b, target)
     if from_logits:
-        return _mean(b, b.op("sub", [b.op("softplus", [x]), b.op("mul", [x, target])]))
-    least = b.scalar(-100, x.type.dtype)
-    logs = [b.op("max", [b.op("log", [p]), least]) for p in (x, b.op("sub", [one, x]))]
-    terms = [b.op("mul", [share, log]) for share, log in zip((target, b.op("sub", [one, target])), logs)]
-    return b.op("neg", [_mean(b, b.op("add", terms))])
+        loss = b.op("sub", [b.op("softplus", [wide]), b.op("mul", [t, wide])])
+        return _reduced(b, loss, reduction)
+    least = b.scalar(LEAST_LOG, wide.type.dtype)
+    yes, no = (b.op("max", [b.op("log", [p]), least]) for p in (wide, one_minus(b, wide)))
+    loss = b.op("add", [b.op("mul", [t, yes]), b.op("mul", [one_minus(b, t), no])])
+    return scaled(b, _reduced(b, loss, reduction), -1)
 
 
-def _mean(b: IRBuilder, value: Value) -> Value:
-    return b.op("reduce_mean", [value], axes=tuple(range(value.type.rank)), keepdims=False)
+def _same_type(x: Value, target: Value) -> None:
+    if x.type != target.type or not x.type.dtype.is_float:
+        raise UnsupportedError(f"loss: expected a target of the prediction's type {x.type}, got {target.type}")
+
+
+def _sum(b: IRBuilder, x: Value) -> Value:
+    if x.type.rank == 0:
+        return x
+    return b.op("reduce_sum", [x], axes=tuple(range(x.type.rank)), keepdims=False)
+
+
+def _reduced(b: IRBuilder, x: Value, reduction: Reduction) -> Value:
+    total = _sum(b, x)
+    return total if reduction == "sum" else scaled(b, total, 1 / max(math.prod(x.type.shape), 1))

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axis_of, flag_of, only
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .base import Attrs, Builder, Compute, Expr, GradientFn, OpDef, Tensor, Trait, register
 from .casts import HALF
+from .derivatives import keep_where
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -55,7 +57,36 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor], kind: str, start: int) -
     return [b.compute(type, body)]
 
 
-def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int) -> None:
+def gradient_sum(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Each element counts in all sums from its own on."""
+    (g,) = grads
+    return [None if g is None or not g.type.dtype.is_float else _from_the_end(b, op, g)]
+
+
+def _from_the_end(b: IRBuilder, op: Op, x: Value) -> Value:
+    """The running sum in the other direction."""
+    return b.op("cumsum", [x], **{**op.attrs, "reverse": not op.attrs["reverse"]})
+
+
+def gradient_product(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Up to the first zero, the sum of g y from an element on, divided by the element; at the first zero the same of
+    the products without it; beyond, every product is zero whatever the element."""
+    (g,) = grads
+    if g is None or not g.type.dtype.is_float:
+        return [None]
+    x, dtype = op.operands[0], g.type.dtype
+    zero, one = b.scalar(0, dtype), b.scalar(1, dtype)
+    is_zero = b.op("equal", [x, zero])
+    seen = b.op("cumsum", [b.op("select", [is_zero, one, zero])], **{**op.attrs, "exclusive": False})
+    is_first = b.op("logical_and", [is_zero, b.op("equal", [seen, one])])
+    without = b.op("cumprod", [b.op("select", [is_first, one, x])], **op.attrs)
+    at_zero = keep_where(b, is_first, _from_the_end(b, op, b.op("mul", [g, without])))
+    total = _from_the_end(b, op, b.op("mul", [g, op.result]))
+    before = b.op("div", [total, b.op("select", [is_zero, one, x])])
+    return [b.op("select", [b.op("equal", [seen, zero]), before, at_zero])]
+
+
+def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int, gradient: GradientFn) -> None:
     register(
         OpDef(
             name=name,
@@ -65,7 +96,7 @@ def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int) ->
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
             evaluate=lambda inputs, attrs, results: evaluate(inputs, attrs, run, start),
-            gradient=None,
+            gradient=gradient,
             in_place=None,
             view=None,
             slices=None,
@@ -77,5 +108,5 @@ def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int) ->
     )
 
 
-_define("cumsum", "sum", "CumSum", np.cumsum, "sum", 0)
-_define("cumprod", "product", "CumProd", np.cumprod, "prod", 1)
+_define("cumsum", "sum", "CumSum", np.cumsum, "sum", 0, gradient_sum)
+_define("cumprod", "product", "CumProd", np.cumprod, "prod", 1, gradient_product)

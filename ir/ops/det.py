@@ -6,10 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..core import Array, Op
+import numpy as np
+
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, register
+from .derivatives import spread
 from .window import require_count
 
 LARGEST = 4
@@ -59,6 +63,28 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """The matrix of cofactors, which is there for singular matrices too (Jacobi's formula)."""
+    (g,) = grads
+    if g is None:
+        return [None]
+    x = op.operands[0]
+    lead, size = x.type.shape[:-2], x.type.shape[-1]
+    if size == 1:
+        return [b.op("reshape", [g], shape=x.type.shape)]
+    rows, columns = x.type.rank - 2, x.type.rank - 1
+    minors = []
+    for i in range(size):
+        without_row = b.op("gather", [x, b.constant(np.delete(np.arange(size), i))], axis=rows)
+        for j in range(size):
+            part = b.op("gather", [without_row, b.constant(np.delete(np.arange(size), j))], axis=columns)
+            minors.append(b.op("reshape", [b.op("det", [part])], shape=(*lead, 1)))
+    matrix = b.op("reshape", [b.op("concat", minors, axis=rows)], shape=x.type.shape)
+    signs = (-1.0) ** np.add.outer(np.arange(size), np.arange(size))
+    cofactors = b.op("mul", [matrix, b.constant(signs.astype(x.type.dtype.numpy))])
+    return [b.op("mul", [spread(b, g, x.type, (rows, columns)), cofactors])]
+
+
 def flops(op: Op) -> int:
     return op.result.type.elements * 3 * math.factorial(op.operands[0].type.shape[-1])
 
@@ -70,7 +96,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Det.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import (
@@ -21,6 +22,7 @@ from .base import (
     ComputeFn,
     EvaluateFn,
     Expr,
+    GradientFn,
     InferFn,
     OpDef,
     Tensor,
@@ -28,7 +30,9 @@ from .base import (
     no_flops,
     register,
 )
+from .casts import cast
 from .common import axis_attr, checked_indices, count, index_operand, int_attr, normalized
+from .derivatives import zeros
 
 
 def infer_gather(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -133,7 +137,50 @@ def lower_nd(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
-def _define(name: str, doc: str, spec: str, infer: InferFn, evaluate: EvaluateFn, lower: ComputeFn) -> None:
+def gradient_gather(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads the indices. What several results took from one place is added up."""
+    (g,) = grads
+    data, indices = op.operands
+    if g is None or not data.type.dtype.is_float:
+        return [None, None]
+    if g.type.elements == 0:
+        return [zeros(b, data.type), None]
+    axis = int_attr(op.attrs, "axis")
+    total = b.op("gather_grad", [indices, g], axis=axis, extent=data.type.shape[axis])
+    return [cast(b, total, data.type.dtype), None]
+
+
+def gradient_elements(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads the indices."""
+    (g,) = grads
+    data, indices = op.operands
+    if g is None or not data.type.dtype.is_float:
+        return [None, None]
+    axis = int_attr(op.attrs, "axis")
+    return [b.op("scatter_elements", [zeros(b, data.type), indices, g], axis=axis, reduction="add"), None]
+
+
+def gradient_nd(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads the indices; the batch axes become indices too."""
+    (g,) = grads
+    data, indices = op.operands
+    if g is None or not data.type.dtype.is_float:
+        return [None, None]
+    shape, dtype = (*indices.type.shape[:-1], 1), indices.type.dtype
+    lead = [b.op("iota", [], shape=shape, axis=axis, dtype=dtype) for axis in range(int_attr(op.attrs, "batch_dims"))]
+    full = b.op("concat", [*lead, indices], axis=indices.type.rank - 1) if lead else indices
+    return [b.op("scatter_nd", [zeros(b, data.type), full, g], reduction="add"), None]
+
+
+def _define(
+    name: str,
+    doc: str,
+    spec: str,
+    infer: InferFn,
+    evaluate: EvaluateFn,
+    lower: ComputeFn,
+    gradient: GradientFn,
+) -> None:
     register(
         OpDef(
             name=name,
@@ -141,7 +188,7 @@ def _define(name: str, doc: str, spec: str, infer: InferFn, evaluate: EvaluateFn
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
             evaluate=evaluate,
-            gradient=None,
+            gradient=gradient,
             in_place=None,
             view=None,
             slices=None,
@@ -161,6 +208,7 @@ _define(
     infer_gather,
     evaluate_gather,
     lower_gather,
+    gradient_gather,
 )
 _define(
     "gather_elements",
@@ -170,6 +218,7 @@ _define(
     infer_elements,
     evaluate_elements,
     lower_elements,
+    gradient_elements,
 )
 _define(
     "gather_nd",
@@ -180,4 +229,5 @@ _define(
     infer_nd,
     evaluate_nd,
     lower_nd,
+    gradient_nd,
 )

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..core import Array, Op, Value
-from ..errors import OpError
+from ..errors import OpError, UnsupportedError
 from ..types import DType, TensorType
 from .base import Attrs, Decompose, OpDef, no_flops, register
 from .common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr, widen
+from .derivatives import keep_where
 
 if TYPE_CHECKING:
     from ..build import IRBuilder
@@ -113,6 +114,39 @@ def decompose_nd(b: IRBuilder, op: Op) -> Sequence[Value]:
     return _merge(b, op, "scatter_nd_combine")
 
 
+def _gradient(b: IRBuilder, op: Op, g: Value | None, combine: str, pick: str, **attrs: Any) -> list[Value | None]:
+    """Reads the indices only. An update has the gradient of its place, if no later one took that; the data has it where
+    nothing was written. With `add` both have all of it."""
+    data, indices, updates = op.operands
+    if g is None or not data.type.dtype.is_float:
+        return [None, None, None]
+    if updates.type.elements == 0 or data.type.elements == 0:
+        return [g, None, None]
+    picked = b.op(pick, [g, indices], **attrs)
+    reduction = str_attr(op.attrs, "reduction", REDUCTIONS)
+    if reduction == "add":
+        return [g, None, picked]
+    if reduction != "none":
+        raise UnsupportedError(f"op {op.name}: expected reduction none or add for a gradient, got {reduction}")
+    own = {"axis": attrs["axis"]} if "axis" in attrs else {}
+    winner = b.op(combine, [indices, updates], shape=data.type.shape, reduction="none", **own)
+    untouched = b.op("less", [winner, b.scalar(0, winner.type.dtype)])
+    count = updates.type.elements
+    positions = b.op("iota", [], shape=(count,), axis=0, dtype=winner.type.dtype)
+    positions = b.op("reshape", [positions], shape=updates.type.shape)
+    won = b.op("equal", [b.op(pick, [winner, indices], **attrs), positions])
+    return [keep_where(b, untouched, g), None, keep_where(b, won, picked)]
+
+
+def gradient_elements(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    axis = int_attr(op.attrs, "axis")
+    return _gradient(b, op, grads[0], "scatter_elements_combine", "gather_elements", axis=axis)
+
+
+def gradient_nd(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    return _gradient(b, op, grads[0], "scatter_nd_combine", "gather_nd", batch_dims=0)
+
+
 _DOC = (
     "Operands data, indices (i32 or i64, negative ones count from the end) and updates; the result has data's type.\n"
     "Attribute `reduction`: `none` writes the update, `add`, `mul`, `max` and `min` combine it with what is there."
@@ -125,7 +159,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__ScatterElements.html",
         infer=infer_elements,
         evaluate=evaluate_elements,
-        gradient=None,
+        gradient=gradient_elements,
         in_place=None,
         view=None,
         slices=None,
@@ -142,7 +176,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__ScatterND.html",
         infer=infer_nd,
         evaluate=evaluate_nd,
-        gradient=None,
+        gradient=gradient_nd,
         in_place=None,
         view=None,
         slices=None,

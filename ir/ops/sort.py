@@ -13,7 +13,8 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axis_of, flag_of, only
-from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
+from .base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, flat, register
+from .derivatives import zeros
 
 _SPEC = "https://onnx.ai/onnx/operators/onnx__TopK.html"
 
@@ -118,6 +119,15 @@ def decompose_top_k(b: IRBuilder, op: Op) -> Sequence[Value]:
     return [b.op("gather_elements", [x, positions], axis=axis), positions]
 
 
+def gradient_top_k(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Back to where the elements came from. Reads the positions."""
+    g, x = grads[0], op.operands[0].type
+    if g is None or not x.dtype.is_float:
+        return [None]
+    axis = axis_of(op.attrs, x)
+    return [b.op("scatter_elements", [zeros(b, x), op.results[1], g], axis=axis, reduction="add")]
+
+
 def _shortened(source: TensorType, axis: int, count: Any, name: str = "count") -> tuple[int, ...]:
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= source.shape[axis]:
         raise OpError(f"expected attribute `{name}` from 0 to {source.shape[axis]} for axis {axis}, got {count}")
@@ -129,7 +139,9 @@ def _comparisons(op: Op) -> int:
     return source.elements * source.shape[axis_of(op.attrs, source)]
 
 
-def _define(name: str, doc: str, infer: Any, evaluate: Any, lower: Compute | Decompose) -> None:
+def _define(
+    name: str, doc: str, infer: Any, evaluate: Any, lower: Compute | Decompose, gradient: GradientFn = flat
+) -> None:
     register(
         OpDef(
             name=name,
@@ -137,7 +149,7 @@ def _define(name: str, doc: str, infer: Any, evaluate: Any, lower: Compute | Dec
             spec=_SPEC,
             infer=infer,
             evaluate=evaluate,
-            gradient=None,
+            gradient=gradient,
             in_place=None,
             view=None,
             slices=None,
@@ -172,4 +184,5 @@ _define(
     infer_top_k,
     evaluate_top_k,
     Decompose(decompose_top_k),
+    gradient_top_k,
 )

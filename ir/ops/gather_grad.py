@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gather_grad: rows added up by index, the gradient of `gather` (of an embedding, for one)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..build import IRBuilder
+from ..core import Array, Op, Value
+from ..errors import OpError
+from ..types import TensorType
+from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .casts import cast
+from .common import checked_indices, count, index_operand, int_attr, normalized
+from .window import accumulator, integer
+
+
+def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
+    count(operands, 2)
+    indices, g = operands
+    index_operand(indices)
+    axis, extent = integer(attrs, "axis", 0), integer(attrs, "extent", 1)
+    if not g.dtype.is_float or g.shape[axis : axis + indices.rank] != indices.shape or g.rank < axis + indices.rank:
+        raise OpError(f"expected a gradient of floats with the axes of {indices} from {axis} on, got {g}")
+    shape = (*g.shape[:axis], extent, *g.shape[axis + indices.rank :])
+    return [TensorType(accumulator(g.dtype), shape)]
+
+
+def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
+    indices, g = inputs
+    (result,) = results
+    axis, extent = int_attr(attrs, "axis"), int_attr(attrs, "extent")
+    total = np.zeros(result.shape, dtype=result.dtype.numpy)
+    picked = checked_indices(indices, extent).reshape(-1)
+    rows = g.reshape(*g.shape[:axis], picked.size, *g.shape[axis + indices.ndim :])
+    np.add.at(np.moveaxis(total, axis, 0), picked, np.moveaxis(rows, axis, 0).astype(total.dtype))
+    return [total]
+
+
+def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    indices, g = (v.type for v in op.operands)
+    axis, extent = int_attr(op.attrs, "axis"), int_attr(op.attrs, "extent")
+    dtype = op.result.type.dtype
+
+    def body(*index: Expr) -> Expr:
+        def term(*k: Expr) -> Expr:
+            place = k[: indices.rank]
+            aimed = normalized(b, inputs[0][place], extent)
+            hit = b.equal(aimed, b.cast(index[axis], indices.dtype))
+            value = b.cast(inputs[1][(*index[:axis], *place, *index[axis + 1 :])], dtype)
+            return b.select(hit, value, b.const(0, dtype))
+
+        return b.reduce("sum", indices.shape or (1,), term)
+
+    return [b.compute(op.result.type, body)]
+
+
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (d,) = grads
+    indices, g = op.operands
+    axis = int_attr(op.attrs, "axis")
+    return [None, None if d is None else cast(b, b.op("gather", [d, indices], axis=axis), g.type.dtype)]
+
+
+register(
+    OpDef(
+        name="gather_grad",
+        doc="The gradient of gather in its data, from indices and the gradient g in its result: rows of g with one index\n"
+        "are added up, in the order of the indices.\n\n"
+        "Attributes `axis`, and `extent`: that of the data's axis. The result is g's shape with the axes of the indices\n"
+        "replaced by `extent`; f16 and bf16 give an f32 result. The generated kernel looks at all indices for every row.",
+        spec=None,
+        infer=infer,
+        evaluate=evaluate,
+        gradient=gradient,
+        in_place=None,
+        view=None,
+        slices=None,
+        flops=lambda op: op.operands[1].type.elements,
+        lower=Compute(lower),
+        library=(),
+        traits=frozenset({Trait.REDUCTION}),
+    )
+)
