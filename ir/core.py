@@ -26,6 +26,9 @@ Attr = Union[bool, int, float, str, DType, Array, tuple["Attr", ...]]
 FUSED = "fused"
 """The op with a region: its body says what it computes."""
 
+RECOMPUTE = "recompute"
+"""The attribute of an op that computes anew what another op has computed: equal ops with different ones are never merged."""
+
 
 class Role(Enum):
     """What a function parameter is for."""

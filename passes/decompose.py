@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Module, Op, Value, fresh_names, replace_all_uses
+from memc.ir.core import RECOMPUTE, Function, Module, Op, Value, fresh_names, replace_all_uses
 from memc.ir.ops import base
 from memc.passes.base import Pass
 from memc.passes.materialize_returns import materialize_returns
@@ -15,7 +15,8 @@ from memc.passes.undo import is_raw
 
 
 def decompose(module: Module, function: Function) -> None:
-    """Expand until no such op is left. Ops in the expansion inherit the location; results keep their names.
+    """Expand until no such op is left. Ops in the expansion inherit the location, and the mark of a recomputation, so
+    that they are not merged with those of the first computation; results keep their names.
 
     Ops of a decomposition that nothing uses are left to `canonicalize`.
     """
@@ -32,6 +33,9 @@ def decompose(module: Module, function: Function) -> None:
         op.operands = [_final(v, replaced) for v in op.operands]
         expansion: list[Op] = []
         found = definition.lower.fn(IRBuilder(module, function, expansion, names, op.location), op)
+        if RECOMPUTE in op.attrs:
+            for inner in expansion:
+                inner.attrs[RECOMPUTE] = (op.attrs[RECOMPUTE], inner.attrs.get(RECOMPUTE, 0))
         made = {value for inner in expansion for value in inner.results}
         for old, new in zip(op.results, found):
             replaced[old] = new

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Module, Op, Value, fresh_names
+from memc.ir.core import RECOMPUTE, Function, Module, Op, Value, fresh_names
 from memc.ir.errors import UnsupportedError
 from memc.ir.ops.base import lookup
 
 MIRROR = "mirror"
-RECOMPUTE = "recompute"
 
 
 def append_gradients(

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .casts import cast
+from .conv_grad_weight import left_over
+from .derivatives import sum_to
 from .library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU
 from .matmul import exact_product
 from .window import (
@@ -112,6 +116,27 @@ def flops(op: Op) -> int:
     return op.result.type.elements * (2 * math.prod(op.operands[1].type.shape[1:]) + (len(op.operands) == 3))
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x and w. The bias sums up all that comes, so that neither needs it."""
+    (g,) = grads
+    if g is None:
+        return [None] * len(op.operands)
+    x, w = (cast(b, v, g.type.dtype) for v in op.operands[:2])
+    attrs = {name: op.attrs[name] for name in ("strides", "pads", "dilations", "group")}
+    kernel = w.type.shape[2:]
+    extra = left_over(x.type.shape[2:], g.type.shape[2:], {**attrs, "kernel": kernel})
+    of_x = b.op("conv_transpose", [g, w], **attrs, output_padding=extra)
+    of_w = b.op("conv_grad_weight", [x, g], **attrs, kernel=kernel)
+    found = [cast(b, of_x, op.operands[0].type.dtype), cast(b, of_w, op.operands[1].type.dtype)]
+    return [*found, *(bias_gradient(b, g, v.type) for v in op.operands[2:])]
+
+
+def bias_gradient(b: IRBuilder, g: Value, bias: TensorType) -> Value:
+    """The gradient in a bias [M] that was added to every pixel of [N, M, out...]."""
+    column = sum_to(b, g, TensorType(g.type.dtype, (bias.shape[0], *[1] * (g.type.rank - 2))))
+    return cast(b, b.op("reshape", [column], shape=bias.shape), bias.dtype)
+
+
 register(
     OpDef(
         name="conv",
@@ -122,7 +147,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Conv.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

@@ -8,29 +8,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .casts import cast
+from .conv import bias_gradient
 from .matmul import exact_product
-from .window import Window, accumulator, int_tuple, integer, positions, require_count, require_numeric, window
-
-
-def _source(
-    b: Builder, view: Window, at: Sequence[Expr], taps: Sequence[Expr], extents: Sequence[int]
-) -> tuple[list[Expr], Expr]:
-    """The patch whose kernel position `taps` lands on `at`, per axis, and the condition that there is one."""
-    index: list[Expr] = []
-    guards: list[Expr] = []
-    for axis in range(view.rank):
-        distance = at[axis] + view.low[axis] - taps[axis] * view.dilations[axis]
-        stride = view.strides[axis]
-        patch = b.floordiv(distance, stride) if stride > 1 else distance
-        if stride > 1:
-            guards.append(b.equal(b.floormod(distance, stride), 0))
-        guards += [patch >= 0, patch < extents[axis]]
-        index.append(patch)
-    return index, b.logical_and(*guards)
+from .window import (
+    Window,
+    accumulator,
+    cover_extents,
+    covering,
+    int_tuple,
+    integer,
+    positions,
+    require_count,
+    require_numeric,
+    window,
+)
 
 
 def _scatter(patches: Array, view: Window, out: Sequence[int]) -> Array:
@@ -101,19 +98,20 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     per_group, made = x.shape[1] // group, w.shape[1]
 
     def body(n: Expr, m: Expr, *at: Expr) -> Expr:
-        def term(c: Expr, *taps: Expr) -> Expr:
+        def term(c: Expr, *steps: Expr) -> Expr:
             channel = b.floordiv(m, made) * per_group + c if group > 1 else c
-            index, there = _source(b, view, at, taps, x.shape[2:])
-            value = b.select(there, inputs[0][(n, channel, *index)], b.const(0, x.dtype))
+            index, taps, there = covering(b, view, at, steps, x.shape[2:])
             filter_m = b.floormod(m, made) if group > 1 else m
-            product = b.cast(value, dtype) * b.cast(inputs[1][(channel, filter_m, *taps)], dtype)
+            value = b.cast(inputs[0][(n, channel, *index)], dtype)
+            weight = b.cast(inputs[1][(channel, filter_m, *taps)], dtype)
+            product = b.select(there, value * weight, b.const(0, dtype))
             if len(inputs) < 3:
                 return product
             # A kernel is one reduction with nothing around it, so the bias enters with the first term.
-            first = b.logical_and(*(b.equal(k, 0) for k in (c, *taps)))
+            first = b.logical_and(*(b.equal(k, 0) for k in (c, *steps)))
             return product + b.select(first, b.cast(inputs[2][m], dtype), b.const(0, dtype))
 
-        return b.reduce("sum", (per_group, *w.shape[2:]), term)
+        return b.reduce("sum", (per_group, *cover_extents(view)), term)
 
     return [b.compute(op.result.type, body)]
 
@@ -122,6 +120,22 @@ def flops(op: Op) -> int:
     x, w = op.operands[0].type, op.operands[1].type
     bias = op.result.type.elements if len(op.operands) == 3 else 0
     return 2 * x.elements * math.prod(w.shape[1:]) + bias
+
+
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x and w."""
+    (g,) = grads
+    if g is None:
+        return [None] * len(op.operands)
+    x, w = (cast(b, v, g.type.dtype) for v in op.operands[:2])
+    attrs = {name: op.attrs[name] for name in ("strides", "pads", "dilations", "group")}
+    of_x = b.op("conv", [g, w], **attrs)
+    if of_x.type.shape != x.type.shape:  # A large output padding has room for more windows.
+        rank = x.type.rank
+        of_x = b.op("slice", [of_x], starts=(0,) * rank, stops=x.type.shape, steps=(1,) * rank)
+    of_w = b.op("conv_grad_weight", [g, x], **attrs, kernel=w.type.shape[2:])
+    found = [cast(b, of_x, op.operands[0].type.dtype), cast(b, of_w, op.operands[1].type.dtype)]
+    return [*found, *(bias_gradient(b, g, v.type) for v in op.operands[2:])]
 
 
 register(
@@ -135,7 +149,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__ConvTranspose.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,
@@ -169,14 +183,35 @@ def col2im_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[Ten
     return [_scatter(patches, view, image)]
 
 
+def col2im_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """The patches of the gradient: one strided slice for each tap."""
+    (g,) = grads
+    if g is None:
+        return [None]
+    x, (n, channels, *image) = op.operands[0].type, g.type.shape
+    view = window(op.attrs, None, len(image))
+    blocks = view.output(image)
+    if any(view.low + view.high):
+        low, high = (0, 0, *view.low), (0, 0, *view.high)
+        g = b.op("pad", [g], low=low, high=high, mode="constant", value=0.0)
+    parts = []
+    for position in positions(view.kernel):
+        first = tuple(p * d for p, d in zip(position, view.dilations))
+        last = tuple(f + s * (o - 1) + 1 for f, s, o in zip(first, view.strides, blocks))
+        part = b.op("slice", [g], starts=(0, 0, *first), stops=(n, channels, *last), steps=(1, 1, *view.strides))
+        parts.append(b.op("reshape", [part], shape=(n, channels, 1, math.prod(blocks))))
+    patches = b.op("concat", parts, axis=2) if len(parts) > 1 else parts[0]
+    return [cast(b, b.op("reshape", [patches], shape=x.shape), x.dtype)]
+
+
 def col2im_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     result = op.result.type
     view = window(op.attrs, None, result.rank - 2)
     blocks = view.output(result.shape[2:])
 
     def body(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def term(*taps: Expr) -> Expr:
-            index, there = _source(b, view, at, taps, blocks)
+        def term(*steps: Expr) -> Expr:
+            index, taps, there = covering(b, view, at, steps, blocks)
             row: Expr = c
             column: Expr | int = 0
             for tap, extent in zip(taps, view.kernel):
@@ -186,7 +221,7 @@ def col2im_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tenso
             zero = b.const(0, op.operands[0].type.dtype)
             return b.cast(b.select(there, inputs[0][n, row, column], zero), result.dtype)
 
-        return b.reduce("sum", view.kernel, term)
+        return b.reduce("sum", cover_extents(view), term)
 
     return [b.compute(result, body)]
 
@@ -201,7 +236,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Col2Im.html",
         infer=col2im_infer,
         evaluate=col2im_evaluate,
-        gradient=None,
+        gradient=col2im_gradient,
         in_place=None,
         view=None,
         slices=None,

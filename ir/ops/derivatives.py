@@ -7,9 +7,19 @@ import math
 from collections.abc import Sequence
 
 from ..build import IRBuilder
-from ..core import Value
-from ..types import TensorType
-from .casts import cast, widen
+from ..core import RECOMPUTE, Attr, Value
+from ..types import DType, TensorType
+from .casts import HALF, cast, widen
+
+
+def again(b: IRBuilder, name: str, operands: Sequence[Value], time: int, **attrs: Attr) -> Value:
+    """A cheap op for one reader only, which it is fused into: computed each `time` anew, it is never kept."""
+    return b.op(name, operands, **attrs, **{RECOMPUTE: time})
+
+
+def widen_again(b: IRBuilder, x: Value, time: int) -> Value:
+    """`widen` for one reader only."""
+    return again(b, "cast", [x], time, to=DType.F32) if x.type.dtype in HALF else x
 
 
 def scaled(b: IRBuilder, x: Value, factor: float) -> Value:

@@ -14,6 +14,7 @@ from ..types import TensorType
 from .axes import axis_of, number_of
 from .base import Attrs, Decompose, OpDef, Trait, register
 from .casts import HALF, cast, widen
+from .derivatives import again, sum_to, widen_again
 from .reduce import mean
 
 
@@ -59,6 +60,39 @@ def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     return [cast(b, found, x.type.dtype)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x and scale; mean and deviation are computed anew, or merged with those of the forward pass.
+
+    With h = g scale, d = x - mean, r = 1 / deviation and means over the normalized axes:
+    dx = r (h - mean(h) - d r^2 mean(h d)).
+    """
+    (g,) = grads
+    if g is None:
+        return [None] * len(op.operands)
+    x = op.operands[0]
+    axes = tuple(range(axis_of(op.attrs, x.type), x.type.rank))
+    _, center, inverse = normalize(b, widen(b, x), axes, number_of(op.attrs, "epsilon"))
+
+    def distance(time: int) -> Value:
+        return again(b, "sub", [widen_again(b, x, time), center], time)
+
+    def arriving(time: int) -> Value:
+        g_wide = widen_again(b, g, time)
+        return again(b, "mul", [g_wide, widen(b, op.operands[1])], time) if len(op.operands) > 1 else g_wide
+
+    first = mean(b, arriving(1), axes, keepdims=True)
+    second = mean(b, b.op("mul", [arriving(2), distance(2)]), axes, keepdims=True)
+    slope = b.op("mul", [second, b.op("mul", [inverse, inverse])])
+    inner = b.op("sub", [b.op("sub", [arriving(3), first]), b.op("mul", [distance(3), slope])])
+    found = [cast(b, b.op("mul", [inner, inverse]), x.type.dtype)]
+    if len(op.operands) > 1:
+        normalized = b.op("mul", [distance(4), inverse])
+        found.append(sum_to(b, b.op("mul", [widen_again(b, g, 4), normalized]), op.operands[1].type))
+    if len(op.operands) > 2:
+        found.append(sum_to(b, widen_again(b, g, 5), op.operands[2].type))
+    return found
+
+
 def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     dtype = results[0].dtype
     x, *parameters = [i.astype(np.float32) if dtype in HALF else i for i in inputs]
@@ -83,7 +117,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__LayerNormalization.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=lambda op: (0,),
         view=None,
         slices=None,

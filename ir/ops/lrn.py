@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from ..types import TensorType
 from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
 from .casts import cast, widen
 from .common import float_attr
+from .derivatives import again, widen_again
 from .window import accumulator, integer, require_count
 
 
@@ -74,6 +76,48 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
         return [(inputs[0].astype(wide.dtype.numpy) / base**beta).astype(results[0].dtype.numpy)]
 
 
+def sum_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x: twice x times the sum of the gradients of all windows that an element is in."""
+    (g,) = grads
+    if g is None:
+        return [None]
+    x = op.operands[0]
+    total = _reverse_window_sum(b, g, integer(op.attrs, "size", 1))
+    return [cast(b, b.op("mul", [b.op("mul", [widen(b, x), b.scalar(2, g.type.dtype)]), total]), x.type.dtype)]
+
+
+def _reverse_window_sum(b: IRBuilder, g: Value, size: int) -> Value:
+    """The sum of `g` over the channels whose windows hold an element's channel."""
+    n, channels, *rest = g.type.shape
+    image = b.op("reshape", [g], shape=(n, 1, channels, math.prod(rest)))
+    window = {"kernel": (size, 1), "strides": (1, 1), "dilations": (1, 1)}
+    total = b.op("sum_pool", [image], **window, pads=(size // 2, 0, (size - 1) // 2, 0))
+    return b.op("reshape", [total], shape=g.type.shape)
+
+
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x and, for a quotient, the result. With s = alpha / size and the sum W over the channels in whose windows
+    an element is: dx = g / base^beta - 2 s beta x W(g y / base), where base = bias + s channel_square_sum(x)."""
+    (g,) = grads
+    if g is None:
+        return [None]
+    x, y, size = op.operands[0], op.result, integer(op.attrs, "size", 1)
+    alpha, beta, bias = (float_attr(op.attrs, name) for name in ("alpha", "beta", "bias"))
+    total = b.op("channel_square_sum", [x], size=size)
+    dtype = total.type.dtype
+
+    def base(time: int) -> Value:
+        grown = again(b, "mul", [total, b.scalar(alpha / size, dtype)], time)
+        return again(b, "add", [grown, b.scalar(bias, dtype)], time)
+
+    share = b.op("div", [b.op("mul", [widen_again(b, g, 1), widen(b, y)]), base(1)])
+    spread = b.op("mul", [widen(b, x), _reverse_window_sum(b, share, size)])
+    power = b.op("pow", [base(2), b.scalar(-beta, dtype)])
+    own = b.op("mul", [widen_again(b, g, 2), power])
+    found = b.op("sub", [own, b.op("mul", [spread, b.scalar(2 * alpha / size * beta, dtype)])])
+    return [cast(b, found, x.type.dtype)]
+
+
 def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     x, size = op.operands[0], integer(op.attrs, "size", 1)
     alpha, beta, bias = (float_attr(op.attrs, name) for name in ("alpha", "beta", "bias"))
@@ -97,7 +141,7 @@ register(
         spec=None,
         infer=sum_infer,
         evaluate=sum_evaluate,
-        gradient=None,
+        gradient=sum_gradient,
         in_place=None,
         view=None,
         slices=None,
@@ -116,7 +160,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__LRN.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

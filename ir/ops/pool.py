@@ -12,7 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
+from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, flat, register
+from .casts import cast, widen
+from .derivatives import spread
 from .window import (
     Window,
     accumulator,
@@ -42,6 +44,7 @@ def _flops(op: Op) -> int:
     return op.result.type.elements * math.prod(window(op.attrs, None, op.result.type.rank - 2).kernel)
 
 
+_WINDOW = ("kernel", "strides", "pads", "dilations")
 _WINDOW_DOC = (
     "Attributes: `kernel`, `strides`, `dilations`: one integer per spatial axis; `pads`: padding before each spatial\n"
     "axis, then after each. "
@@ -77,6 +80,18 @@ def max_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def max_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """To the first of a window's largest elements. Reads operand and result, to find a byte for each window of which only
+    the next op has need."""
+    (g,) = grads
+    x = op.operands[0]
+    if g is None or not x.type.dtype.is_float:
+        return [None]
+    attrs = {name: op.attrs[name] for name in _WINDOW}
+    taps = b.op("max_pool_taps", [x, op.result], **attrs)
+    return [cast(b, b.op("max_pool_grad", [taps, g], **attrs, shape=x.type.shape[2:]), x.type.dtype)]
+
+
 register(
     OpDef(
         name="max_pool",
@@ -84,7 +99,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__MaxPool.html",
         infer=max_infer,
         evaluate=max_evaluate,
-        gradient=None,
+        gradient=max_gradient,
         in_place=None,
         view=None,
         slices=None,
@@ -146,7 +161,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__MaxPool.html",
         infer=indices_infer,
         evaluate=indices_evaluate,
-        gradient=None,
+        gradient=flat,
         in_place=None,
         view=None,
         slices=None,
@@ -188,6 +203,22 @@ def sum_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def sum_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    x = op.operands[0].type
+    return [None if g is None or not x.dtype.is_float else _sum_gradient(b, op, g)]
+
+
+def _sum_gradient(b: IRBuilder, op: Op, g: Value) -> Value:
+    """The sum, for each element of the operand, of `g` in all windows that cover it."""
+    x = op.operands[0].type
+    view = window(op.attrs, None, x.rank - 2)
+    if view.kernel == x.shape[2:] and not any(view.low + view.high) and set(view.dilations) == {1}:
+        return cast(b, spread(b, g, x, range(2, x.rank)), x.dtype)  # One window over everything.
+    attrs = {name: op.attrs[name] for name in _WINDOW}
+    return cast(b, b.op("sum_pool_grad", [g], **attrs, shape=x.shape[2:]), x.dtype)
+
+
 register(
     OpDef(
         name="sum_pool",
@@ -197,7 +228,7 @@ register(
         spec=None,
         infer=sum_infer,
         evaluate=sum_evaluate,
-        gradient=None,
+        gradient=sum_gradient,
         in_place=None,
         view=None,
         slices=None,
@@ -251,11 +282,18 @@ def avg_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[Tensor
 
 def avg_decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     x = op.operands[0]
-    names = ("kernel", "strides", "pads", "dilations")
-    total = b.op("sum_pool", [x], **{name: op.attrs[name] for name in names})
+    total = b.op("sum_pool", [x], **{name: op.attrs[name] for name in _WINDOW})
     divisors = b.constant(_divisors(x.type, op.attrs).astype(total.type.dtype.numpy))
     mean = b.op("div", [total, divisors])
     return [mean if mean.type == op.result.type else b.op("cast", [mean], to=op.result.type.dtype)]
+
+
+def avg_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    (g,) = grads
+    if g is None:
+        return [None]
+    divisors = b.constant(_divisors(op.operands[0].type, op.attrs).astype(accumulator(g.type.dtype).numpy))
+    return [_sum_gradient(b, op, b.op("div", [widen(b, g), divisors]))]
 
 
 register(
@@ -268,7 +306,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__AveragePool.html",
         infer=avg_infer,
         evaluate=avg_evaluate,
-        gradient=None,
+        gradient=avg_gradient,
         in_place=None,
         view=None,
         slices=None,

@@ -14,6 +14,7 @@ from ..types import TensorType
 from .axes import axis_of, only
 from .base import Attrs, Decompose, OpDef, Trait, register
 from .casts import HALF, cast, widen
+from .derivatives import again, widen_again
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -47,6 +48,23 @@ def decompose(b: IRBuilder, op: Op, log: bool) -> Sequence[Value]:
     return [cast(b, found, op.result.type.dtype)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None], log: bool) -> Sequence[Value | None]:
+    """Reads the result only: dx = y (g - sum(g y)), and for the logarithm dx = g - exp(y) sum(g)."""
+    (g,) = grads
+    if g is None:
+        return [None]
+    axes = (axis_of(op.attrs, g.type),)
+    terms, g_last, y = widen_again(b, g, 1), widen_again(b, g, 2), widen_again(b, op.result, 2)
+    if not log:
+        terms = b.op("mul", [terms, widen_again(b, op.result, 1)])
+    total = b.op("reduce_sum", [terms], axes=axes, keepdims=True)
+    if log:
+        found = b.op("sub", [g_last, b.op("mul", [again(b, "exp", [y], 1), total])])
+    else:
+        found = b.op("mul", [y, b.op("sub", [g_last, total])])
+    return [cast(b, found, g.type.dtype)]
+
+
 def _define(name: str, formula: str, spec: str, log: bool) -> None:
     register(
         OpDef(
@@ -57,7 +75,7 @@ def _define(name: str, formula: str, spec: str, log: bool) -> None:
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
             evaluate=lambda inputs, attrs, results: evaluate(inputs, attrs, results, log),
-            gradient=None,
+            gradient=lambda b, op, grads: gradient(b, op, grads, log),
             in_place=lambda op: (0,),
             view=None,
             slices=None,

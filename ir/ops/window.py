@@ -184,3 +184,42 @@ def source(
             guards.append(position < spatial[axis])
         index.append(position)
     return index, guards
+
+
+def cover_extents(w: Window) -> tuple[int, ...]:
+    """Per spatial axis, the steps of a loop over all windows that may cover one element (see `covering`)."""
+    return tuple(-(-k // s) if d == 1 else k for k, s, d in zip(w.kernel, w.strides, w.dilations))
+
+
+def covering(
+    b: Builder, w: Window, at: Sequence[Expr], steps: Sequence[Expr], windows: Sequence[int]
+) -> tuple[list[Expr], list[Expr], Expr]:
+    """What is inverse to `source`: the window that covers element `at` in loop step `steps`.
+
+    Returns per axis the window's position and the tap that lands on the element, and the condition that there are such.
+    Without dilation a step is a window, counted back from the last that starts at or before the element; with dilation
+    it is a tap, which only every stride-th element has.
+    """
+    index: list[Expr] = []
+    taps: list[Expr] = []
+    guards: list[Expr] = []
+    for axis in range(w.rank):
+        position = at[axis] + w.low[axis] if w.low[axis] else at[axis]
+        stride, step = w.strides[axis], steps[axis]
+        if w.dilations[axis] > 1:
+            distance = position - step * w.dilations[axis]
+            window, tap = distance, step
+            if stride > 1:
+                window = b.floordiv(distance, stride)
+                guards.append(b.equal(b.floormod(distance, stride), 0))
+        elif stride > 1:
+            window = b.floordiv(position, stride) - step
+            tap = b.floormod(position, stride) + step * stride
+            if w.kernel[axis] % stride:
+                guards.append(tap < w.kernel[axis])
+        else:
+            window, tap = position - step, step
+        guards += [window >= 0, window < windows[axis]]
+        index.append(window)
+        taps.append(tap)
+    return index, taps, b.logical_and(*guards)
