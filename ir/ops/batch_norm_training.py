@@ -44,7 +44,7 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     variance = np.mean(distance * distance, axis=axes)
     inverse = (1 / np.sqrt(variance + wide.type(number_of(attrs, "epsilon")))).astype(wide)
     y = distance * (scale * inverse).reshape(column) + bias.reshape(column)
-    return [y.astype(results[0].dtype.numpy), mean, variance, inverse]
+    return [y.astype(results[0].dtype.numpy), mean, inverse, variance]
 
 
 def _reduced(x: TensorType) -> tuple[int, ...]:
@@ -78,7 +78,7 @@ def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     factor = _column(b, b.op("mul", [widen(b, scale), inverse]), x.type)
     y = b.op("mul", [b.op("sub", [widen_again(b, x, 3), center]), factor])
     y = b.op("add", [y, _column(b, widen(b, bias), x.type)])
-    return [cast(b, y, x.type.dtype), mean, variance, inverse]
+    return [cast(b, y, x.type.dtype), mean, inverse, variance]
 
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -88,8 +88,8 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     dx = scale r (g - dbias / N - d r dscale / N). What arrives in the statistics adds to that per channel.
     """
     x, scale, bias = op.operands
-    _, mean, _, inverse = op.results
-    g, g_mean, g_variance, g_inverse = grads
+    _, mean, inverse, _ = op.results
+    g, g_mean, g_inverse, g_variance = grads
     share = 1 / _count(x.type)
     center = _column(b, mean, x.type)
 
@@ -139,8 +139,8 @@ register(
     OpDef(
         name="batch_norm_training",
         doc="(x - mean) / sqrt(variance + epsilon) * scale + bias with the mean and variance of each channel of the batch.\n\n"
-        "Operands x [N, C, ...], scale [C] and bias [C]; attribute `epsilon`. Results: y; the mean, the variance and\n"
-        "1 / sqrt(variance + epsilon), each [C] and f32 for half precision. The variance is that of the batch (divided by\n"
+        "Operands x [N, C, ...], scale [C] and bias [C]; attribute `epsilon`. Results: y; the mean,\n"
+        "1 / sqrt(variance + epsilon) and the variance, each [C] and f32 for half precision. The variance is that of the batch (divided by\n"
         "the number n of elements); running statistics take n / (n - 1) times it.",
         spec="https://onnx.ai/onnx/operators/onnx__BatchNormalization.html",
         infer=infer,
