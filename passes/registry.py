@@ -16,6 +16,7 @@ from memc.passes.donate import Donate
 from memc.passes.fuse import Fuse
 from memc.passes.in_place import InPlace
 from memc.passes.materialize_returns import MaterializeReturns
+from memc.passes.mirror import Mirror
 from memc.passes.select_kernels import SelectKernels
 from memc.passes.share import Share
 
@@ -28,6 +29,7 @@ PASSES: tuple[type[Pass], ...] = (
     Fuse,
     InPlace,
     MaterializeReturns,
+    Mirror,
     SelectKernels,
     Share,
 )
