@@ -89,9 +89,7 @@ class _Forward:
             total += delta
             crossing.append(total)
         lows = frozenset(
-            i
-            for i in range(1, len(ops))
-            if crossing[i] <= min(crossing[max(1, i - window) : min(len(ops), i + window + 1)])
+            i for i in range(1, len(ops)) if crossing[i] <= min(crossing[max(1, i - window) : i + window + 1])
         )
         return _Forward(ops, sizes, crossing, lows)
 

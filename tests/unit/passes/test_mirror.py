@@ -59,7 +59,7 @@ def test_sublinear_keeps_what_crosses_a_few_cuts() -> None:
     counts = sublinear_counts(module.main, memory(module))
     kept = [op.name for op, count in counts.items() if count == 0]
     # Between layers only h crosses; in the first layer, whose operand is the input, any one result does.
-    assert set(kept[1:]) == {"add"} and 2 <= len(kept) <= 8
+    assert set(kept[1:]) == {"add"} and 2 <= len(kept) <= 9
 
 
 def test_memory_grows_like_the_square_root_of_the_depth() -> None:
