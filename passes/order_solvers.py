@@ -54,7 +54,7 @@ class OrderSolution:
 
 def order_solver_names() -> list[str]:
     """What `solve_order` accepts, sorted."""
-    return sorted(str(name) for name in native.load()["memc_order_solver_names"]())
+    return sorted(["ilp", *(str(name) for name in native.load()["memc_order_solver_names"]())])
 
 
 def solve_order(
@@ -71,6 +71,10 @@ def solve_order(
     stop once the peak is at most `target` bytes. Raises ValueError for a malformed problem or an unknown solver,
     OverflowError for sums beyond 2**63 - 1 bytes.
     """
+    if solver == "ilp":
+        from .order_ilp import solve_order_ilp  # It may load CP-SAT, which takes longer than most orders.
+
+        return solve_order_ilp(problem, time_limit, beam_width, target)
     order = np.zeros(len(problem.touches), np.int64)
     limit = -1.0 if time_limit is None else time_limit
     arguments = (*_arguments(problem), limit, beam_width, target, _tensor(order))

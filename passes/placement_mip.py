@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 
+from .cp_sat import Limit
 from .solvers import Problem, Solution, lower_bound, solve
 
-WORK = 2.0
-"""Units of CP-SAT's deterministic clock without a time limit; a unit is up to 15 seconds of one core."""
 MOST_PAIRS = 200_000
 """Colliding pairs beyond which the program is not built: the warm start is returned as it is."""
 MOST_UNITS = 2**53
@@ -72,16 +71,7 @@ def _program(
         model.add_hint(z, warm.offsets[i] > warm.offsets[j])
     model.add_hint(peak, most)
 
-    solver = cp_model.CpSolver()
-    solver.parameters.random_seed = 0
-    if time_limit is None:
-        solver.parameters.num_workers = 1
-        solver.parameters.max_deterministic_time = WORK
-    else:
-        solver.parameters.max_time_in_seconds = max(time_limit, 0.0)
-        if threads:
-            solver.parameters.num_workers = threads
-    status = solver.solve(model)
+    solver, status = Limit(time_limit, threads).solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return replace(warm, lower_bound=bound)
     offsets = list(warm.offsets)
