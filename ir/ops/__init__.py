@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     cumulative,
     deform_conv,
     det,
+    dropout,
     gather,
     gather_grad,
     grid_sample,

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core import Array, Op
-from ..errors import OpError
+from ..build import IRBuilder
+from ..core import Array, Op, Role, Value
+from ..errors import OpError, UnsupportedError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .casts import cast, widen
 
 
 def _axes(x: TensorType, attrs: Attrs, tables: int) -> tuple[int, ...]:
@@ -67,6 +69,50 @@ def nearest_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tens
     return [b.compute(op.result.type, body)]
 
 
+def _known(b: IRBuilder, op: Op, table: Value) -> Array:
+    """A table's data. Raises UnsupportedError if it is only known when the model runs."""
+    data = table.op.attrs["value"] if table.op is not None and table.op.name == "constant" else None
+    if table.role is Role.WEIGHT:
+        data = b.module.weights.get(table.name)
+    if not isinstance(data, np.ndarray):
+        raise UnsupportedError(
+            f"op {op.name}: expected constant tables for a gradient, got %{table.name}, which is computed"
+        )
+    return data
+
+
+def _transposed(index: Array, weight: Array, extent: int) -> tuple[Array, Array]:
+    """Tables [extent, taps] that send each weighted element back to where it came from; short rows end in weights 0."""
+    index = np.clip(index, 0, extent - 1)
+    taps = max(int(np.bincount(index.reshape(-1), minlength=extent).max(initial=0)), 1)
+    back, share = np.zeros((extent, taps), np.int32), np.zeros((extent, taps), weight.dtype)
+    filled = [0] * extent
+    for (out, tap), source in np.ndenumerate(index):
+        back[source, filled[source]], share[source, filled[source]] = out, weight[out, tap]
+        filled[source] += 1
+    return back, share
+
+
+def _send_back(b: IRBuilder, op: Op, g: Value, tables: Sequence[tuple[Array, Array]]) -> Value:
+    """The gradient in x, one axis after another: each has few taps, where all axes at once have their product."""
+    x = op.operands[0].type
+    found = widen(b, g)
+    for axis, (index, weight) in zip(_axes(x, op.attrs, len(tables)), tables):
+        back, share = _transposed(index, weight.astype(found.type.dtype.numpy), x.shape[axis])
+        found = b.op("resize", [found, b.constant(back), b.constant(share)], axes=(axis,))
+    return cast(b, found, x.dtype)
+
+
+def nearest_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """A resize by the transposed tables. Reads nothing."""
+    (g,) = grads
+    none = [None] * (len(op.operands) - 1)
+    if g is None or not op.operands[0].type.dtype.is_float:
+        return [None, *none]
+    indices = [_known(b, op, table)[:, None] for table in op.operands[1:]]
+    return [_send_back(b, op, g, [(index, np.ones(index.shape)) for index in indices]), *none]
+
+
 def _inside(b: Builder, index: Expr, extent: int) -> Expr:
     """Tables are data, so an index is held inside the axis whatever they say."""
     return b.maximum(b.minimum(index, extent - 1), 0)
@@ -80,7 +126,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Resize.html",
         infer=nearest_infer,
         evaluate=nearest_evaluate,
-        gradient=None,
+        gradient=nearest_gradient,
         in_place=None,
         view=None,
         slices=None,
@@ -137,6 +183,16 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """A resize by the transposed tables, which are constant. Reads nothing."""
+    (g,) = grads
+    none = [None] * (len(op.operands) - 1)
+    if g is None:
+        return [None, *none]
+    tables = [_known(b, op, table) for table in op.operands[1:]]
+    return [_send_back(b, op, g, list(zip(tables[::2], tables[1::2]))), *none]
+
+
 def flops(op: Op) -> int:
     return 2 * op.result.type.elements * math.prod(v.type.shape[1] for v in op.operands[1::2])
 
@@ -150,7 +206,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__Resize.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,
