@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memc.ir.parser import parse
     from memc.passes.build_gradient import BuildGradient
     from memc.passes.manager import PassManager
+    from memc.planning import Plan, Tensor, plan
     from memc.report import Report
     from memc.runtime.executable import Executable, load
     from memc.verification import verify
@@ -30,11 +31,14 @@ _HOME = {
     "Executable": "memc.runtime.executable",
     "MemcError": "memc.ir.errors",
     "PassManager": "memc.passes.manager",
+    "Plan": "memc.planning",
     "Report": "memc.report",
+    "Tensor": "memc.planning",
     "compile": "memc.driver",
     "import_onnx": "memc.frontend.onnx",
     "load": "memc.runtime.executable",
     "parse": "memc.ir.parser",
+    "plan": "memc.planning",
     "run": "memc.driver",
     "verify": "memc.verification",
 }
@@ -45,11 +49,14 @@ __all__ = [
     "Executable",
     "MemcError",
     "PassManager",
+    "Plan",
     "Report",
+    "Tensor",
     "compile",
     "import_onnx",
     "load",
     "parse",
+    "plan",
     "run",
     "verify",
 ]

@@ -17,6 +17,7 @@ from memc.ir.errors import MemcError
 
 from . import compile as compile_verb
 from . import opt as opt_verb
+from . import plan as plan_verb
 from . import run as run_verb
 from . import verify as verify_verb
 from .console import error_line
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command("compile", short_help="Compile a model into an artifact.")(compile_verb.compile_model)
 app.command("run", short_help="Run an artifact once.")(run_verb.run)
 app.command("verify", short_help="Compare with a reference.")(verify_verb.verify)
+app.command("plan", short_help="Plan memory: addresses and order.")(plan_verb.plan)
 app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 
 INTERNAL = 70

@@ -142,3 +142,11 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
     if "frozen" in said:
         said["frozen"] = tuple(said["frozen"])
     return replace(parsed, **said)
+
+
+def parse_seconds(text: str, option: str) -> float:
+    """Seconds of a time such as `2s`, `500ms`, `1.5m` or `2`. Raises UsageError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
+    if match is None:
+        raise UsageError(f"{option} {text}: expected a time such as 2s, 500ms or 1m")
+    return float(match.group(1)) * {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[match.group(2)]

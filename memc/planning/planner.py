@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses, and for graphs an order of the ops, for tensors that no model of memc's stands behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Union
+
+from memc import driver
+from memc.frontend.graph import Graph, read_graph
+from memc.ir.core import Module
+from memc.ir.errors import BudgetError, InvalidError, UsageError
+from memc.ir.liveness import ALIGNMENT, lifetimes
+from memc.passes.manager import PassManager
+from memc.passes.order_solvers import order_lower_bound, order_peak, order_solver_names, solve_order
+from memc.passes.pipelines import pipeline
+from memc.passes.solvers import MAX_BYTES, Buffer, Problem, Violation, check, solve, solver_names
+from memc.sizes import format_size
+
+from .csv_file import read_csv
+from .graph_problems import order_problem, placement_problem
+from .tensors import ARENA, Tensor, blocks_of
+
+PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]
+"""A path to .csv, .json, .json.gz, .memir or .onnx; a graph; a module; or tensors."""
+
+BOUND_WORK = 2 * 10**8
+"""Steps spent on the bound on all orders, without a time limit."""
+
+
+@dataclass(frozen=True)
+class SpacePlan:
+    """One memory space. All figures are in bytes."""
+
+    name: str
+    peak: int
+    lower_bound: int
+    capacity: int | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where every tensor lies, and how good that is."""
+
+    peak: int
+    """Bytes, over all spaces."""
+    lower_bound: int
+    """Bytes: no plan has a lower peak; with `reorder`, no order either."""
+    seconds: float
+    solver: str
+    tensors: Sequence[Tensor]
+    """For a graph or module: its storages, by name."""
+    offsets: Sequence[int]
+    """Of each tensor, bytes from the start of its space."""
+    spaces: Sequence[SpacePlan]
+    order: Sequence[int] | None = None
+    """Of a graph: its ops by index, in execution order."""
+
+    @property
+    def proven_optimal(self) -> bool:
+        return self.peak == self.lower_bound
+
+    @property
+    def gap_percent(self) -> float:
+        """How far the peak is above the lower bound."""
+        if self.peak == self.lower_bound:
+            return 0.0
+        return 100 * (self.peak - self.lower_bound) / self.lower_bound if self.lower_bound else float("inf")
+
+    def to_dict(self, *, full: bool = False) -> dict[str, Any]:
+        """For JSON. `full` adds `order` (of a graph) and `offsets` (by tensor)."""
+        data: dict[str, Any] = {
+            "peak": self.peak,
+            "lower_bound": self.lower_bound,
+            "gap_percent": round(self.gap_percent, 4) if self.lower_bound or not self.peak else None,
+            "proven_optimal": self.proven_optimal,
+            "seconds": round(self.seconds, 4),
+            "solver": self.solver,
+        }
+        if len(self.spaces) > 1:
+            data["spaces"] = [
+                {"name": s.name, "peak": s.peak, "lower_bound": s.lower_bound, "capacity": s.capacity}
+                for s in self.spaces
+            ]
+        if full:
+            if self.order is not None:
+                data["order"] = list(self.order)
+            data["offsets"] = {t.id: offset for t, offset in zip(self.tensors, self.offsets)}
+        return data
+
+
+def plan(
+    source: PlanSource,
+    *,
+    capacity: int | Mapping[str, int] | None = None,
+    alignment: int | None = None,
+    reorder: bool = False,
+    solver: str = "auto",
+    order_solver: str = "auto",
+    time_limit: float | None = None,
+    threads: int | None = None,
+) -> Plan:
+    """Give every tensor an address, and with `reorder` the ops of a graph an order, so that the peak is low.
+
+    Args:
+        source: what to plan. A module is planned as it is; an ONNX model as -O2 leaves it.
+        capacity: bytes, of the only space or by the name of each.
+        alignment: bytes; by default what a CSV file says, 64 for modules, otherwise 1. Sizes are rounded up to it.
+        solver, order_solver: by name; see `solver_names` and `order_solver_names`.
+        time_limit: seconds for the search; without it, work is bounded by count.
+        threads: for the search, by default one for each core.
+
+    Raises:
+        BudgetError: nothing found that keeps the capacity; the message states the least peak found.
+        MemcError: for anything wrong with the source or the options.
+    """
+    _require(solver, solver_names(), "solver")
+    _require(order_solver, order_solver_names(), "order solver")
+    if alignment is not None and (type(alignment) is not int or not 1 <= alignment <= 2**40):
+        raise UsageError(f"alignment: expected 1 or more bytes, got {alignment}")
+    name, first_line, loaded, given_alignment = "tensors", None, source, 1
+    if isinstance(source, (str, Path)):
+        name = str(source)
+        loaded, given_alignment, first_line = _load(source)
+    elif isinstance(source, Module):
+        given_alignment = ALIGNMENT
+    alignment = given_alignment if alignment is None else alignment
+    if reorder and not isinstance(loaded, Graph):
+        raise UsageError(f"{name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt")
+    begin = time.perf_counter()
+    order: Sequence[int] | None = None
+    bound = 0
+    try:
+        if isinstance(loaded, Graph):
+            problem = order_problem(loaded, alignment)
+            order = range(len(loaded.ops))
+            if reorder:
+                found = solve_order(problem, order_solver, time_limit=time_limit)
+                order, bound = found.order, found.lower_bound
+                if found.peak > bound:
+                    bound = max(bound, order_lower_bound(problem, order, work=_bound_work(time_limit)))
+                if order_peak(problem, order) != found.peak:
+                    raise RuntimeError(f"order solver {order_solver} states a wrong peak")
+            tensors = _storages(loaded, order)
+        elif isinstance(loaded, Module):
+            tensors = [Tensor(life.root.name, life.lower, life.upper, life.nbytes) for life in lifetimes(loaded.main)]
+        else:
+            tensors = list(loaded)  # type: ignore[arg-type]
+        left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - begin))
+        result = _place(tensors, name, first_line, capacity, alignment, solver, left, threads)
+    except OverflowError:
+        raise InvalidError(f"{name}: the sizes together exceed 2**63 - 1 bytes") from None
+    if isinstance(loaded, Graph):
+        result = replace(result, order=tuple(order or ()))
+        if reorder:
+            spaces = [replace(space, lower_bound=bound) for space in result.spaces]
+            result = replace(result, lower_bound=bound, spaces=spaces)
+    result = replace(result, seconds=time.perf_counter() - begin)
+    _keep_capacity(result, name)
+    return result
+
+
+def _bound_work(time_limit: float | None) -> int:
+    """Steps for the bound on all orders, 10**8 of which take a second: a quarter of the time."""
+    return BOUND_WORK if time_limit is None else min(BOUND_WORK, int(time_limit * 10**8 / 4))
+
+
+def _require(name: str, known: Sequence[str], what: str) -> None:
+    if name not in known:
+        raise UsageError(f"{what} `{name}`: expected one of {', '.join(known)}")
+
+
+def _load(path: str | Path) -> tuple[Graph | Module | list[Tensor], int, int | None]:
+    """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
+    text = str(path)
+    if text.endswith(driver.GRAPH_SUFFIXES):
+        return read_graph(path), 1, None
+    if text.endswith(".memir"):
+        return driver.load_module(path, driver.Options()), ALIGNMENT, None
+    if text.endswith(".onnx"):
+        module = driver.load_module(path, driver.Options())
+        manager = PassManager.parse(pipeline(2))
+        manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
+        manager.run(module)
+        return module, ALIGNMENT, None
+    tensors, alignment = read_csv(path)
+    return tensors, alignment, 2
+
+
+def _storages(graph: Graph, order: Sequence[int]) -> list[Tensor]:
+    problem, storages = placement_problem(graph, order)
+    return [
+        Tensor(graph.storage_names[storage], buffer.lower, buffer.upper, buffer.size)
+        for storage, buffer in zip(storages, problem.buffers)
+    ]
+
+
+def _place(
+    tensors: Sequence[Tensor],
+    name: str,
+    first_line: int | None,
+    capacity: int | Mapping[str, int] | None,
+    alignment: int,
+    solver: str,
+    time_limit: float | None,
+    threads: int | None,
+) -> Plan:
+    """Place each space on its own. A space that is over its capacity stays so; the caller sees to it."""
+    blocks = blocks_of(tensors, name, first_line)
+    at = [-1] * len(blocks.buffers)
+    names = list(dict.fromkeys(blocks.spaces)) or [ARENA]
+    limits = _capacities(capacity, names)
+    spaces: list[SpacePlan] = []
+    for number, space in enumerate(names):
+        members = [index for index, other in enumerate(blocks.spaces) if other == space]
+        buffers = [blocks.buffers[index] for index in members]
+        _fixed_are_aligned(buffers, alignment, name)
+        problem = Problem(buffers, alignment, limits.get(space, MAX_BYTES))
+        share = None if time_limit is None else time_limit / (len(names) - number)
+        began = time.perf_counter()
+        solution = solve(problem, solver, time_limit=share, threads=threads)
+        if time_limit is not None:
+            time_limit = max(0.0, time_limit - (time.perf_counter() - began))
+        verdict = check(replace(problem, capacity=MAX_BYTES), solution)
+        if not verdict.ok:
+            pair = [buffers[index] for index in (verdict.first, verdict.second) if index is not None]
+            if verdict.violation is Violation.OVERLAP and all(buffer.offset is not None for buffer in pair):
+                ids = [_id(tensors, blocks.block, members[i]) for i in (verdict.first, verdict.second) if i is not None]
+                raise InvalidError(f"{name}: offset: tensors {' and '.join(ids)} overlap where they are pre-placed")
+            raise RuntimeError(f"solver {solver} returned an invalid plan: {verdict}")
+        for index, offset in zip(members, solution.offsets):
+            at[index] = offset
+        spaces.append(SpacePlan(space, solution.peak, solution.lower_bound, limits.get(space)))
+    offsets = [at[block] + within for block, within in zip(blocks.block, blocks.within)]
+    peak, bound = sum(space.peak for space in spaces), sum(space.lower_bound for space in spaces)
+    return Plan(peak, bound, 0.0, solver, tensors, offsets, spaces)
+
+
+def _id(tensors: Sequence[Tensor], block: Sequence[int], wanted: int) -> str:
+    return f"`{tensors[block.index(wanted)].id}`"
+
+
+def _fixed_are_aligned(buffers: Sequence[Buffer], alignment: int, name: str) -> None:
+    for buffer in buffers:
+        if buffer.offset is not None and buffer.offset % alignment:
+            raise InvalidError(f"{name}: offset: expected multiples of the alignment {alignment}, got {buffer.offset}")
+
+
+def _capacities(capacity: int | Mapping[str, int] | None, names: Sequence[str]) -> dict[str, int]:
+    if capacity is None:
+        return {}
+    if isinstance(capacity, int):
+        if len(names) > 1:
+            raise UsageError(f"capacity: expected one for each of the spaces {', '.join(names)}, got {capacity}")
+        capacity = {names[0]: capacity}
+    for name, size in capacity.items():
+        if name not in names:
+            raise UsageError(f"capacity: expected a space among {', '.join(names)}, got `{name}`")
+        if type(size) is not int or not 0 <= size <= MAX_BYTES:
+            raise UsageError(f"capacity: expected bytes from 0 to 2**63 - 1, got {size}")
+    return dict(capacity)
+
+
+def _keep_capacity(result: Plan, name: str) -> None:
+    for space in result.spaces:
+        if space.capacity is not None and space.peak > space.capacity:
+            verdict = "proven not to fit" if space.lower_bound > space.capacity else "not proven impossible"
+            raise BudgetError(
+                f"{name}: capacity of {space.capacity} bytes ({format_size(space.capacity)}) of {space.name} is not met: "
+                f"the least peak found is {space.peak} bytes, the lower bound {space.lower_bound}; {verdict}"
+            )

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc plan: files in, plans out, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import memc as package
+from memc.ir.errors import InvalidError
+
+PROBLEM = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
+
+GRAPH = {
+    "inputs": [0],
+    "outputs": [4],
+    "tensors": [
+        {"bytes": size, "storage": storage, "storage_bytes": size} for storage, size in enumerate((4, 100, 10, 100, 10))
+    ],
+    "ops": [
+        {"name": "a", "inputs": [0], "outputs": [1], "writes": [1]},
+        {"name": "b", "inputs": [0], "outputs": [3], "writes": [3]},
+        {"name": "c", "inputs": [1], "outputs": [2], "writes": [2]},
+        {"name": "d", "inputs": [3, 2], "outputs": [4], "writes": [4]},
+    ],
+}
+
+
+def test_json(memc) -> None:
+    Path("p.csv").write_text(PROBLEM)
+    result = memc("plan", "p.csv", "--capacity", "12", "--json", "-")
+    data = json.loads(result.out)
+    assert (result.code, result.err) == (0, "") and data.pop("seconds") >= 0
+    assert data == {"peak": 12, "lower_bound": 12, "gap_percent": 0.0, "proven_optimal": True, "solver": "auto"}
+    full = json.loads(memc("plan", "p.csv", "--json", "-", "--full").out)
+    assert set(full["offsets"]) == {"b1", "b2", "b3", "b4", "b5"} and "order" not in full
+
+
+def test_table_and_csv(memc) -> None:
+    Path("p.csv").write_text(PROBLEM)
+    result = memc("plan", "p.csv", "-o", "plan.csv")
+    assert result.code == 0 and "12 B" in result.out and "proven optimal" in result.out
+    lines = Path("plan.csv").read_text().splitlines()
+    assert lines[0] == "id,lower,upper,size,offset" and [line.rsplit(",", 1)[0] for line in lines] == [
+        "id,lower,upper,size",
+        *PROBLEM.splitlines()[1:],
+    ]
+    # A plan is a problem in which everything is pre-placed.
+    assert memc("plan", "plan.csv", "--csv", "-").out == Path("plan.csv").read_text()
+
+
+def test_inclusive_ends(memc) -> None:
+    Path("p.csv").write_text("buffer_id,start,end,size,hint\na,0,2,4,0\nb,3,5,4,\n")
+    assert memc("plan", "p.csv", "--csv", "-").out == "id,lower,upper,size,offset\na,0,3,4,0\nb,3,6,4,0\n"
+
+
+def test_aliases_are_one_block(memc) -> None:
+    Path("p.csv").write_text(
+        "id,lower,upper,size,offset,alias,alias_offset\nroot,0,2,10,16,,\nin,2,5,4,,root,6\nout,3,4,8,,root,8\nx,4,5,1,,,\n"
+    )
+    data = json.loads(memc("plan", "p.csv", "--json", "-", "--full").out)
+    assert data["offsets"] == {"root": 16, "in": 22, "out": 24, "x": 0} and data["peak"] == 32
+
+
+def test_spaces(memc) -> None:
+    Path("p.csv").write_text("id,lower,upper,size,space\na,0,2,10,fast\nb,0,2,20,slow\nc,0,2,5,fast\n")
+    result = memc("plan", "p.csv", "--capacity", "fast=16", "--capacity", "slow=1KiB", "--json", "-")
+    data = json.loads(result.out)
+    assert data["spaces"] == [
+        {"name": "fast", "peak": 15, "lower_bound": 15, "capacity": 16},
+        {"name": "slow", "peak": 20, "lower_bound": 20, "capacity": 1024},
+    ]
+    result = memc("plan", "p.csv", "--capacity", "fast=14")
+    assert result.code == 4 and "of fast is not met: the least peak found is 15 bytes" in result.err
+    assert "expected one for each of the spaces fast, slow" in memc("plan", "p.csv", "--capacity", "9").err
+    assert "expected a space among fast, slow, got `l2`" in memc("plan", "p.csv", "--capacity", "l2=9").err
+
+
+def test_graph(memc) -> None:
+    Path("g.json").write_text(json.dumps(GRAPH))
+    given = json.loads(memc("plan", "g.json", "--json", "-", "--full").out)
+    assert given["peak"] == 210 and given["order"] == [0, 1, 2, 3] and set(given["offsets"]) == {"1", "2", "3", "4"}
+    best = json.loads(memc("plan", "g.json", "--reorder", "--order-solver", "list", "--json", "-", "--full").out)
+    assert best["peak"] == 120 and best["order"] == [0, 2, 1, 3]
+    assert best["lower_bound"] <= 120
+
+
+def test_ir_and_onnx(memc, text: str, model: str) -> None:
+    assert json.loads(memc("plan", text, "--json", "-").out)["peak"] == 128
+    assert memc("plan", model, "--json", "-").code == 0
+    assert "only a dataflow graph" in memc("plan", text, "--reorder").err
+
+
+def test_list_solvers(memc) -> None:
+    lines = memc("plan", "--list-solvers").out.splitlines()
+    assert lines[0].startswith("addresses: auto, best-fit") and lines[1].startswith("order: ")
+
+
+def test_over_capacity(memc) -> None:
+    Path("p.csv").write_text(PROBLEM)
+    result = memc("plan", "p.csv", "--capacity", "11", "-o", "out.csv")
+    assert result.code == 4 and result.out == "" and not Path("out.csv").exists()
+    assert result.err == (
+        "memc: error: p.csv: capacity of 11 bytes (11 B) of arena is not met: the least peak found is 12 bytes, "
+        "the lower bound 12; proven not to fit\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        ("", 3, "p.csv: expected a header such as id,lower,upper,size, got an empty file"),
+        ("id,lower,upper\na,0,1\n", 3, "p.csv:1: expected one column `size`, got id, lower, upper"),
+        ("id,lower,upper,size,sise\n", 3, "p.csv:1: expected columns among"),
+        ("id,lower,start,upper,size\n", 3, "p.csv:1: expected one column `lower`"),
+        ("id,lower,upper,size\na,0,1\n", 3, "p.csv:2: expected 4 fields, got 3"),
+        ("id,lower,upper,size\na,0,1,4\nb,0,1,-4\n", 3, "p.csv:3: size: expected bytes from 0 to 2**62, got -4"),
+        ("id,lower,upper,size\na,0,1,9999999999999999999\n", 3, "p.csv:2: size: expected bytes from 0 to 2**62"),
+        ("id,lower,upper,size\na,0,1,1.5\n", 3, "p.csv:2: size: expected a whole number, got `1.5`"),
+        ("id,lower,upper,size\na,2,2,4\n", 3, "p.csv:2: upper: expected more than lower = 2, got 2"),
+        ("id,lower,upper,size\na,0,1,4\na,0,1,4\n", 3, "p.csv:3: id: expected a new id, got `a` again"),
+        ("id,lower,upper,size,gaps\na,0,9,4,2-3\n", 3, "p.csv:2: gaps: lifetimes with gaps are not supported"),
+        ("id,lower,upper,size,alignment\na,0,9,4,2\nb,0,9,4,8\n", 3, "p.csv:3: alignment: expected 2 as in line 2"),
+        ("id,lower,upper,size,alignment\na,0,9,4,0\n", 3, "p.csv:2: alignment: expected 1 or more bytes, got 0"),
+        ("id,lower,upper,size,alias\na,0,9,4,b\n", 3, "p.csv:2: alias: expected the id of a tensor that is no alias"),
+        ("id,lower,upper,size,offset\na,0,9,4,0\nb,0,9,4,2\n", 3, "p.csv: offset: tensors `a` and `b` overlap"),
+        ("id,lower,upper,size,offset\na,0,9,4,-2\n", 3, "p.csv:2: offset: expected bytes from 0 to 2**62, got -2"),
+    ],
+)
+def test_bad_problems(memc, content: str, code: int, message: str) -> None:
+    Path("p.csv").write_text(content)
+    result = memc("plan", "p.csv")
+    assert result.code == code and result.out == "" and result.err.startswith(f"memc: error: {message}")
+    assert result.err.count("\n") == 1
+
+
+def test_sums_that_overflow(memc) -> None:
+    rows = "".join(f"t{i},0,1,{10**18}\n" for i in range(20))
+    Path("p.csv").write_text("id,lower,upper,size\n" + rows)
+    result = memc("plan", "p.csv")
+    assert (result.code, result.err) == (3, "memc: error: p.csv: the sizes together exceed 2**63 - 1 bytes\n")
+    Path("p.csv").write_text("id,lower,upper,size\n" + rows[: rows.index("t3")])
+    assert json.loads(memc("plan", "p.csv", "--json", "-").out)["peak"] == 3 * 10**18
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "missing FILE"),
+        (["absent.csv"], "absent.csv: cannot read: No such file or directory"),
+        (["p.csv", "--solver", "magic"], "solver `magic`: expected one of auto"),
+        (["p.csv", "--order-solver", "magic"], "order solver `magic`: expected one of auto"),
+        (["p.csv", "--time-limit", "soon"], "--time-limit soon: expected a time such as 2s, 500ms or 1m"),
+        (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
+        (["p.csv", "--alignment", "0"], "alignment: expected 1 or more bytes, got 0"),
+        (["p.csv", "--json", "-", "--csv", "-"], "--json and --csv: expected one of them on standard output, got both"),
+        (["p.csv", "--reorder"], "p.csv: only a dataflow graph can be reordered here"),
+    ],
+)
+def test_bad_usage(memc, arguments: list[str], message: str) -> None:
+    Path("p.csv").write_text(PROBLEM)
+    result = memc("plan", *arguments)
+    assert result.code == 2 and result.err.startswith(f"memc: error: {message}") and result.err.count("\n") == 1
+
+
+def test_binary_file(memc) -> None:
+    Path("p.csv").write_bytes(bytes(range(256)))
+    result = memc("plan", "p.csv")
+    assert result.code == 3 and result.err.startswith("memc: error: p.csv: expected CSV in UTF-8")
+
+
+def test_api() -> None:
+    tensors = [package.Tensor("a", 0, 2, 100), package.Tensor("b", 1, 3, 50), package.Tensor("c", 2, 3, 100)]
+    plan = package.plan(tensors, alignment=4)
+    assert plan.peak == 152 and plan.proven_optimal and len(plan.offsets) == 3
+    with pytest.raises(InvalidError, match=r"tensors\[1\]: id: expected a new id, got `a` again"):
+        package.plan([package.Tensor("a", 0, 2, 1), package.Tensor("a", 0, 2, 1)])
