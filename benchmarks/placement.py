@@ -165,9 +165,7 @@ def generated(counts: list[int], time_limit: float | None) -> None:
 
     gaps = ["tflite", "first-fit", "best-fit", "`auto`"]
     table(["shape", "family", "buffers", *gaps, "proven", "best-fit CPU s", "s", "CPU s", "MiB"], rows())
-    print(
-        "\nGrowth of `auto`: CPU nanoseconds over n log2 n. A row that does not rise to the right grows no faster."
-    )
+    print("\nGrowth of `auto`: CPU nanoseconds over n log2 n. A row that does not rise to the right grows no faster.")
     table(
         ["shape", *(f"{count:,}" for count in counts)],
         (
