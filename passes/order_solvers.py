@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -123,7 +123,8 @@ def _arguments(problem: OrderProblem) -> tuple[Any, ...]:
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    first = np.array([0, *accumulate(map(len, rows))], np.int64)
+    first = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=first[1:])
     return _tensor(first), _tensor(np.fromiter(chain.from_iterable(rows), np.int64, int(first[-1])))
 
 

@@ -13,7 +13,9 @@ namespace {
 
 constexpr int64_t kBoundWork = 50'000'000;   // About 0.5 s.
 constexpr int64_t kBeamWork = 300'000'000;   // About 2 s.
-constexpr int64_t kLocalWork = 300'000'000;  // About 3 s.
+constexpr int64_t kLocalWork = 200'000'000;  // About 2 s.
+constexpr int64_t kNarrowest = 8;
+constexpr int64_t kWidest = 32'768;
 
 int64_t Enough(const OrderResult& result, const OrderOptions& options) {
   return std::max(result.lower_bound, options.target);
@@ -45,10 +47,15 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
   if (result.peak <= Enough(result, options) || budget.spent()) return result;
   result.lower_bound =
       std::max(result.lower_bound, OrderLowerBound(problem, result.order, kBoundWork));
-  for (int64_t width = 8; width <= 32'768; width *= 8) {
-    if (result.peak <= Enough(result, options) || budget.spent()) return result;
+  // Work of a single beam: a copy of every state, a bit for each op and storage.
+  const int64_t bits = problem.ops() + static_cast<int64_t>(problem.sizes.size());
+  const bool fits_beam = problem.ops() * (bits / 64 + 1) <= kBeamWork / kNarrowest;
+  for (int64_t width = kNarrowest; fits_beam && width <= kWidest; width *= 8) {
+    if (result.peak <= Enough(result, options) || budget.spent()) break;
     ImproveByBeam(problem, graph, width, options.target, &budget, &result);
   }
+  if (options.time_limit < 0) budget = OrderBudget(kLocalWork, options.time_limit);
+  ImproveLocally(problem, graph, options.target, &budget, &result);
   return result;
 }
 
