@@ -5,7 +5,8 @@
 //
 //   - The next buffer never lies lower than the last one; at the same offset, the order decides. A
 //     buffer passed over so is *skipped*: it waits until another is placed below it.
-//   - If a waiting buffer would fit entirely below the next one's offset, the next one is not tried:
+//   - If a waiting buffer would fit entirely below the next one's offset, the next one is not
+//   tried:
 //     all later ones lie higher, so that buffer could be moved down at the end.
 //   - Of buffers with equal size and lifetime, the first in the order goes first.
 //
@@ -17,7 +18,8 @@
 //     raised buffers, and another is looked for only when it has become too high.
 //   - When the waiting buffers fall into components that share no time, each is searched on its
 //     own; if one has no plan, the search returns to the decision that split it off.
-//   - What can still be done depends on the waiting buffers of a component, how low each can lie and
+//   - What can still be done depends on the waiting buffers of a component, how low each can lie
+//   and
 //     which are skipped. States of that kind without a plan are remembered, by hash.
 #include "memc/canonical_search.h"
 
@@ -121,8 +123,8 @@ void CanonicalSearch::FindFixedNeighbours() {
 void CanonicalSearch::SortByPreference(int32_t first, int32_t count) {
   const auto begin = pool_.begin() + first;
   for (auto i = begin; i < begin + count; ++i) {
-    total_[*i] = *std::max_element(left_.begin() + sections_.begin[*i],
-                                   left_.begin() + sections_.end[*i]);
+    total_[*i] =
+        *std::max_element(left_.begin() + sections_.begin[*i], left_.begin() + sections_.end[*i]);
   }
   const auto by = [&](Trait trait, int32_t i) {
     if (trait == Trait::kTotal) return static_cast<double>(total_[i]);
@@ -206,8 +208,8 @@ void CanonicalSearch::FindCandidates(Frame& frame) {
   frame.end_candidate = frame.first_candidate;
   if (!KnownToFail(frame.state)) {
     const auto first = candidates_.begin() + static_cast<std::ptrdiff_t>(frame.first_candidate);
-    const auto end = std::remove_if(
-        first, candidates_.end(), [&](const Candidate& x) { return x.offset >= least_end; });
+    const auto end = std::remove_if(first, candidates_.end(),
+                                    [&](const Candidate& x) { return x.offset >= least_end; });
     std::sort(first, end, [](const Candidate& x, const Candidate& y) {
       return x.offset != y.offset ? x.offset < y.offset : x.place < y.place;
     });

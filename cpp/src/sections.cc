@@ -16,14 +16,14 @@ std::vector<int32_t> ByLower(const std::vector<Buffer>& buffers) {
   return order;
 }
 
-// Calls pair(a, b) for every two buffers that are live together, until it returns false.
+// Calls pair(a, b) for every two buffers that are live together.
 template <typename Fn>
 void ForEachPair(const std::vector<Buffer>& buffers, Fn pair) {
   const std::vector<int32_t> order = ByLower(buffers);
   for (size_t a = 0; a < order.size(); ++a) {
     const int64_t upper = buffers[order[a]].upper;
     for (size_t b = a + 1; b < order.size() && buffers[order[b]].lower < upper; ++b) {
-      if (!pair(order[a], order[b])) return;
+      pair(order[a], order[b]);
     }
   }
 }
@@ -48,12 +48,6 @@ Lists Collect(size_t count, Fn each) {
 }
 
 }  // namespace
-
-int64_t CountPairs(const std::vector<Buffer>& buffers, int64_t limit) {
-  int64_t pairs = 0;
-  ForEachPair(buffers, [&](int32_t, int32_t) { return ++pairs <= limit; });
-  return pairs;
-}
 
 Sections MakeSections(const std::vector<Buffer>& buffers) {
   // A live set is greatest just before an end that follows a beginning: between these moments,
@@ -92,7 +86,6 @@ Sections MakeSections(const std::vector<Buffer>& buffers) {
     ForEachPair(buffers, [&](int32_t a, int32_t b) {
       add(a, b);
       add(b, a);
-      return true;
     });
   });
   sections.live_first = std::move(live.first);

@@ -22,7 +22,7 @@ Solution FirstFitBy(const Problem& problem) {
 
 const std::vector<SolverEntry>& SolverTable() {
   static const std::vector<SolverEntry> table = {
-      {"auto", Bounded<Search>},
+      {"auto", Auto},
       {"best-fit", Bounded<BestFit>},
       {"first-fit", Bounded<FirstFitBy<Order::kSize>>},
       {"first-fit-area", Bounded<FirstFitBy<Order::kArea>>},
@@ -30,6 +30,7 @@ const std::vector<SolverEntry>& SolverTable() {
       {"first-fit-departure", Bounded<FirstFitBy<Order::kDeparture>>},
       {"first-fit-given", Bounded<FirstFitBy<Order::kGiven>>},
       {"first-fit-lifetime", Bounded<FirstFitBy<Order::kLifetime>>},
+      {"search", Search},
       {"sequential", Bounded<Sequential>},
   };
   return table;

@@ -23,19 +23,20 @@ enum class Trait {
 // the second and third trait decide ties.
 using Preference = std::array<Trait, 3>;
 
-// A depth-first search that can be interrupted and resumed. It finds a plan of at most `limit` bytes
-// or proves that there is none, given enough work.
+// A depth-first search that can be interrupted and resumed. It finds a plan of at most `limit`
+// bytes or proves that there is none, given enough work.
 class CanonicalSearch {
  public:
   enum class Status { kRunning, kFound, kInfeasible };
 
-  // The buffers must be valid and not empty, sizes and fixed offsets multiples of the alignment, and
-  // those with fixed offsets must not intersect. The sum of the sizes must not overflow.
+  // The buffers must be valid and not empty, sizes and fixed offsets multiples of the alignment,
+  // and those with fixed offsets must not intersect. The sum of the sizes must not overflow.
   CanonicalSearch(const std::vector<Buffer>& buffers, const Preference& preference, int64_t limit);
 
   // Goes on until there is an answer or `work` more is done (about 10^9 per second).
   Status Run(int64_t work);
 
+  Status status() const { return status_; }
   int64_t work() const { return work_; }    // Done so far.
   int64_t nodes() const { return nodes_; }  // Placements tried so far.
 
@@ -56,8 +57,8 @@ class CanonicalSearch {
     int32_t begin, end;    // Its sections.
     int64_t last;
     int32_t last_place;  // At `last` bytes, only buffers from this place of the pool on.
-    int32_t creator;  // The frame whose choice split it off: the one to revise if it fails.
-    int32_t next;     // In components_: the next one to be searched; -1: none.
+    int32_t creator;     // The frame whose choice split it off: the one to revise if it fails.
+    int32_t next;        // In components_: the next one to be searched; -1: none.
     Key key;
   };
   struct Candidate {

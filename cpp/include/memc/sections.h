@@ -19,13 +19,11 @@ struct Sections {
   // Of section s: the buffers live[live_first[s] .. live_first[s + 1]), ascending.
   std::vector<int64_t> live_first;
   std::vector<int32_t> live;
-  // Of buffer i: those live together with it, neighbours[neighbours_first[i] .. [i + 1]), ascending.
+  // Of buffer i: those live together with it, neighbours[neighbours_first[i] .. [i + 1]),
+  // ascending.
   std::vector<int64_t> neighbours_first;
   std::vector<int32_t> neighbours;
 };
-
-// Pairs of buffers live together, at most `limit` + 1. O(n log n + limit).
-int64_t CountPairs(const std::vector<Buffer>& buffers, int64_t limit);
 
 // O(n log n + pairs).
 Sections MakeSections(const std::vector<Buffer>& buffers);

@@ -43,10 +43,6 @@ Solution BestFit(const Problem& problem);
 // Where there are more than kFirstFitPairs, only those in O(n log n).
 std::vector<Solution> Heuristics(const Problem& problem, int64_t target);
 
-// All of the above, then first fit over orders improved step by step, until the lower bound is
-// met or a fixed amount of work is done (about 0.3 s). Never above any of the heuristics.
-Solution Search(const Problem& problem);
-
 struct SolverOptions {
   double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
   int64_t threads = 0;     // 0: as many as there are cores.
@@ -56,6 +52,15 @@ struct Outcome {
   Solution solution;
   int64_t lower_bound = 0;  // Bytes: no plan has a lower peak. Equal to the peak: proven optimal.
 };
+
+// The heuristics' best plan, then a complete search for better ones until the least peak is proven
+// (or a plan keeps the problem's capacity, or none can), the time limit is over or, without one, a
+// fixed amount of work is done (some 10 s at most). Parts of more than 4,096 buffers are left as
+// the heuristics place them.
+Outcome Search(const Problem& problem, const SolverOptions& options);
+
+// The same, and where the complete search gives up, first fit over orders improved step by step.
+Outcome Auto(const Problem& problem, const SolverOptions& options);
 
 using Solver = Outcome (*)(const Problem&, const SolverOptions&);
 

@@ -71,10 +71,10 @@ def least_peak(problem: Problem) -> int:
 
 
 def test_names() -> None:
-    assert solver_names() == sorted([*HEURISTICS, "auto", "mip", "sequential"])
+    assert solver_names() == sorted([*HEURISTICS, "auto", "mip", "search", "sequential"])
 
 
-@pytest.mark.parametrize("solver", [*HEURISTICS, "auto", "sequential"])
+@pytest.mark.parametrize("solver", [*HEURISTICS, "auto", "search", "sequential"])
 @settings(max_examples=60, deadline=None)
 @given(problem=problems())
 def test_plans_are_valid(solver: str, problem: Problem) -> None:
