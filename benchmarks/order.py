@@ -4,14 +4,14 @@
     python benchmarks/order.py [--graphs DIR] [--reference FILE.json] [--layers N] > FILE.md
 
 Prints Markdown. Peaks are in MB (10^6 bytes) or in percent above the bound that `auto` proves; times are CPU
-milliseconds through the Python interface, the least of three runs. The reference file maps a graph's name to orders
-with a `peak` each, in bytes. The generated step runs in a process of its own, whose largest resident set is its memory.
+milliseconds through the Python interface, the least of three runs. `ilp` has a benchmark of its own (`ilp.py`). The
+reference file maps a graph's name to orders with a `peak` each, in bytes. The generated step runs in a process of its
+own, whose largest resident set is its memory.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import multiprocessing
 import resource
@@ -24,28 +24,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from training_graphs import Graph, transformer_training
+from training_graphs import transformer_training
 
+from memc.frontend.graph import read_graph
 from memc.passes.order_solvers import OrderProblem, OrderSolution, order_peak, order_solver_names, solve_order
 from memc.passes.solvers import Buffer, Problem, check, lower_bound, solve
+from memc.planning.graph_problems import order_problem
 
 MB = 1e6
-
-
-def read_graph(path: Path) -> OrderProblem:
-    """A graph of ops on tensors that share storages; those of its inputs are not counted."""
-    data = json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes())
-    tensors: list[dict[str, Any]] = data["tensors"]
-    graph = Graph()
-    numbers = {tensors[i]["storage"]: graph.persistent() for i in data["inputs"]}
-    for tensor in tensors:
-        if tensor["storage"] not in numbers:
-            numbers[tensor["storage"]] = graph.tensor(tensor["storage_bytes"])
-    for op in data["ops"]:
-        reads = [numbers[tensors[i]["storage"]] for i in (*op["inputs"], *op["outputs"])]
-        graph.op(reads, [numbers[storage] for storage in op["writes"]])
-    kept = {graph.storage[numbers[tensors[i]["storage"]]] for i in data["outputs"]}
-    return OrderProblem(graph.sizes, graph.touches, graph.after, frozenset(s for s in kept if s is not None))
 
 
 def timed(problem: OrderProblem, solver: str, repeat: int = 3) -> tuple[OrderSolution, float]:
@@ -61,14 +47,14 @@ def timed(problem: OrderProblem, solver: str, repeat: int = 3) -> tuple[OrderSol
 
 
 def print_graphs(paths: Sequence[Path], reference: dict[str, Any]) -> None:
-    solvers = [name for name in order_solver_names() if name not in ("auto", "given")]
+    solvers = [name for name in order_solver_names() if name not in ("auto", "given", "ilp")]
     columns = ["graph", "ops", "given MB", *(["reference"] if reference else []), *(f"`{name}`" for name in solvers)]
     columns += ["`auto` MB", "below given", "bound MB", "gap"]
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     seconds: dict[str, list[float]] = {name: [] for name in (*solvers, "auto")}
     above, proven, within = 0, 0, 0
     for path in paths:
-        name, problem = path.name.removesuffix(".gz").removesuffix(".json"), read_graph(path)
+        name, problem = path.name.removesuffix(".gz").removesuffix(".json"), order_problem(read_graph(path))
         given = order_peak(problem, range(len(problem.touches)))
         best, spent = timed(problem, "auto")
         seconds["auto"].append(spent)
