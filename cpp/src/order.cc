@@ -5,6 +5,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "memc/order_exact.h"
 #include "memc/order_heuristics.h"
 #include "memc/problem.h"
 
@@ -127,8 +128,9 @@ OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions&) {
 
 const std::vector<OrderSolverEntry>& OrderSolverTable() {
   static const std::vector<OrderSolverEntry> table = {
-      {"auto", AutoOrderSolver}, {"beam", BeamSolver}, {"dfs", DepthFirstSolver},
-      {"given", GivenSolver},    {"list", ListSolver}, {"local", LocalOrderSolver},
+      {"auto", AutoOrderSolver},   {"beam", BeamSolver},   {"dfs", DepthFirstSolver},
+      {"exact", ExactOrderSolver}, {"given", GivenSolver}, {"list", ListSolver},
+      {"local", LocalOrderSolver},
   };
   return table;
 }
