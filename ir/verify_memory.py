@@ -108,11 +108,13 @@ def _tied(operand: Value, result: Value, offset: int) -> bool:
     return operand.root is result.root and operand.offset_in_root == result.offset_in_root + offset
 
 
-def _span(value: Value) -> Span:
+def byte_range(value: Value) -> Span:
+    """The bytes of `value` inside its root."""
     return value.offset_in_root, value.offset_in_root + value.type.nbytes
 
 
-def _overlap(a: Span, b: Span) -> bool:
+def overlap(a: Span, b: Span) -> bool:
+    """Whether two ranges share a byte."""
     return max(a[0], b[0]) < min(a[1], b[1])
 
 
@@ -190,7 +192,7 @@ def _justified(function: Function, ties: list[Ties]) -> None:
             join(op.operands[number], op.results[0])
         for result in op.results if tie.foreign else ():
             for operand in op.operands:
-                if operand.root is result.root and _span(operand) == _span(result):
+                if operand.root is result.root and byte_range(operand) == byte_range(result):
                     join(operand, result)
     for value in function.returns:
         if value.root.role is Role.STATE and value.type.nbytes == value.root.type.nbytes:
@@ -226,11 +228,11 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
                 continue
             if root.role in (Role.INPUT, Role.WEIGHT) or (root.op is not None and root.op.name == "constant"):
                 where.fail(f"expected no write to %{root.name}, which is an input, a weight or a constant", result)
-            kept = [_span(op.operands[k]) for k in tie.slices] if number == 0 else []
-            written = _without(_span(result), kept)
+            kept = [byte_range(op.operands[k]) for k in tie.slices] if number == 0 else []
+            written = without(byte_range(result), kept)
             _check_operands(where, op, tie if number == 0 else Ties(foreign=tie.foreign), result, written)
             for made, other in group:
-                if other is result or made > index or not any(_overlap(_span(other), span) for span in written):
+                if other is result or made > index or not any(overlap(byte_range(other), span) for span in written):
                     continue
                 if made == index:
                     where.fail(f"expected results on bytes of their own, got %{other.name} on the same", result)
@@ -246,11 +248,11 @@ def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: lis
     """Operands whose bytes the op overwrites while it reads them."""
     allowed = in_place_rule(op) if tie.in_place is not None else ()
     for number, operand in enumerate(op.operands):
-        if operand.root is not result.root or not any(_overlap(_span(operand), span) for span in written):
+        if operand.root is not result.root or not any(overlap(byte_range(operand), span) for span in written):
             continue
-        if tie.foreign and _span(operand) == _span(result):
+        if tie.foreign and byte_range(operand) == byte_range(result):
             continue
-        if number != tie.in_place and not (number in allowed and _span(operand) == _span(result)):
+        if number != tie.in_place and not (number in allowed and byte_range(operand) == byte_range(result)):
             where.fail(f"expected operand {number} (%{operand.name}) apart from the result that it is read for", result)
 
 
@@ -258,7 +260,7 @@ def _user(function: Function, index: int) -> str:
     return "return" if index == len(function.ops) else f"op {index} {function.ops[index].name}"
 
 
-def _without(span: Span, kept: list[Span]) -> list[Span]:
+def without(span: Span, kept: list[Span]) -> list[Span]:
     """The parts of `span` outside the `kept` ones."""
     parts: list[Span] = []
     start = span[0]

@@ -170,6 +170,7 @@ def compile(
         report = make_report(
             module,
             unoptimized=unoptimized,
+            given_order=manager.given_peak,
             alignment=alignment,
             target=str(target),
             opt_level=chosen.opt_level,

@@ -34,6 +34,8 @@ class Report:
     arena_bytes: int
     lower_bound_bytes: int
     """The largest live set for this order of ops: no assignment of addresses can take less."""
+    given_order_bytes: int | None
+    """What `lower_bound_bytes` would be in the order before `reorder`; None if that did not run."""
     weights_bytes: int
     io_bytes: int
     """Inputs and outputs, which live outside the arena."""
@@ -63,11 +65,20 @@ class Report:
             return 0.0
         return 100.0 * (self.arena_bytes - self.lower_bound_bytes) / self.lower_bound_bytes
 
+    @property
+    def order_gain_percent(self) -> float | None:
+        """By how much `reorder` lowered the lower bound, in percent of what it was."""
+        if self.given_order_bytes is None:
+            return None
+        saved = self.given_order_bytes - self.lower_bound_bytes
+        return 100.0 * saved / self.given_order_bytes if saved else 0.0
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         data = asdict(self)
         data["peak_bytes"] = self.peak_bytes
         data["gap_percent"] = round(self.gap_percent, 4)
+        data["order_gain_percent"] = None if self.order_gain_percent is None else round(self.order_gain_percent, 4)
         return data
 
     def to_json(self) -> str:
@@ -97,6 +108,7 @@ def make_report(
     module: Module,
     *,
     unoptimized: int,
+    given_order: int | None,
     alignment: int,
     target: str,
     opt_level: int,
@@ -112,6 +124,7 @@ def make_report(
         unoptimized_bytes=unoptimized,
         arena_bytes=arena_bytes(function, alignment),
         lower_bound_bytes=lower_bound(lifetimes(function), alignment),
+        given_order_bytes=given_order,
         weights_bytes=weights_bytes(function, alignment),
         io_bytes=io_bytes(function),
         target=target,

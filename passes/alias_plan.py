@@ -94,11 +94,14 @@ def plan_aliases(function: Function, alignment: int = ALIGNMENT, refine: bool = 
     return best
 
 
-def planned_peak(function: Function, alignment: int = ALIGNMENT) -> int:
-    """The lower bound, in bytes, that `function` will have once aliases are made (or has, if they are)."""
+def planned_peak(function: Function, alignment: int = ALIGNMENT, refine: bool = False) -> int:
+    """The lower bound, in bytes, that `function` will have once aliases are made (or has, if they are).
+
+    `refine` is `plan_aliases`'s: with it the bound is exact, without it quicker.
+    """
     if not is_unplaced(function):
         return peak(function, alignment)
-    return plan_aliases(function, alignment, refine=False).peak
+    return plan_aliases(function, alignment, refine).peak
 
 
 class _Planner:

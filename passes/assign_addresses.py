@@ -11,6 +11,7 @@ from memc.ir.core import Function, Module, Placement, Value
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, lifetimes, lower_bound
 from memc.passes.base import Pass
+from memc.passes.duration import Seconds
 from memc.passes.share import BUFFER, color
 from memc.passes.solvers import Buffer, Problem, solve, solver_names
 
@@ -43,11 +44,12 @@ def blocks_of(lives: Sequence[Lifetime], shared: bool) -> list[Block]:
     return [Block(tuple(group)) for group in groups.values()]
 
 
-def assign_addresses(function: Function, solver: str, alignment: int) -> None:
+def assign_addresses(function: Function, solver: str, alignment: int, time_limit: float | None = None) -> None:
     """Place everything that lives in the arena, roots and aliases alike.
 
     `none` gives every storage its own bytes, `sequential` every block, in order of definition. Others are native
-    solvers; `auto` also tries Chen et al.'s sharing, so that it never does worse than that.
+    solvers, which get `time_limit` seconds, or without it work bounded by count; `auto` also tries Chen et al.'s sharing,
+    so that it never does worse than that.
     """
     lives = lifetimes(function)
     blocks = blocks_of(lives, shared=solver != "none")
@@ -55,7 +57,7 @@ def assign_addresses(function: Function, solver: str, alignment: int) -> None:
     if solver in STACKED:
         offsets = stack([b.size for b in buffers], alignment)
     else:
-        solution = solve(Problem(buffers, alignment), solver)
+        solution = solve(Problem(buffers, alignment), solver, time_limit=time_limit)
         offsets = list(solution.offsets)
         if solver == "auto" and len(blocks) == len(lives) and solution.peak > lower_bound(lives, alignment):
             offsets = min(offsets, shared_offsets(lives, alignment), key=lambda o: _end(buffers, o, alignment))
@@ -101,6 +103,8 @@ class AssignAddresses(Pass):
     """`none`, `sequential`, or one of the native solvers."""
     alignment: int = ALIGNMENT
     """Bytes; every offset is a multiple of it."""
+    time_limit: Seconds | None = None
+    """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same plan."""
 
     def __post_init__(self) -> None:
         if self.solver not in STACKED and self.solver not in solver_names():
@@ -111,4 +115,4 @@ class AssignAddresses(Pass):
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            assign_addresses(function, self.solver, self.alignment)
+            assign_addresses(function, self.solver, self.alignment, self.time_limit)

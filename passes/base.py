@@ -14,14 +14,17 @@ from memc.ir.core import Module
 class Pass:
     """Base of all passes. A subclass is a frozen dataclass whose fields are its options, each with a default.
 
-    Fields are bool, int, float, str, `Literal` choices, `Optional` of those, or `tuple[str, ...]`. In pipeline text
-    an option is spelled with dashes or underscores.
+    Fields are bool, int, float, str, `Seconds`, `Literal` choices, `Optional` of those, or `tuple[str, ...]`. In pipeline
+    text an option is spelled with dashes or underscores.
     """
 
     name: ClassVar[str]
     """Kebab-case, unique; the text form's spelling."""
     plans: ClassVar[bool] = False
     """Whether the pass gives values their addresses. The manager checks the plan after such a pass."""
+
+    orders: ClassVar[bool] = False
+    """Whether the pass changes the order of ops. The manager notes the peak of the order that it is given."""
 
     def apply(self, module: Module) -> None:
         """Rewrite `module` in place. Raises a MemcError only for what the user can change."""

@@ -11,14 +11,18 @@ from typing import ClassVar
 
 from memc.ir.core import Alias, Function, Module
 from memc.ir.liveness import ALIGNMENT
-from memc.passes.alias_plan import aliased, plan_aliases
+from memc.passes.alias_plan import AliasPlan, aliased, plan_aliases
 from memc.passes.base import Pass
 from memc.passes.undo import is_unplaced
 
 
 def make_in_place(function: Function, alignment: int = ALIGNMENT) -> None:
     """Alias what `plan_aliases` finds worth it. Offsets inside a storage are multiples of `alignment` bytes."""
-    plan = plan_aliases(function, alignment)
+    apply_plan(plan_aliases(function, alignment))
+
+
+def apply_plan(plan: AliasPlan) -> None:
+    """Write the decisions down as aliases and `in_place` attributes."""
     for value, root, offset in aliased(plan):
         value.alias = Alias(root, offset)
     for op, operand in plan.in_place.items():

@@ -12,6 +12,7 @@ from memc.ir.core import Module
 from memc.ir.errors import CheckError, MemcError
 from memc.ir.printer import print_module
 from memc.ir.verifier import verify
+from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass, class_name
 from memc.passes.check_plan import check_plan
 from memc.passes.pipeline_text import parse_pipeline
@@ -39,6 +40,9 @@ class PassManager:
     """Takes the printed IR."""
     timings: list[tuple[str, float]] = field(default_factory=list)
     """Pass text and seconds, of the last run."""
+    given_peak: int | None = None
+    """The lower bound of @main, in bytes, in the order that the first pass which `orders` was given, with the aliases that
+    @main then had or would have got; None if there was no such pass."""
 
     @staticmethod
     def parse(text: str) -> PassManager:
@@ -50,9 +54,11 @@ class PassManager:
 
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
-        self.timings = []
+        self.timings, self.given_peak = [], None
         before = print_module(module) if self.print_ir_after_change else ""
         for item in self.passes[: self.stop_after]:
+            if item.orders and self.given_peak is None:
+                self.given_peak = _peak(item, module)
             start = time.perf_counter()
             item.apply(module)
             self.timings.append((str(item), time.perf_counter() - start))
@@ -71,3 +77,9 @@ class PassManager:
                 check_plan(module, getattr(item, "alignment", 1))
         except MemcError as error:
             raise CheckError(f"after pass {item.name}: {error}") from error
+
+
+def _peak(item: Pass, module: Module) -> int | None:
+    """The lower bound of @main, if there is one, as `item` sees it."""
+    main = next((function for function in module.functions if function.name == "main"), None)
+    return None if main is None else planned_peak(main, getattr(item, "alignment", 1), refine=True)

@@ -7,10 +7,14 @@ from typing import Literal
 
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
+from memc.passes.duration import Seconds
 
 Kernels = Literal["auto", "generated"]
 
 KERNELS: tuple[Kernels, ...] = ("auto", "generated")
+
+TIME_LIMIT = Seconds(10)
+"""What -O3 gives the order of ops, and again the addresses, of each function."""
 
 
 def pipeline(
@@ -20,10 +24,11 @@ def pipeline(
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
-    -O2  fusion, and addresses by search
-    -O3  as -O2 for now: there are no exact and joint solvers yet
+    -O2  fusion, an order of ops and addresses by search, with work bounded by count
+    -O3  as -O2, with order and addresses searched for until they are proven optimal or `TIME_LIMIT` is over, each
 
-    Raises UsageError for another level.
+    At -O2 and -O3 the order is sought while library kernels have their least workspaces, which then grow into what is
+    free under the peak. Raises UsageError for another level.
     """
     library = target if kernels == "auto" else "none"
     at = f"alignment={alignment}"
@@ -43,15 +48,18 @@ def pipeline(
             f"assign-addresses{{solver=sequential {at}}}",
         ]
     elif level in (2, 3):
+        search = f"solver=auto {at}" if level == 2 else f"solver=auto time-limit={TIME_LIMIT} {at}"
         passes = [
             "materialize-returns",
             "canonicalize",
             "decompose",
             "canonicalize",
             f"fuse{{library={library} {at}}}",
+            select_least,
+            f"reorder{{{search}}}",
             select,
             f"in-place{{{at}}}",
-            f"assign-addresses{{solver=auto {at}}}",
+            f"assign-addresses{{{search}}}",
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")

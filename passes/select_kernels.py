@@ -2,7 +2,8 @@
 """select-kernels: library kernels in place of generated ones, with workspaces from memory that is free anyway.
 
 An op gets the attribute `library_kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
-size is what is free under the peak at that op, between the least the kernel runs with and the most it can use.
+size is what is free under the peak at that op, between the least the kernel runs with and the most it can use. Run again
+(say, with `workspace=fit` after an order was found for the least workspaces), it enlarges those that it made.
 """
 
 from __future__ import annotations
@@ -32,34 +33,37 @@ def library_kernel(op: Op, target: str) -> LibraryKernel | None:
 
 
 def select_kernels(function: Function, target: str, workspace: str, slow_flops: int, alignment: int) -> None:
-    """Choose for every op of `function` that has no kernel yet.
+    """Choose for every op of `function` that has no kernel yet, and enlarge the workspaces of those that have one.
 
     Where even the least workspace would raise the peak, the generated kernel is kept, unless the op takes
-    `slow_flops` operations or more. `workspace` is `fit` (use what is free) or `least`.
+    `slow_flops` operations or more. `workspace` is `fit` (use what is free) or `least` (which enlarges none).
     """
-    chosen = [
-        (index, op, library_kernel(op, target)) for index, op in enumerate(function.ops) if KERNEL not in op.attrs
-    ]
-    if not any(kernel for _, _, kernel in chosen):
+    found = [(index, op, library_kernel(op, target)) for index, op in enumerate(function.ops)]
+    chosen = [(index, op, kernel) for index, op, kernel in found if kernel and op.attrs.get(KERNEL) in (None, kernel.symbol)]
+    if not chosen:
         return
-    live = _live_without_workspaces(function, alignment)
+    live = _live(function, alignment)
     peak = max(live, default=0)
     names = fresh_names((v.name for v in function.values()), "workspace")
     for index, op, kernel in chosen:
-        if kernel is None:
-            continue
+        own = 0 if op.workspace is None else align(op.workspace.type.nbytes, alignment)
         least, most = kernel.workspace(op) if kernel.workspace is not None else (0, 0)
-        free = (peak - live[index]) // alignment * alignment
+        free = (peak - live[index] + own) // alignment * alignment
+        fitting = max(least, min(most, free))
+        if KERNEL in op.attrs:
+            if workspace == "fit" and op.workspace is not None and op.workspace.placement is None and fitting > own:
+                op.workspace = Value(op.workspace.name, TensorType(DType.U8, (fitting,)), op)
+            continue
         if align(least, alignment) > free and flops(op) < slow_flops:
             continue
         op.attrs[KERNEL] = kernel.symbol
-        size = least if workspace == "least" else max(least, min(most, free))
+        size = least if workspace == "least" else fitting
         if size > 0:
             op.workspace = Value(next(names), TensorType(DType.U8, (size,)), op)
 
 
-def _live_without_workspaces(function: Function, alignment: int) -> list[int]:
-    """Live bytes at each op, with the aliases that the function will have."""
+def _live(function: Function, alignment: int) -> list[int]:
+    """Live bytes at each op, workspaces included, with the aliases that the function will have."""
     if is_unplaced(function):
         return [int(n) for n in plan_aliases(function, alignment).live]
     return live_bytes(lifetimes(function), len(function.ops), alignment)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reorder: the ops of a function in the sequence that keeps the fewest bytes live at one time.
+
+Which results may lie in operands' bytes depends on the order, and which order is best depends on what lies where. So
+every order is judged by the peak that it has once aliases are planned for it (`alias_plan.py`), and orders are sought
+for several guesses at the aliases, again and again around the best one found.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memc.ir.core import Function, Module, Op
+from memc.ir.errors import UsageError
+from memc.ir.liveness import ALIGNMENT, peak
+from memc.passes.alias_plan import AliasPlan, plan_aliases
+from memc.passes.base import Pass
+from memc.passes.duration import Seconds
+from memc.passes.in_place import apply_plan
+from memc.passes.order_bound import order_bound
+from memc.passes.order_problem import arranged, order_problem
+from memc.passes.order_solvers import OrderProblem, order_solver_names, solve_order
+
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to look for orders."""
+
+    solver: str = "auto"
+    time_limit: float | None = None
+    """Seconds for one function in all; None bounds the work by count."""
+    beam_width: int = 64
+
+
+def reorder(function: Function, search: Search, alignment: int = ALIGNMENT) -> None:
+    """Put the ops of `function` into an order of lower peak, if one is found; else leave everything as it is.
+
+    Aliases that the function has are kept, and bind the order. Addresses hold for one order only, so they are dropped
+    when it changes.
+    """
+    before = list(function.ops)
+    if any(value.alias is not None for value in function.values()):
+        _reorder_aliased(function, search, alignment)
+    else:
+        _reorder_plain(function, search, alignment)
+    if function.ops != before:
+        for value in function.values():
+            value.placement = None
+
+
+def _reorder_aliased(function: Function, search: Search, alignment: int) -> None:
+    """One problem says it all."""
+    problem = order_problem(function, alignment)
+    before, reached = list(function.ops), peak(function, alignment)
+    function.ops = arranged(function, _solve(problem, search, search.time_limit, 0))
+    if peak(function, alignment) >= reached:
+        function.ops = before
+
+
+def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
+    """Rounds of orders for the best plan so far, until none is better."""
+    deadline = None if search.time_limit is None else time.monotonic() + search.time_limit
+    bound = order_bound(function, alignment)
+    best_ops, best = list(function.ops), plan_aliases(function, alignment)
+    tried = {tuple(best_ops)}
+    for _ in range(MAX_ROUNDS):
+        reached = best.peak
+        for number, problem in enumerate(_guesses(function, best, alignment)):
+            if best.peak <= bound:
+                return
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / (3 - number)
+            ops = arranged(function, _solve(problem, search, left, bound))
+            if tuple(ops) in tried:
+                continue
+            tried.add(tuple(ops))
+            function.ops = ops
+            attempt = plan_aliases(function, alignment)
+            if attempt.peak < best.peak:
+                best_ops, best = ops, attempt
+            function.ops = list(best_ops)
+        if best.peak == reached:
+            return
+
+
+def _guesses(function: Function, plan: AliasPlan, alignment: int) -> list[OrderProblem]:
+    """Problems whose orders may suit `function`: with the aliases of `plan`, as if those could be had in any order,
+    and with none."""
+    with _applied(function, plan):
+        planned = [order_problem(function, alignment, overwrites) for overwrites in (True, False)]
+    return [*planned, order_problem(function, alignment)]
+
+
+@contextmanager
+def _applied(function: Function, plan: AliasPlan) -> Iterator[None]:
+    """`function` with the aliases of `plan`, which are taken back at the end."""
+    apply_plan(plan)
+    try:
+        yield
+    finally:
+        for value in function.values():
+            value.alias = None
+        for op in plan.in_place:
+            del op.attrs["in_place"]
+
+
+def _solve(problem: OrderProblem, search: Search, time_limit: float | None, target: int) -> tuple[int, ...]:
+    solution = solve_order(
+        problem, search.solver, time_limit=time_limit, beam_width=search.beam_width, target=target
+    )
+    return solution.order
+
+
+@dataclass(frozen=True)
+class Reorder(Pass):
+    """Operator order of lower peak. The given order is always a candidate."""
+
+    name: ClassVar[str] = "reorder"
+    orders: ClassVar[bool] = True
+    solver: str = "auto"
+    """One of `order_solver_names()`."""
+    time_limit: Seconds | None = None
+    """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same order."""
+    beam_width: int = 64
+    """Partial orders that a beam search keeps."""
+    alignment: int = ALIGNMENT
+    """Bytes; sizes are rounded up to it."""
+
+    def __post_init__(self) -> None:
+        if self.solver not in order_solver_names():
+            known = ", ".join(order_solver_names())
+            raise UsageError(f"reorder: unknown solver {self.solver!r}; known solvers: {known}")
+        if self.beam_width < 1:
+            raise UsageError(f"reorder: expected a beam width of 1 or more, got {self.beam_width}")
+        if self.alignment < 1 or self.alignment & (self.alignment - 1):
+            raise UsageError(f"reorder: expected a power of two as alignment, got {self.alignment}")
+
+    def apply(self, module: Module) -> None:
+        search = Search(self.solver, self.time_limit, self.beam_width)
+        for function in module.functions:
+            reorder(function, search, self.alignment)
