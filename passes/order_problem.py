@@ -30,9 +30,9 @@ class _Accesses:
     writes: list[tuple[Span, int]] = field(default_factory=list)
 
 
-def ordered_ops(function: Function) -> list[Op]:
-    """The ops that an order is about, as they run now: all but constants."""
-    return [op for op in function.ops if op.name != "constant"]
+def ordered_ops(ops: Sequence[Op]) -> list[Op]:
+    """The ops that an order is about: all but constants."""
+    return [op for op in ops if op.name != "constant"]
 
 
 def order_problem(function: Function, alignment: int = ALIGNMENT, overwrites: bool = True) -> OrderProblem:
@@ -41,7 +41,7 @@ def order_problem(function: Function, alignment: int = ALIGNMENT, overwrites: bo
     Storages are those of the aliases that the function has. With `overwrites` false its reads and writes of shared
     bytes bind nothing: orders of that problem may need other aliases.
     """
-    ops = ordered_ops(function)
+    ops = ordered_ops(function.ops)
     workspaces = {op.workspace for op in ops}
     lives = [life for life in lifetimes(function) if life.root not in workspaces]
     number = {life.root: index for index, life in enumerate(lives)}
@@ -54,15 +54,15 @@ def order_problem(function: Function, alignment: int = ALIGNMENT, overwrites: bo
     )
 
 
-def arranged(function: Function, order: Sequence[int]) -> list[Op]:
-    """All ops of `function` with `ordered_ops` in sequence `order`, each constant in front of its first reader."""
-    ops = ordered_ops(function)
-    waiting = {op.result: op for op in function.ops if op.name == "constant"}
-    read = {value for op in ops for value in op.operands}
+def arranged(ops: Sequence[Op], order: Sequence[int]) -> list[Op]:
+    """The `ordered_ops` of `ops` in sequence `order`, each constant in front of its first reader."""
+    waiting = {op.result: op for op in ops if op.name == "constant"}
+    ordered = ordered_ops(ops)
+    read = {value for op in ordered for value in op.operands}
     found = [waiting.pop(value) for value in list(waiting) if value not in read]
     for index in order:
-        found += [waiting.pop(value) for value in ops[index].operands if value in waiting]
-        found.append(ops[index])
+        found += [waiting.pop(value) for value in ordered[index].operands if value in waiting]
+        found.append(ordered[index])
     return found
 
 

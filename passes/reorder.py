@@ -58,7 +58,7 @@ def _reorder_aliased(function: Function, search: Search, alignment: int) -> None
     """One problem says it all."""
     problem = order_problem(function, alignment)
     before, reached = list(function.ops), peak(function, alignment)
-    function.ops = arranged(function, _solve(problem, search, search.time_limit, 0))
+    function.ops = arranged(before, _solve(problem, search, search.time_limit, 0))
     if peak(function, alignment) >= reached:
         function.ops = before
 
@@ -70,12 +70,14 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
     best_ops, best = list(function.ops), plan_aliases(function, alignment)
     tried = {tuple(best_ops)}
     for _ in range(MAX_ROUNDS):
-        reached = best.peak
+        if best.peak <= bound:
+            return
+        base, reached = best_ops, best.peak
         for number, problem in enumerate(_guesses(function, best, alignment)):
             if best.peak <= bound:
-                return
+                break
             left = None if deadline is None else max(0.0, deadline - time.monotonic()) / (3 - number)
-            ops = arranged(function, _solve(problem, search, left, bound))
+            ops = arranged(base, _solve(problem, search, left, bound))
             if tuple(ops) in tried:
                 continue
             tried.add(tuple(ops))
@@ -83,7 +85,7 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             attempt = plan_aliases(function, alignment)
             if attempt.peak < best.peak:
                 best_ops, best = ops, attempt
-            function.ops = list(best_ops)
+        function.ops = list(best_ops)
         if best.peak == reached:
             return
 
