@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from memc.ir.core import Function, Op, Value
-from memc.ir.liveness import ALIGNMENT, align, lifetimes
+from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.ops.base import Trait, lookup
 from memc.ir.verify_memory import Span, byte_range, overlap, ties_of, without
 from memc.passes.op_rules import has
@@ -35,21 +35,25 @@ def ordered_ops(ops: Sequence[Op]) -> list[Op]:
     return [op for op in ops if op.name != "constant"]
 
 
-def order_problem(function: Function, alignment: int = ALIGNMENT, overwrites: bool = True) -> OrderProblem:
+def storages(function: Function) -> list[Lifetime]:
+    """The arena's storages by their numbers in the problem: all but workspaces."""
+    workspaces = {op.workspace for op in function.ops}
+    return [life for life in lifetimes(function) if life.root not in workspaces]
+
+
+def order_problem(function: Function, alignment: int = ALIGNMENT) -> OrderProblem:
     """What `ordered_ops` touch in the arena, in rounded bytes, and what they must follow.
 
-    Storages are those of the aliases that the function has. With `overwrites` false its reads and writes of shared
-    bytes bind nothing: orders of that problem may need other aliases.
+    Storages are those of the aliases that the function has.
     """
     ops = ordered_ops(function.ops)
-    workspaces = {op.workspace for op in ops}
-    lives = [life for life in lifetimes(function) if life.root not in workspaces]
+    lives = storages(function)
     number = {life.root: index for index, life in enumerate(lives)}
     touched = ((v.root for v in (*op.operands, *op.results)) for op in ops)
     return OrderProblem(
         sizes=[align(life.nbytes, alignment) for life in lives],
         touches=[list(dict.fromkeys(number[root] for root in roots if root in number)) for roots in touched],
-        after=_dependencies(ops, overwrites),
+        after=_dependencies(ops),
         scratch=[0 if op.workspace is None else align(op.workspace.type.nbytes, alignment) for op in ops],
     )
 
@@ -71,9 +75,9 @@ def has_effects(op: Op) -> bool:
     return has(op, Trait.RANDOM) or (lookup(op.name) is None and op.region is None and not op.results)
 
 
-def _dependencies(ops: Sequence[Op], overwrites: bool) -> list[list[int]]:
+def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
     maker: dict[Value, int] = {}
-    shared = {v.root for op in ops for v in op.results if v.alias is not None} if overwrites else set()
+    shared = {v.root for op in ops for v in op.results if v.alias is not None}
     accesses = {root: _Accesses() for root in shared}
     last_effect: int | None = None
     found: list[list[int]] = []
@@ -102,7 +106,9 @@ def _writes(op: Op) -> Iterator[tuple[Value, Span]]:
         if number or not (ties.view or ties.slices):
             yield value, byte_range(value)
         elif ties.slices:
-            yield from ((value, part) for part in without(byte_range(value), [byte_range(op.operands[k]) for k in ties.slices]))
+            yield from (
+                (value, part) for part in without(byte_range(value), [byte_range(op.operands[k]) for k in ties.slices])
+            )
 
 
 def _read(storage: _Accesses, part: Span, index: int) -> list[int]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memc.ir.core import Function, Module, Op
+from memc.ir.core import Function, Module
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, peak
 from memc.passes.alias_plan import AliasPlan, plan_aliases
@@ -22,10 +22,13 @@ from memc.passes.base import Pass
 from memc.passes.duration import Seconds
 from memc.passes.in_place import apply_plan
 from memc.passes.order_bound import order_bound
+from memc.passes.order_overwrites import Guess, with_overwrites
 from memc.passes.order_problem import arranged, order_problem
 from memc.passes.order_solvers import OrderProblem, order_solver_names, solve_order
 
 MAX_ROUNDS = 4
+GUESSES = 3
+"""Problems in each round."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
         if best.peak <= bound:
             return
         base, reached = best_ops, best.peak
-        for number, problem in enumerate(_guesses(function, best, alignment)):
+        for number, guess in enumerate(_guesses(function, best, alignment)):
             if best.peak <= bound:
                 break
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / (3 - number)
-            ops = arranged(base, _solve(problem, search, left, bound))
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / (GUESSES - number)
+            order = _solve(guess.problem, search, left, bound)
+            ops = arranged(base, [guess.numbering[op] for op in order])
             if tuple(ops) in tried:
                 continue
             tried.add(tuple(ops))
@@ -90,12 +94,13 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             return
 
 
-def _guesses(function: Function, plan: AliasPlan, alignment: int) -> list[OrderProblem]:
-    """Problems whose orders may suit `function`: with the aliases of `plan`, as if those could be had in any order,
-    and with none."""
+def _guesses(function: Function, plan: AliasPlan, alignment: int) -> list[Guess]:
+    """Problems whose orders may suit `function`: with the aliases of `plan`, with more overwrites that other orders
+    allow, and without any alias."""
     with _applied(function, plan):
-        planned = [order_problem(function, alignment, overwrites) for overwrites in (True, False)]
-    return [*planned, order_problem(function, alignment)]
+        planned, more = order_problem(function, alignment), with_overwrites(function, alignment)
+    given = range(len(planned.touches))
+    return [Guess(planned, given), more, Guess(order_problem(function, alignment), given)]
 
 
 @contextmanager
@@ -112,9 +117,7 @@ def _applied(function: Function, plan: AliasPlan) -> Iterator[None]:
 
 
 def _solve(problem: OrderProblem, search: Search, time_limit: float | None, target: int) -> tuple[int, ...]:
-    solution = solve_order(
-        problem, search.solver, time_limit=time_limit, beam_width=search.beam_width, target=target
-    )
+    solution = solve_order(problem, search.solver, time_limit=time_limit, beam_width=search.beam_width, target=target)
     return solution.order
 
 

@@ -39,7 +39,9 @@ def select_kernels(function: Function, target: str, workspace: str, slow_flops: 
     `slow_flops` operations or more. `workspace` is `fit` (use what is free) or `least` (which enlarges none).
     """
     found = [(index, op, library_kernel(op, target)) for index, op in enumerate(function.ops)]
-    chosen = [(index, op, kernel) for index, op, kernel in found if kernel and op.attrs.get(KERNEL) in (None, kernel.symbol)]
+    chosen = [
+        (index, op, kernel) for index, op, kernel in found if kernel and op.attrs.get(KERNEL) in (None, kernel.symbol)
+    ]
     if not chosen:
         return
     live = _live(function, alignment)

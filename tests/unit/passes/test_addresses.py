@@ -188,9 +188,9 @@ def test_no_library_for_another_target(kernel):
 
 
 def test_levels():
-    assert pipeline(3) == pipeline(2)
+    assert pipeline(3).replace(" time-limit=10s", "") == pipeline(2)
     assert "select-kernels{target=none alignment=64}" in pipeline(2, kernels="generated")
-    assert pipeline(2, "cuda", 256).count("alignment=256") == 4
+    assert pipeline(2, "cuda", 256).count("alignment=256") == 6
     for level in range(4):
         passes = PassManager.parse(pipeline(level, "cuda", 256)).passes
         assert passes[0].name == "materialize-returns" and passes[-1].name == "assign-addresses"
