@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, align, is_fixed
+from memc.passes.donate import assigned_state
 from memc.passes.op_rules import in_place_operands, slice_offsets, view_offset
 
 
@@ -23,6 +24,7 @@ def order_bound(function: Function, alignment: int = ALIGNMENT) -> int:
             origin[op.results[0]] = origin[op.operands[0]]
     outside = _possible_outputs(function)
     outside.update(value for value in function.values() if is_fixed(value))
+    outside.update(op.results[0] for op in function.ops if assigned_state(op) is not None)
     return max((_bytes_of(op, origin, outside, alignment) for op in function.ops), default=0)
 
 

@@ -91,7 +91,7 @@ def with_overwrites(function: Function, alignment: int = ALIGNMENT) -> Guess:
     outside = output_roots(function)
     first = {value.root: index for index, op in reversed(list(enumerate(ops))) for value in op.results}
     for index, op in enumerate(ops):
-        if not op.results or first[op.results[0].root] != index or not covers_root(op.results[0]):
+        if not op.results or first[op.results[0].root] != index or op.results[0].alias is not None:
             continue
         for k in in_place_operands(op):
             operand = op.operands[k]

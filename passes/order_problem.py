@@ -4,8 +4,8 @@
 Constants are data, so they are left out and put back in front of their first reader. An op must follow
 
     the ops that make its operands;
-    where values share bytes (aliases), every earlier op that wrote bytes which it reads or writes, and every earlier op
-    that read bytes which it writes;
+    where values share bytes (aliases, states and their new contents), every earlier op that wrote bytes which it reads or
+    writes, and every earlier op that read bytes which it writes;
     if it has effects, the op with effects before it.
 """
 
@@ -18,6 +18,7 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.ops.base import Trait, lookup
 from memc.ir.verify_memory import Span, byte_range, overlap, ties_of, without
+from memc.passes.donate import assigned_state
 from memc.passes.op_rules import has
 from memc.passes.order_solvers import OrderProblem
 
@@ -78,9 +79,10 @@ def has_effects(op: Op) -> bool:
 def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
     maker: dict[Value, int] = {}
     shared = {v.root for op in ops for v in op.results if v.alias is not None}
+    shared.update(found[1] for op in ops if (found := assigned_state(op)) is not None)
     accesses = {root: _Accesses() for root in shared}
     last_effect: int | None = None
-    found: list[list[int]] = []
+    rows: list[list[int]] = []
     for index, op in enumerate(ops):
         after = {maker[v]: None for v in op.operands if v in maker}
         for value in op.operands:
@@ -94,13 +96,19 @@ def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
                 after[last_effect] = None
             last_effect = index
         after.pop(index, None)
-        found.append(list(after))
+        rows.append(list(after))
         maker.update((value, index) for value in op.results)
-    return found
+    return rows
 
 
 def _writes(op: Op) -> Iterator[tuple[Value, Span]]:
-    """The parts of its results that an op writes: of a view nothing, of a concat all but what is in place already."""
+    """The parts of its results that an op writes: of a view nothing, of a concat all but what is in place already.
+
+    The new content of a state goes over the old one, whether aliases say so yet or not.
+    """
+    assigned = assigned_state(op)
+    if assigned is not None:
+        yield assigned[1], byte_range(assigned[1])
     ties = ties_of(op)
     for number, value in enumerate(op.results):
         if number or not (ties.view or ties.slices):

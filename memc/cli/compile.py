@@ -141,7 +141,7 @@ def print_summary(console: Console, model: str, report: Report, path: str | None
     row("lower bound", report.lower_bound_bytes)
     table.add_row("gap", f"{report.gap_percent:.2f} %", "of the lower bound")
     if report.order_gain_percent is not None:
-        table.add_row("order gain", f"{report.order_gain_percent:.2f} %", "of the lower bound in the given order")
+        table.add_row("order gain", f"{report.order_gain_percent:.2f} %", "of the given order")
     row("weights", report.weights_bytes)
     row("inputs and outputs", report.io_bytes)
     row("peak", report.peak_bytes)

@@ -241,3 +241,16 @@ def test_levels(level):
     assert kinds[at - 1 :] == ["select-kernels", "reorder", "select-kernels", "in-place", "assign-addresses"]
     limits = {getattr(item, "time_limit", None) for item in passes}
     assert limits == ({None} if level == 2 else {None, 10.0})
+
+
+def test_a_state_gets_its_new_content_after_all_that_read_the_old_one():
+    function = function_of(
+        """
+  %a = exp(%s) : f32[64]
+  %b = neg(%x) : f32[64]
+  %n = assign(%s, %b) : f32[64]
+  return %a, %n""",
+        "(f32[64], f32[64])",
+    )
+    assert sorted(order_problem(function).after[2]) == [0, 1]
+    assert order_bound(function) <= planned_peak(function) == 256
