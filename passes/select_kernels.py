@@ -53,8 +53,10 @@ def select_kernels(function: Function, target: str, workspace: str, slow_flops: 
         free = (peak - live[index] + own) // alignment * alignment
         fitting = max(least, min(most, free))
         if KERNEL in op.attrs:
-            if workspace == "fit" and op.workspace is not None and op.workspace.placement is None and fitting > own:
-                op.workspace = Value(op.workspace.name, TensorType(DType.U8, (fitting,)), op)
+            placed = op.workspace is not None and op.workspace.placement is not None
+            if workspace == "fit" and not placed and fitting > own:
+                name = next(names) if op.workspace is None else op.workspace.name
+                op.workspace = Value(name, TensorType(DType.U8, (fitting,)), op)
             continue
         if align(least, alignment) > free and flops(op) < slow_flops:
             continue

@@ -165,6 +165,15 @@ def test_workspace_is_no_larger_than_useful(kernel):
     assert module.main.ops[1].workspace.type.nbytes == 128
 
 
+@pytest.mark.parametrize("least", [0, 100])
+def test_a_second_run_enlarges_workspaces(kernel, least):
+    kernel["least"] = least
+    once, twice = parse(TEXT), parse(TEXT)
+    PassManager.parse("select-kernels").run(once)
+    PassManager.parse("select-kernels{workspace=least},select-kernels").run(twice)
+    assert str(once) == str(twice) and once.main.ops[1].workspace.type.nbytes == 320
+
+
 def test_least_workspace(kernel):
     module = parse(TEXT)
     PassManager.parse("select-kernels{workspace=least}").run(module)
