@@ -8,84 +8,17 @@
 //   terms  |   +-------+     |
 //          +-----------------+
 #include <algorithm>
-#include <cstring>
-#include <stdexcept>
-#include <string>
 
 #include "memc/blas.h"
 #include "memc/cpu_kernels.h"
 #include "memc/parallel.h"
+#include "memc/patches.h"
 
 namespace memc {
 
 namespace {
 
-constexpr int64_t kStackPanel = int64_t{16} * 1024;  // Elements: 64 KiB of a thread's own stack.
-constexpr int64_t kLeastShare = int64_t{3} * 1024;   // Elements for which another thread is woken.
-constexpr int64_t kWidth = 384;  // Pixels for which a product runs near full speed.
-
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-MEMC_CLONES void CopyStride2(float* to, const float* from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = from[2 * i];
-}
-
-void CopyStrided(float* to, const float* from, int64_t n, int64_t stride) {
-  if (stride == 1) {
-    std::memcpy(to, from, n * sizeof(float));
-  } else if (stride == 2) {
-    CopyStride2(to, from, n);
-  } else {
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i * stride];
-  }
-}
-
-// The output positions x in [0, extent) whose tap lies inside the image: 0 <= x stride + shift <
-// in.
-std::pair<int64_t, int64_t> Inside(int64_t extent, int64_t in, int64_t stride, int64_t shift) {
-  const int64_t low = shift >= 0 ? 0 : std::min(extent, CeilDiv(-shift, stride));
-  const int64_t high = in - shift <= 0 ? 0 : std::min(extent, CeilDiv(in - shift, stride));
-  return {low, std::max(low, high)};
-}
-
-// One row of the patch matrix, pixels [begin, end), of the channel plane `x` and the tap (kh, kw).
-void PatchRow(const Conv2dShape& s, const float* x, int64_t kh, int64_t kw, int64_t begin,
-              int64_t end, float* to) {
-  const int64_t shift = kw * s.dilation_w - s.pad_left;
-  const auto [low, high] = Inside(s.out_w, s.in_w, s.stride_w, shift);
-  int64_t row = begin / s.out_w;
-  int64_t column = begin % s.out_w;
-  for (int64_t at = begin; at < end; ++row, column = 0) {
-    const int64_t stop = std::min(s.out_w, column + end - at);
-    const int64_t y = row * s.stride_h + kh * s.dilation_h - s.pad_top;
-    const int64_t first = std::clamp(low, column, stop);
-    const int64_t last = std::clamp(high, first, stop);
-    if (y < 0 || y >= s.in_h) {
-      std::fill(to, to + (stop - column), 0.0F);
-    } else {
-      std::fill(to, to + (first - column), 0.0F);
-      CopyStrided(to + (first - column), x + y * s.in_w + first * s.stride_w + shift, last - first,
-                  s.stride_w);
-      std::fill(to + (last - column), to + (stop - column), 0.0F);
-    }
-    to += stop - column;
-    at += stop - column;
-  }
-}
-
-struct Panel {
-  int64_t depth;  // Rows.
-  int64_t width;  // Pixels.
-};
-
-// The panel to use with room for `elements` floats: full depth and a good width if both fit.
-Panel ChoosePanel(const Conv2dShape& s, int64_t elements) {
-  const int64_t pixels = s.Pixels();
-  const int64_t width = std::min({pixels, kWidth, std::max<int64_t>(elements / 16, 1)});
-  const int64_t depth = std::min(s.Depth(), std::max<int64_t>(elements / width, 1));
-  // Room left over by a shallow matrix goes to width.
-  return {depth, std::min(pixels, std::max(width, elements / depth))};
-}
+constexpr int64_t kLeastShare = int64_t{3} * 1024;  // Elements for which another thread is woken.
 
 // What one thread does at a time: rows [row, row + rows) of the weights of one group, pixels
 // [begin, end) of one image.

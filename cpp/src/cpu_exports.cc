@@ -7,6 +7,9 @@
 //   memc.cpu.conv2d(x, w, bias?, y, workspace?, operands, group, activation, stride_h, stride_w,
 //                   pad_top, pad_left, dilation_h, dilation_w)
 //   memc.cpu.depthwise_conv2d(x, w, bias?, y, the scalars of conv2d)
+//   memc.cpu.conv2d_grad_weight(x, g, w, workspace?, the scalars of conv2d)
+//   memc.cpu.conv2d_transpose(g, w, bias?, x, workspace?, the scalars of conv2d)
+//   memc.cpu.gather_grad(indices, g, result, axis)
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
@@ -23,17 +26,22 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
+template <typename T>
+T* Elements(const ffi::TensorView& t) {
+  return reinterpret_cast<T*>(static_cast<char*>(t.data_ptr()) + t.byte_offset());
+}
+
 struct Arguments {
   std::vector<ffi::TensorView> tensors;
   std::vector<int64_t> scalars;
   int64_t operands;  // How many of the tensors are operands; the result comes next.
 
-  float* Data(size_t index) const {
-    const ffi::TensorView& t = tensors.at(index);
-    return reinterpret_cast<float*>(static_cast<char*>(t.data_ptr()) + t.byte_offset());
-  }
+  float* Data(size_t index) const { return Elements<float>(tensors.at(index)); }
   float* Result() const { return Data(static_cast<size_t>(operands)); }
   const float* Bias() const { return operands == 3 ? Data(2) : nullptr; }
+  bool HasWorkspace() const { return static_cast<int64_t>(tensors.size()) > operands + 1; }
+  float* Workspace() const { return HasWorkspace() ? Data(operands + 1) : nullptr; }
+  int64_t WorkspaceBytes() const { return HasWorkspace() ? tensors[operands + 1].numel() : 0; }
 };
 
 void RequireFloat(const ffi::TensorView& tensor, const char* symbol) {
@@ -118,10 +126,10 @@ void Matmul(ffi::PackedArgs args, ffi::Any* /*result*/) {
   memc::Matmul(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result());
 }
 
-memc::Conv2dShape ConvShape(const Arguments& parsed, const char* symbol) {
-  const ffi::TensorView& x = parsed.tensors[0];
-  const ffi::TensorView& w = parsed.tensors[1];
-  const ffi::TensorView& y = parsed.tensors[parsed.operands];
+// The convolution of x with w that makes y, which tensors each kernel has elsewhere.
+memc::Conv2dShape ConvShape(const Arguments& parsed, const ffi::TensorView& x,
+                            const ffi::TensorView& w, const ffi::TensorView& y, int64_t bias,
+                            const char* symbol) {
   const int rank = x.ndim();
   if ((rank != 3 && rank != 4) || w.ndim() != rank || y.ndim() != rank) {
     throw std::invalid_argument(std::string(symbol) + ": expected tensors of rank 3 or 4");
@@ -149,25 +157,72 @@ memc::Conv2dShape ConvShape(const Arguments& parsed, const char* symbol) {
   if (shape.group < 1 || shape.in_channels != w.size(1) * shape.group ||
       shape.out_channels % shape.group != 0 || y.size(0) != shape.batch ||
       y.size(1) != shape.out_channels || shape.stride_h < 1 || shape.stride_w < 1 ||
-      (parsed.operands == 3 && parsed.tensors[2].numel() != shape.out_channels)) {
+      (parsed.operands == 3 && parsed.tensors[2].numel() != bias)) {
     throw std::invalid_argument(std::string(symbol) + ": the shapes do not fit each other");
   }
   return shape;
 }
 
+memc::Conv2dShape ForwardShape(const Arguments& parsed, const char* symbol) {
+  const ffi::TensorView& w = parsed.tensors[1];
+  return ConvShape(parsed, parsed.tensors[0], w, parsed.tensors[parsed.operands], w.size(0),
+                   symbol);
+}
+
 void Conv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
   const Arguments parsed = Parse(args, "memc.cpu.conv2d", 9);
-  const memc::Conv2dShape shape = ConvShape(parsed, "memc.cpu.conv2d");
-  const auto workspace = static_cast<size_t>(parsed.operands + 1);
-  const bool has_workspace = parsed.tensors.size() > workspace;
+  const memc::Conv2dShape shape = ForwardShape(parsed, "memc.cpu.conv2d");
   memc::Conv2d(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result(),
-               has_workspace ? parsed.Data(workspace) : nullptr,
-               has_workspace ? parsed.tensors[workspace].numel() : 0);
+               parsed.Workspace(), parsed.WorkspaceBytes());
+}
+
+void Conv2dGradWeight(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const char* symbol = "memc.cpu.conv2d_grad_weight";
+  const Arguments parsed = Parse(args, symbol, 9);
+  const memc::Conv2dShape shape =
+      ConvShape(parsed, parsed.tensors[0], parsed.tensors[2], parsed.tensors[1], 0, symbol);
+  memc::Conv2dGradWeight(shape, parsed.Data(0), parsed.Data(1), parsed.Result(), parsed.Workspace(),
+                         parsed.WorkspaceBytes());
+}
+
+void Conv2dTranspose(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const char* symbol = "memc.cpu.conv2d_transpose";
+  const Arguments parsed = Parse(args, symbol, 9);
+  const ffi::TensorView& x = parsed.tensors[parsed.operands];
+  const memc::Conv2dShape shape =
+      ConvShape(parsed, x, parsed.tensors[1], parsed.tensors[0], x.size(1), symbol);
+  memc::Conv2dGradData(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result(),
+                       parsed.Workspace(), parsed.WorkspaceBytes());
+}
+
+void GatherGrad(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const char* symbol = "memc.cpu.gather_grad";
+  const auto indices = args[0].cast<ffi::TensorView>();
+  const auto g = args[1].cast<ffi::TensorView>();
+  const auto out = args[2].cast<ffi::TensorView>();
+  const auto axis = args[3].cast<int64_t>();
+  RequireFloat(g, symbol);
+  RequireFloat(out, symbol);
+  memc::GatherShape shape{1, out.size(axis), indices.numel(), 1};
+  for (int64_t i = 0; i < axis; ++i) shape.lead *= out.size(i);
+  for (int64_t i = axis + 1; i < out.ndim(); ++i) shape.row *= out.size(i);
+  const DLDataType type = indices.dtype();
+  if (type.code != kDLInt || type.lanes != 1 || (type.bits != 32 && type.bits != 64) ||
+      g.numel() != shape.lead * shape.count * shape.row) {
+    throw std::invalid_argument(std::string(symbol) + ": the operands do not fit each other");
+  }
+  if (type.bits == 32) {
+    memc::GatherGrad(shape, Elements<const int32_t>(indices), Elements<const float>(g),
+                     Elements<float>(out));
+  } else {
+    memc::GatherGrad(shape, Elements<const int64_t>(indices), Elements<const float>(g),
+                     Elements<float>(out));
+  }
 }
 
 void DepthwiseConv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
   const Arguments parsed = Parse(args, "memc.cpu.depthwise_conv2d", 9);
-  const memc::Conv2dShape shape = ConvShape(parsed, "memc.cpu.depthwise_conv2d");
+  const memc::Conv2dShape shape = ForwardShape(parsed, "memc.cpu.depthwise_conv2d");
   if (shape.GroupIn() != 1) {
     throw std::invalid_argument("memc.cpu.depthwise_conv2d: expected one input channel per group");
   }
@@ -200,5 +255,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_packed("memc.cpu.set_blas", Guarded<SetBlas>)
       .def_packed("memc.cpu.matmul", Guarded<Matmul>)
       .def_packed("memc.cpu.conv2d", Guarded<Conv2d>)
-      .def_packed("memc.cpu.depthwise_conv2d", Guarded<DepthwiseConv2d>);
+      .def_packed("memc.cpu.depthwise_conv2d", Guarded<DepthwiseConv2d>)
+      .def_packed("memc.cpu.conv2d_grad_weight", Guarded<Conv2dGradWeight>)
+      .def_packed("memc.cpu.conv2d_transpose", Guarded<Conv2dTranspose>)
+      .def_packed("memc.cpu.gather_grad", Guarded<GatherGrad>);
 }

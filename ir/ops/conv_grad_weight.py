@@ -14,6 +14,7 @@ from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
+from .library_cpu import CONV2D_GRAD_WEIGHT_CPU
 from .window import (
     accumulator,
     integer,
@@ -132,7 +133,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(),
+        library=(CONV2D_GRAD_WEIGHT_CPU,),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

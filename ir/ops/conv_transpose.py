@@ -15,6 +15,7 @@ from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
 from .conv import bias_gradient
+from .library_cpu import CONV2D_TRANSPOSE_CPU
 from .matmul import exact_product
 from .window import (
     Window,
@@ -155,7 +156,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(),
+        library=(CONV2D_TRANSPOSE_CPU,),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

@@ -14,6 +14,7 @@ from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
 from .common import checked_indices, count, index_operand, int_attr, normalized
+from .library_cpu import GATHER_GRAD_CPU
 from .window import accumulator, integer
 
 
@@ -80,7 +81,7 @@ register(
         slices=None,
         flops=lambda op: op.operands[1].type.elements,
         lower=Compute(lower),
-        library=(),
+        library=(GATHER_GRAD_CPU,),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

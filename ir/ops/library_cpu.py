@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU library kernels that may take the place of generated code for `conv` and `matmul`.
+"""The CPU library kernels that may take the place of generated code for convolutions, `matmul` and their gradients.
 
 The kernels live in `libmemc_core` (`cpp/include/memc/cpu_kernels.h`), which registers them when it is loaded. Sizes
 here and there must agree; `tests/cpp` holds them against each other.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from memc.ir.core import Op
 from memc.ir.ops.base import LibraryKernel
-from memc.ir.types import DType
+from memc.ir.types import DType, TensorType
 
 STACK_PANEL = 16 * 1024
 """Elements (f32) of the panel of patches that conv2d makes on each thread's stack without a (larger) workspace."""
@@ -105,6 +105,39 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     return (0, 4 * min(MOST_PANEL, useful))
 
 
+def _backward_shapes(op: Op) -> tuple[TensorType, TensorType]:
+    """The gradient in a convolution's result, and the weights."""
+    if op.name == "conv_transpose":
+        return op.operands[0].type, op.operands[1].type
+    return op.operands[1].type, op.result.type
+
+
+def _backward_supports(op: Op) -> bool:
+    g, w = _backward_shapes(op)
+    if not _all_f32(op) or g.rank not in (3, 4):
+        return False
+    image = op.result.type if op.name == "conv_transpose" else op.operands[0].type
+    extents = (math.prod(w.shape[1:]), math.prod(g.shape[2:]), math.prod(image.shape[2:]), w.shape[0])
+    return max(extents) <= MAX_EXTENT
+
+
+def _backward_workspace(op: Op) -> tuple[int, int]:
+    """Bytes for panels of the patch matrix, of use where one is larger than what each thread has on its stack."""
+    g, w = _backward_shapes(op)
+    matrix = math.prod(w.shape[1:]) * math.prod(g.shape[2:])
+    return (0, 0) if matrix <= STACK_PANEL else (0, 4 * min(MOST_PANEL, 4 * matrix))
+
+
+def _gather_supports(op: Op) -> bool:
+    return op.operands[1].type.dtype is DType.F32
+
+
+def _gather_scalars(op: Op) -> Sequence[int | float]:
+    axis = op.attrs["axis"]
+    assert isinstance(axis, int)
+    return (axis,)
+
+
 MATMUL_CPU = LibraryKernel(
     target="llvm", symbol="memc.cpu.matmul", supports=_matmul_supports, scalars=_matmul_scalars, workspace=None
 )
@@ -127,3 +160,30 @@ DEPTHWISE_CONV2D_CPU = LibraryKernel(
     workspace=None,
 )
 """The same with one input channel per group, directly. Prefer it where it applies."""
+
+CONV2D_GRAD_WEIGHT_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.conv2d_grad_weight",
+    supports=_backward_supports,
+    scalars=_conv_scalars,
+    workspace=_backward_workspace,
+)
+"""The gradient of f32 convolutions in their weights: products with patches, added up over the images."""
+
+CONV2D_TRANSPOSE_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.conv2d_transpose",
+    supports=_backward_supports,
+    scalars=_conv_scalars,
+    workspace=_backward_workspace,
+)
+"""f32 transposed convolution, the gradient of convolutions in their data: products, added to where patches came from."""
+
+GATHER_GRAD_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.gather_grad",
+    supports=_gather_supports,
+    scalars=_gather_scalars,
+    workspace=None,
+)
+"""Rows of f32 added up by index, each once."""

@@ -60,6 +60,29 @@ void Conv2d(const Conv2dShape& shape, const float* x, const float* w, const floa
 void DepthwiseConv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias,
                      float* y);
 
+// The gradient in the weights: w[m, c, tap] = sum over images and pixels of g[m, pixel] times the
+// element of x under the tap. x as of Conv2d, g as its y. Uses a workspace of more than 64 KiB for
+// each thread.
+void Conv2dGradWeight(const Conv2dShape& shape, const float* x, const float* g, float* w,
+                      float* workspace, int64_t workspace_bytes);
+
+// The gradient in x from that in y, which is a transposed convolution; bias [in_channels] is added
+// if not null. Workspace as above.
+void Conv2dGradData(const Conv2dShape& shape, const float* g, const float* w, const float* bias,
+                    float* x, float* workspace, int64_t workspace_bytes);
+
+struct GatherShape {
+  int64_t lead;    // Tables.
+  int64_t extent;  // Rows of a table.
+  int64_t count;   // Indices.
+  int64_t row;     // Elements of a row.
+};
+
+// out[lead][extent][row] = the sums of the rows g[lead][count][row] by their index; negative ones
+// count from the end. Index: int32_t or int64_t.
+template <typename Index>
+void GatherGrad(const GatherShape& shape, const Index* indices, const float* g, float* out);
+
 // In place over `rows` rows of `columns` elements, `stride` elements apart: adds row_bias[row] or
 // column_bias[column] where not null, then applies the activation.
 void Epilogue(float* c, int64_t rows, int64_t columns, int64_t stride, const float* row_bias,
