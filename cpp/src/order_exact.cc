@@ -233,7 +233,7 @@ class ExactSearch {
 
   // Makes a state of what the moment has become since `parent`, and lists its moves.
   void Enter(int32_t parent) {
-    while (RunSafely()) {
+    while (work_ >= 0 && !budget_.spent() && RunSafely()) {
     }
     current_ = -1;
     std::vector<uint64_t> bits = moment_.Bits();
