@@ -2,6 +2,7 @@
 // `search` and `auto`: heuristics, then what is left above the lower bound is taken apart into
 // independent parts, and each is searched until it no longer determines the peak.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr int64_t kSearchWork = 1'500'000'000;  // Of complete searches: about 5 s on one core.
 constexpr int64_t kOrderWork = 300'000'000;     // Of improving orders: about 1 s.
-constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max() / 4;
+constexpr double kMostWork = 1e17;
 constexpr double kFullWork = 4096;     // Buffers up to which all that work is done.
 constexpr size_t kMaxSearched = 4096;  // Buffers of a part; each step takes time in proportion.
 constexpr int64_t kMaxPairs = int64_t{1} << 22;  // Live together: a step takes 0.1 s.
@@ -51,15 +52,19 @@ bool FixedIntersect(const Problem& problem) {
 
 // One part as a problem of its own, and what is known of it.
 struct Open {
-  Problem problem;  // Sizes rounded up.
+  const Part* part;
+  Problem problem;               // Sizes rounded up.
+  std::vector<Solution> starts;  // The heuristics' plans.
   Solution best;
-  int64_t lower_bound;
-  int64_t grain;  // Bytes that every peak is a multiple of.
+  int64_t lower_bound = 0;
+  int64_t grain = 0;  // Bytes that every peak is a multiple of.
 };
 
-Open OpenPart(const Problem& problem, const Part& part) {
+// `plans`: the heuristics' plans of the whole problem.
+Open OpenPart(const Problem& problem, const Part& part, const std::vector<Solution>& plans,
+              int64_t target) {
   Open open;
-  open.grain = 0;
+  open.part = &part;
   for (const int32_t i : part.buffers) {
     Buffer buffer = problem.buffers[i];
     buffer.size = RoundUp(buffer.size, problem.alignment);
@@ -69,36 +74,44 @@ Open OpenPart(const Problem& problem, const Part& part) {
   }
   open.problem.alignment = problem.alignment;
   open.lower_bound = LowerBound(open.problem);
+  if (part.buffers.size() == problem.buffers.size()) {
+    for (const Solution& plan : plans) {
+      open.starts.push_back({{}, plan.peak});
+      for (const int32_t i : part.buffers) open.starts.back().offsets.push_back(plan.offsets[i]);
+    }
+  } else {
+    open.starts = Heuristics(open.problem, target);
+  }
+  open.best = Best(open.starts);
   return open;
 }
 
 // Searches the part for a peak of `target` bytes, or as near as the work allows: first for the
-// target itself, then in the middle between what seems out of reach and what is reached, and at the
-// end for any improvement.
+// target itself, then for steps down from the best plan, which are halved where they fail.
 void SearchPart(Open& open, int64_t target, int64_t work, const Budget& budget) {
-  int64_t low = std::max(target, open.lower_bound);  // The least peak worth looking for.
-  const auto try_limit = [&](int64_t limit, int64_t share) {
-    const RaceResult result = Race(open.problem.buffers, limit, share, budget);
+  const auto low = [&] { return std::max(target, open.lower_bound); };
+  const auto found = [&](int64_t limit, int64_t share) {
+    const RaceResult result = Race(open.problem.buffers, limit, std::min(share, work), budget);
     work -= result.work;
     if (result.status == CanonicalSearch::Status::kFound) {
       open.best = {result.offsets, Peak(open.problem, result.offsets)};
-      return;
-    }
-    if (result.status == CanonicalSearch::Status::kInfeasible) {
+    } else if (result.status == CanonicalSearch::Status::kInfeasible) {
       // The least multiple of the grain above the limit.
       open.lower_bound = std::max(open.lower_bound, (limit / open.grain + 1) * open.grain);
     }
-    low = std::max(low, (limit / open.grain + 1) * open.grain);
+    return result.status == CanonicalSearch::Status::kFound;
   };
-  const auto done = [&] {
-    return open.best.peak <= std::max(target, open.lower_bound) || work <= 0 || budget.Over();
-  };
-  int64_t limit = low;
-  while (!done() && low < open.best.peak) {
-    try_limit(limit, work / 2);
-    limit = low + (open.best.peak - low) / 2;
+  const auto done = [&] { return open.best.peak <= low() || work <= 0 || budget.Over(); };
+  if (done()) return;
+  int64_t share = work / 16;
+  found(low(), work / 4);
+  int64_t step = (open.best.peak - low()) / 2;
+  while (!done()) {
+    step = std::max(step / open.grain, int64_t{1}) * open.grain;
+    if (found(std::max(open.best.peak - step, low()), share)) continue;
+    if (step == open.grain) share *= 2;
+    step /= 2;
   }
-  while (!done()) try_limit(open.best.peak - open.grain, work);
 }
 
 // `improve`: whether orders are improved where the complete search gave up.
@@ -108,42 +121,54 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   outcome.lower_bound = LowerBound(problem);
   // A plan that keeps the capacity is good enough.
   const bool limited = problem.capacity < std::numeric_limits<int64_t>::max();
-  const int64_t enough = limited ? std::max(outcome.lower_bound, problem.capacity) : 0;
+  const int64_t enough = limited ? problem.capacity : 0;
   const int64_t target = std::max(enough, outcome.lower_bound);
-  outcome.solution = Best(Heuristics(problem, target));
-  if (outcome.solution.peak <= target) return outcome;
-  if (limited && outcome.lower_bound > problem.capacity) return outcome;
-  if (OverlapPairs(problem, kMaxPairs) > kMaxPairs || FixedIntersect(problem)) {
+  const std::vector<Solution> plans = Heuristics(problem, target);
+  outcome.solution = Best(plans);
+  const bool hopeless = limited && outcome.lower_bound > problem.capacity;
+  if (outcome.solution.peak <= target || hopeless || budget.Over() || FixedIntersect(problem) ||
+      OverlapPairs(problem, kMaxPairs) > kMaxPairs) {
     return outcome;
   }
   Decomposition whole = Decompose(problem);
   size_t total = 0;
   for (const Part& part : whole.parts) total += part.buffers.size();
-  const double scale = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
-  // The peak that is reached anyway: no part need lie lower.
-  int64_t reached = target;
+  std::vector<Open> opens;
   for (const Part& part : whole.parts) {
-    Open open = OpenPart(problem, part);
-    const int64_t part_target = reached - part.base;
-    const std::vector<Solution> starts = Heuristics(open.problem, part_target);
-    open.best = Best(starts);
-    const auto of = [&](int64_t work) {
-      if (budget.deadline) return kUnlimited;
-      const double share = static_cast<double>(part.buffers.size()) / static_cast<double>(total);
-      return static_cast<int64_t>(scale * share * static_cast<double>(work));
-    };
-    const bool searched = part.buffers.size() <= kMaxSearched;
-    if (searched) SearchPart(open, part_target, of(kSearchWork), budget);
-    const int64_t left = std::max(part_target, open.lower_bound);
-    if (improve && open.best.peak > left && part.buffers.size() <= kMaxOrdered && !budget.Over()) {
-      open.best =
-          Better(open.best, ImproveOrders(open.problem, starts, left, of(kOrderWork), budget));
+    opens.push_back(OpenPart(problem, part, plans, target - part.base));
+  }
+  // With a time limit, all is done again with more work until the time is over.
+  double effort = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
+  for (bool done = false; !done; effort *= 4) {
+    // The peak that is reached anyway: no part need lie lower.
+    int64_t reached = std::max(enough, outcome.lower_bound);
+    done = true;
+    for (Open& open : opens) {
+      const Part& part = *open.part;
+      const size_t n = part.buffers.size();
+      const int64_t part_target = reached - part.base;
+      const auto of = [&](int64_t work) {
+        const double share = static_cast<double>(n) / static_cast<double>(total);
+        return static_cast<int64_t>(
+            std::min(effort * share * static_cast<double>(work), kMostWork));
+      };
+      if (n <= kMaxSearched) SearchPart(open, part_target, of(kSearchWork), budget);
+      const auto above = [&] { return open.best.peak > std::max(part_target, open.lower_bound); };
+      if (improve && above() && n <= kMaxOrdered && !budget.Over()) {
+        const int64_t goal = std::max(part_target, open.lower_bound);
+        open.best = Better(std::move(open.best),
+                           ImproveOrders(open.problem, open.starts, goal, of(kOrderWork), budget));
+      }
+      if (above() && n <= kMaxSearched && budget.deadline && !budget.Over()) done = false;
+      reached = std::max(reached, AddBytes(part.base, open.best.peak));
+      outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(part.base, open.lower_bound));
     }
-    for (size_t k = 0; k < part.buffers.size(); ++k) {
-      whole.offsets[part.buffers[k]] = part.base + open.best.offsets[k];
+    if (limited && outcome.lower_bound > problem.capacity) done = true;
+  }
+  for (const Open& open : opens) {
+    for (size_t k = 0; k < open.part->buffers.size(); ++k) {
+      whole.offsets[open.part->buffers[k]] = open.part->base + open.best.offsets[k];
     }
-    reached = std::max(reached, AddBytes(part.base, open.best.peak));
-    outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(part.base, open.lower_bound));
   }
   const int64_t peak = Peak(problem, whole.offsets);
   outcome.solution = Better(std::move(outcome.solution), {std::move(whole.offsets), peak});
