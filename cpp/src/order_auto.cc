@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "memc/order_bound.h"
+#include "memc/order_exact.h"
 #include "memc/order_heuristics.h"
 
 namespace memc {
@@ -13,9 +14,11 @@ namespace {
 
 constexpr int64_t kBoundWork = 50'000'000;   // About 0.5 s.
 constexpr int64_t kBeamWork = 300'000'000;   // About 2 s.
+constexpr int64_t kExactWork = 200'000'000;  // About 2 s.
+constexpr int64_t kExactMemory = 1 << 30;    // Bytes.
 constexpr int64_t kLocalWork = 200'000'000;  // About 2 s.
 constexpr int64_t kNarrowest = 8;
-constexpr int64_t kWidest = 32'768;
+constexpr int64_t kWidest = 4'096;
 
 int64_t Enough(const OrderResult& result, const OrderOptions& options) {
   return std::max(result.lower_bound, options.target);
@@ -54,7 +57,12 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
     if (result.peak <= Enough(result, options) || budget.spent()) break;
     ImproveByBeam(problem, graph, width, options.target, &budget, &result);
   }
-  if (options.time_limit < 0) budget = OrderBudget(kLocalWork, options.time_limit);
+  const bool timed = options.time_limit >= 0;  // Then all share the time.
+  if (fits_beam && result.peak > Enough(result, options)) {
+    if (!timed) budget = OrderBudget(kExactWork, options.time_limit);
+    ImproveExactly(problem, kExactMemory, &budget, &result);
+  }
+  if (!timed) budget = OrderBudget(kLocalWork, options.time_limit);
   ImproveLocally(problem, graph, options.target, &budget, &result);
   return result;
 }
