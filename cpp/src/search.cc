@@ -137,8 +137,9 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   for (const Part& part : whole.parts) {
     opens.push_back(OpenPart(problem, part, plans, target - part.base));
   }
-  // With a time limit, all is done again with more work until the time is over.
+  // With a time limit, all is done again with more work, from little, until the time is over.
   double effort = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
+  if (budget.deadline) effort /= 64;
   for (bool done = false; !done; effort *= 4) {
     // The peak that is reached anyway: no part need lie lower.
     int64_t reached = std::max(enough, outcome.lower_bound);
