@@ -16,7 +16,7 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kSearchWork = 1'500'000'000;  // Of complete searches: about 5 s on one core.
+constexpr int64_t kSearchWork = 1'200'000'000;  // Of complete searches: about 4 s on one core.
 constexpr int64_t kOrderWork = 300'000'000;     // Of improving orders: about 1 s.
 constexpr double kMostWork = 1e17;
 constexpr double kFullWork = 4096;     // Buffers up to which all that work is done.
@@ -104,7 +104,7 @@ void SearchPart(Open& open, int64_t target, int64_t work, const Budget& budget) 
   const auto done = [&] { return open.best.peak <= low() || work <= 0 || budget.Over(); };
   if (done()) return;
   int64_t share = work / 16;
-  found(low(), work / 4);
+  found(low(), work / 2);
   int64_t step = (open.best.peak - low()) / 2;
   while (!done()) {
     step = std::max(step / open.grain, int64_t{1}) * open.grain;
@@ -137,13 +137,15 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   for (const Part& part : whole.parts) {
     opens.push_back(OpenPart(problem, part, plans, target - part.base));
   }
-  // With a time limit, all is done again with more work, from little, until the time is over.
-  double effort = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
-  if (budget.deadline) effort /= 64;
+  // All is done again with more work, from little: large steps down cost little and make later
+  // ones smaller. With a time limit, until the time is over.
+  const double most = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
+  double effort = most / (budget.deadline ? 64 : 16);
   for (bool done = false; !done; effort *= 4) {
     // The peak that is reached anyway: no part need lie lower.
     int64_t reached = std::max(enough, outcome.lower_bound);
     done = true;
+    const bool more = budget.deadline ? !budget.Over() : effort < most;
     for (Open& open : opens) {
       const Part& part = *open.part;
       const size_t n = part.buffers.size();
@@ -160,7 +162,7 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
         open.best = Better(std::move(open.best),
                            ImproveOrders(open.problem, open.starts, goal, of(kOrderWork), budget));
       }
-      if (above() && n <= kMaxSearched && budget.deadline && !budget.Over()) done = false;
+      if (above() && n <= kMaxOrdered && more) done = false;
       reached = std::max(reached, AddBytes(part.base, open.best.peak));
       outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(part.base, open.lower_bound));
     }
