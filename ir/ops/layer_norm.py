@@ -44,11 +44,12 @@ def normalize(b: IRBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tu
     cancel as the difference of squares does.
     """
     center = mean(b, x, axes, keepdims=True)
-    distance = b.op("sub", [x, center])
+    # The other way round than below: two ops, each fused into its only reader, where one would need bytes of x's size.
+    distance = b.op("sub", [center, x])
     variance = mean(b, b.op("mul", [distance, distance]), axes, keepdims=True)
     spread = b.op("sqrt", [b.op("add", [variance, b.scalar(epsilon, x.type.dtype)])])
     inverse = b.op("reciprocal", [spread])
-    return b.op("mul", [distance, inverse]), center, inverse
+    return b.op("mul", [b.op("sub", [x, center]), inverse]), center, inverse
 
 
 def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
