@@ -103,15 +103,18 @@ def transformer() -> onnx.ModelProto:
     def layer_norm(x: str) -> str:
         return net.op("LayerNormalization", x, net.weight(value=np.ones(width)), net.weight(value=np.zeros(width)))
 
-    def project(x: str, inner: int, outer: int) -> str:
+    def project(x: str, inner: int, outer: int, bias: bool = True) -> str:
         product = net.op("MatMul", x, net.weight(inner, outer, scale=inner**-0.5))
-        return net.op("Add", product, net.weight(value=np.zeros(outer)))
+        return net.op("Add", product, net.weight(value=np.zeros(outer))) if bias else product
 
     def split(x: str, perm: list[int]) -> str:
         return net.op("Transpose", net.op("Reshape", x, net.ints(0, tokens, heads, width // heads)), perm=perm)
 
     normed = layer_norm(h)
-    q, k, v = (split(project(normed, width, width), perm) for perm in ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+    q = split(project(normed, width, width), [0, 2, 1, 3])
+    # Without a bias: softmax does not change with it, so its gradient is rounding, which Adam makes large.
+    k = split(project(normed, width, width, bias=False), [0, 2, 3, 1])
+    v = split(project(normed, width, width), [0, 2, 1, 3])
     scores = net.op("Softmax", net.op("Mul", net.op("MatMul", q, k), net.weight(value=np.float32(0.35))), axis=-1)
     mixed = net.op("Transpose", net.op("MatMul", scores, v), perm=[0, 2, 1, 3])
     h = net.op("Add", h, project(net.op("Reshape", mixed, net.ints(0, tokens, width)), width, width))
