@@ -22,6 +22,7 @@ from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass
 from memc.passes.gradient import append_gradients
 from memc.passes.losses import binary_cross_entropy, mean_squared_error, softmax_cross_entropy
+from memc.passes.mirror import Mirror, Policy
 from memc.passes.optimizers import Optimizer, OptimizerName, append_updates
 from memc.passes.undo import is_raw
 
@@ -302,6 +303,10 @@ class BuildGradient(Pass):
     """Micro-batches to one update."""
     frozen: tuple[str, ...] = ()
     """Name patterns of weights that are not trained."""
+    mirror: Policy = "none"
+    """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
+    mirror_depth: int = 1
+    """`mirror`'s depth of recursion, for `sublinear`."""
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
@@ -309,7 +314,12 @@ class BuildGradient(Pass):
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
 
+        if self.mirror_depth < 1:
+            raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
+
     def apply(self, module: Module) -> None:
+        if self.mirror != "none":
+            Mirror(self.mirror, self.mirror_depth).apply(module)
         optimizer = Optimizer(
             self.optimizer,
             self.momentum,

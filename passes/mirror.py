@@ -33,6 +33,10 @@ from memc.passes.undo import Snapshot, is_raw
 CHEAP = frozenset({"batch_norm", "max_pool", "avg_pool", "sum_pool", "dropout"})
 """Ops that are cheap to compute again although they are not marked so: a few operations for each byte."""
 
+Policy = Literal["none", "cheap", "sublinear"]
+
+POLICIES: tuple[Policy, ...] = ("none", "cheap", "sublinear")
+
 GRID = 6
 """Budgets tried around the first guess, in [B / sqrt 2, sqrt 2 B]."""
 
@@ -146,7 +150,7 @@ def sublinear_counts(function: Function, memory: Callable[[Mapping[Op, int]], in
 def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) -> int:
     """Largest live set, in bytes, of the forward and backward pass with these mirror counts.
 
-    By the planner itself, for the mean square of the first result as loss, and all float weights. Leaves the function
+    By the planner itself, for the first result as loss, or its mean square if it has several elements, and all float weights. Leaves the function
     as it was.
     """
     before = Snapshot.of(module, function)
@@ -158,7 +162,10 @@ def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) 
         b = IRBuilder(module, function, function.ops)
         forward = list(function.ops)
         result = function.returns[0]
-        loss = b.op("reduce_mean", [b.op("mul", [result, result])], axes=tuple(range(result.type.rank)), keepdims=False)
+        loss = result
+        if result.type.elements != 1:
+            every = tuple(range(result.type.rank))
+            loss = b.op("reduce_mean", [b.op("mul", [result, result])], axes=every, keepdims=False)
         weights = [p for p in function.params if p.role is not Role.INPUT and p.type.dtype.is_float]
         gradients = append_gradients(
             module, function, loss, weights, [*forward, *function.ops[len(forward) :]], b.names
@@ -180,7 +187,7 @@ class Mirror(Pass):
     """Choose which forward results to drop and compute anew; before build-gradient."""
 
     name: ClassVar[str] = "mirror"
-    policy: Literal["cheap", "sublinear", "none"] = "sublinear"
+    policy: Policy = "sublinear"
     depth: int = 1
     """Of the recursion, for `sublinear`: stages are cut again that often, and values computed up to that often anew."""
 

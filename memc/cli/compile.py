@@ -14,6 +14,7 @@ from rich.table import Table
 from memc import driver
 from memc.ir.errors import UsageError
 from memc.passes.build_gradient import LOSSES
+from memc.passes.mirror import POLICIES
 from memc.report import Report
 from memc.sizes import format_size, parse_size
 
@@ -62,6 +63,12 @@ def compile_model(
         Optional[list[str]],
         typer.Option("--freeze", metavar="PATTERN", help="With --train: weights to leave alone (repeatable)."),
     ] = None,
+    mirror: Annotated[
+        Optional[str],
+        typer.Option(
+            "--mirror", help=f"With --train: what to compute anew: {', '.join(POLICIES)} (default: the first)."
+        ),
+    ] = None,
     alignment: Annotated[
         Optional[int], typer.Option("--alignment", help="Bytes that offsets are multiples of.")
     ] = None,
@@ -81,7 +88,14 @@ def compile_model(
     set_up_logging(verbose, quiet)
     if plan_only and json == "-" and str(output) == "-":
         raise UsageError("--json - and --output -: only one of them can have standard output")
-    given = {"loss": loss, "optimizer": optimizer, "clip_norm": clip_norm, "accumulate": accumulate, "frozen": freeze}
+    given = {
+        "loss": loss,
+        "optimizer": optimizer,
+        "clip_norm": clip_norm,
+        "accumulate": accumulate,
+        "frozen": freeze,
+        "mirror": mirror,
+    }
     training = parse_training(train, given, optimizer_options)
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:

@@ -16,6 +16,7 @@ from memc.ir.core import Array
 from memc.ir.errors import UsageError
 from memc.ir.types import TensorType
 from memc.passes.build_gradient import LOSSES, BuildGradient
+from memc.passes.mirror import POLICIES
 from memc.passes.optimizers import OPTIMIZERS
 from memc.passes.pipeline_text import parse_pipeline
 from memc.verification import random_array
@@ -136,7 +137,7 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
         return None
     (parsed,) = parse_pipeline(f"build-gradient{{{optimizer_options or ''}}}", {BuildGradient.name: BuildGradient})
     assert isinstance(parsed, BuildGradient)
-    for name, choices in (("loss", LOSSES), ("optimizer", OPTIMIZERS)):
+    for name, choices in (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
         if name in said and said[name] not in choices:
             raise UsageError(f"--{name} {said[name]}: expected one of {', '.join(choices)}")
     if "frozen" in said:

@@ -13,6 +13,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.evaluate import evaluate
+from memc.ir.printer import print_module
 from memc.ir.types import DType, TensorType
 from memc.passes.gradient import RECOMPUTE
 from memc.passes.mirror import cheap_counts, sublinear_counts, training_peak
@@ -95,3 +96,26 @@ def test_the_step_computes_the_same_bits(text: str) -> None:
 def test_a_depth_of_nothing() -> None:
     with pytest.raises(UsageError, match="expected a depth of at least 1, got 0"):
         memc.PassManager.parse("mirror{depth=0}")
+
+
+def test_a_function_that_returns_its_loss() -> None:
+    module = residual(16)
+    b = IRBuilder(module, module.main, module.main.ops)
+    module.main.returns = [b.op("reduce_mean", module.main.returns, axes=(0, 1), keepdims=False)]
+    counts = sublinear_counts(module.main, memory(module))
+    assert memory(module)(counts) < memory(module)({}) / 2
+
+
+def test_build_gradient_takes_the_policy() -> None:
+    texts = ["mirror{policy=cheap},build-gradient{loss=mse}", "build-gradient{loss=mse mirror=cheap}"]
+    printed = []
+    for text in texts:
+        module = residual(4)
+        memc.PassManager.parse(text).run(module)
+        printed.append(print_module(module))
+    assert printed[0] == printed[1] and RECOMPUTE in printed[0]
+
+
+def test_build_gradient_checks_the_depth() -> None:
+    with pytest.raises(UsageError, match="expected a mirror depth of at least 1, got 0"):
+        memc.PassManager.parse("build-gradient{mirror-depth=0}")
