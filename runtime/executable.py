@@ -77,7 +77,7 @@ class Executable:
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device."""
-        results = self(**inputs)
+        results = Executable.__call__(self, **inputs)  # A training step's own call may return the loss alone.
         return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs}
 
     def input(self, name: str) -> Spec:

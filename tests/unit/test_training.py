@@ -202,3 +202,14 @@ def test_names_that_training_needs() -> None:
     model.graph.node[0].input[0] = model.graph.input[0].name = "labels"
     with pytest.raises(UnsupportedError, match="training needs the name `labels` for an input"):
         memc.compile(model, dims={"batch": 4}, train=BuildGradient(loss="mse"))
+
+
+def test_an_artifact_is_no_model(tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match="expected a model, got a folder"):
+        memc.compile(tmp_path)
+
+
+def test_arrays_by_name() -> None:
+    found = compiled().run_numpy({"x": X, "labels": T, "learning_rate": np.float32(RATE)})
+    assert list(found) == ["loss"] and found["loss"].shape == ()
+    assert found["loss"] == pytest.approx(mse(W.astype(np.float64), B.astype(np.float64))[0], rel=1e-5)

@@ -117,6 +117,8 @@ def load(source: Source) -> tuple[onnx.ModelProto, Store]:
     if isinstance(source, bytes):
         return _parse(source, "model"), Store(None)
     path = Path(source)
+    if path.is_dir():
+        raise InvalidError(f"invalid: `{path}`: expected a model, got a folder; an artifact cannot be compiled again")
     if not path.is_file():
         raise InvalidError(f"invalid: `{path}`: no such file")
     try:
