@@ -20,7 +20,7 @@ from memc.passes.check_plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.order_bound import order_bound
 from memc.passes.order_problem import arranged, order_problem
-from memc.passes.order_solvers import OrderProblem, order_peak, order_solver_names
+from memc.passes.order_solvers import OrderProblem, order_peak
 
 from .graphs import inputs_of, modules
 
@@ -71,7 +71,7 @@ def test_no_order_is_below_the_bound(module: Module, seed: int) -> None:
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize("solver", order_solver_names())
+@pytest.mark.parametrize("solver", ["auto", "list", "ilp"])
 @given(module=modules())
 def test_never_worse(solver: str, in_place: bool, module: Module) -> None:
     changed = copy.deepcopy(module)

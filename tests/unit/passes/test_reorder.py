@@ -254,3 +254,20 @@ def test_a_state_gets_its_new_content_after_all_that_read_the_old_one():
     )
     assert sorted(order_problem(function).after[2]) == [0, 1]
     assert order_bound(function) <= planned_peak(function) == 256
+
+
+def test_the_bound_knows_that_a_slice_may_lie_in_its_concat() -> None:
+    module = parse(
+        """
+        func @main(%x: f32[16] {role = input}) -> f32[16] {
+          %a = neg(%x) : f32[16]
+          %c = concat(%a, %x) {axis = 0} : f32[32]
+          %v = reshape(%a) {shape = [1, 16]} : f32[1,16]
+          %d = "use"(%v, %c) : f32[16]
+          %r = neg(%d) : f32[16]
+          return %r
+        }
+        """
+    )
+    # %v lies in the first half of %c: 128 bytes for both, and 64 for %d, which may become the result.
+    assert order_bound(module.main) <= plan_aliases(module.main).peak
