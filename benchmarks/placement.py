@@ -31,7 +31,7 @@ from memc.passes.solvers import MAX_BYTES, Problem, Solution, check, solve
 
 HEURISTICS = ["first-fit", "first-fit-area", "first-fit-lifetime", "first-fit-given", "best-fit"]
 MINIMALLOC = Path(__file__).resolve().parent / "data" / "minimalloc"
-MOST_PAIRS = 1 << 22
+MOST_PAIRS = 1 << 22  # Live together: beyond, first fit takes tens of seconds, or far longer on sparse problems.
 MOST_FOR_PEER = 10_000  # Buffers: the peer is quadratic and in Python.
 
 
