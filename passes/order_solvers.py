@@ -75,6 +75,8 @@ def solve_order(
         from .order_ilp import solve_order_ilp  # It may load CP-SAT, which takes longer than most orders.
 
         return solve_order_ilp(problem, time_limit, beam_width, target)
+    if solver not in order_solver_names():
+        raise ValueError(f'no order solver "{solver}"; there are: {", ".join(order_solver_names())}')
     order = np.zeros(len(problem.touches), np.int64)
     limit = -1.0 if time_limit is None else time_limit
     arguments = (*_arguments(problem), limit, beam_width, target, _tensor(order))

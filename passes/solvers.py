@@ -170,6 +170,8 @@ def solve(
         from .placement_mip import solve_mip  # It loads CP-SAT, which takes longer than most plans.
 
         return solve_mip(problem, time_limit, threads)
+    if solver not in solver_names():
+        raise ValueError(f'no solver "{solver}"; there are: {", ".join(solver_names())}')
     offsets = np.zeros(len(problem.buffers), np.int64)
     limits = (-1.0 if time_limit is None else time_limit, threads or 0)
     arguments = (*_arguments(problem), problem.capacity, *limits, _tensor(offsets))

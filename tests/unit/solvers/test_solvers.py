@@ -230,7 +230,7 @@ def test_malformed_problems(problem: Problem, message: str) -> None:
 
 
 def test_unknown_solver() -> None:
-    with pytest.raises(ValueError, match='no solver "simplex"; there are: auto, best-fit'):
+    with pytest.raises(ValueError, match='no solver "simplex"; there are: auto, best-fit, .*mip'):
         solve(Problem([]), "simplex")
 
 
