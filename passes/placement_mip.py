@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from math import gcd
 
 from .cp_sat import Limit
@@ -30,7 +31,8 @@ def solve_mip(problem: Problem, time_limit: float | None = None, threads: int | 
     """
     warm = solve(problem, "best-fit")
     bound = lower_bound(problem)
-    pairs = list(_colliding_pairs(problem)) if warm.peak > bound else []
+    # No more than it takes to see that there are too many: a million buffers can make 10**11.
+    pairs = list(islice(_colliding_pairs(problem), MOST_PAIRS + 1)) if warm.peak > bound else []
     if not pairs or len(pairs) > MOST_PAIRS:
         return replace(warm, lower_bound=bound)
     return _program(problem, pairs, warm, bound, time_limit, threads)

@@ -36,7 +36,7 @@ bool MaxFlow::Layer(int64_t* work) {
   queue_.assign(1, kSource);
   for (size_t head = 0; head < queue_.size(); ++head) {
     const int32_t node = queue_[head];
-    // No shorter path to the sink is left; but the last sweep must see the source's whole side.
+    // No shorter path to the sink is left.
     if (level_[kSink] >= 0 && level_[node] >= level_[kSink]) break;
     for (int32_t e = first_[node]; e >= 0; e = edges_[e].next) {
       ++*work;

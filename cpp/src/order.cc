@@ -69,7 +69,7 @@ void Validate(const OrderProblem& problem) {
   }
 }
 
-int64_t OrderPeak(const OrderProblem& problem, const std::vector<int32_t>& order) {
+std::vector<int64_t> LiveBytes(const OrderProblem& problem, const std::vector<int32_t>& order) {
   const int64_t ops = problem.ops();
   if (static_cast<int64_t>(order.size()) != ops) {
     throw std::invalid_argument("the order has " + std::to_string(order.size()) +
@@ -95,20 +95,25 @@ int64_t OrderPeak(const OrderProblem& problem, const std::vector<int32_t>& order
     }
   }
   std::vector<char> live(problem.sizes.size(), 0);
+  std::vector<int64_t> during(ops, 0);
   int64_t bytes = 0;
-  int64_t peak = 0;
   for (int64_t at = 0; at < ops; ++at) {
     const int32_t op = order[at];
     for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
       if (!live[*s]) bytes = AddBytes(bytes, problem.sizes[*s]);
       live[*s] = 1;
     }
-    peak = std::max(peak, AddBytes(bytes, problem.scratch[op]));
+    during[op] = AddBytes(bytes, problem.scratch[op]);
     for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
       if (last[*s] == at) bytes -= problem.sizes[*s];
     }
   }
-  return peak;
+  return during;
+}
+
+int64_t OrderPeak(const OrderProblem& problem, const std::vector<int32_t>& order) {
+  const std::vector<int64_t> live = LiveBytes(problem, order);
+  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
 }
 
 // The ops as they are numbered, and the largest single op's bytes as bound.

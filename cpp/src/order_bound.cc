@@ -115,26 +115,6 @@ int64_t LiveCuts::AddStorage(int32_t storage) {
   return 0;
 }
 
-std::vector<int64_t> LiveBytes(const OrderProblem& problem, const std::vector<int32_t>& order) {
-  OrderPeak(problem, order);                           // Checks the order.
-  std::vector<int64_t> left(problem.sizes.size(), 0);  // Ops still to touch the storage.
-  for (const int32_t s : problem.touches.index) ++left[s];
-  std::vector<char> live(problem.sizes.size(), 0);
-  std::vector<int64_t> bytes(problem.ops(), 0);
-  int64_t now = 0;
-  for (const int32_t op : order) {
-    for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
-      if (!live[*s]) now += problem.sizes[*s];
-      live[*s] = 1;
-    }
-    bytes[op] = now + problem.scratch[op];
-    for (const int32_t* s = problem.touches.begin(op); s != problem.touches.end(op); ++s) {
-      if (--left[*s] == 0 && !problem.kept[*s]) now -= problem.sizes[*s];
-    }
-  }
-  return bytes;
-}
-
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
                         int64_t work) {
   int64_t bound = 0;

@@ -126,8 +126,8 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   const std::vector<Solution> plans = Heuristics(problem, target);
   outcome.solution = Best(plans);
   const bool hopeless = limited && outcome.lower_bound > problem.capacity;
-  if (outcome.solution.peak <= target || hopeless || budget.Over() || FixedIntersect(problem) ||
-      OverlapPairs(problem, kMaxPairs) > kMaxPairs) {
+  if (outcome.solution.peak <= target || hopeless || budget.Over() ||
+      OverlapPairs(problem, kMaxPairs) > kMaxPairs || FixedIntersect(problem)) {
     return outcome;
   }
   Decomposition whole = Decompose(problem);
@@ -157,12 +157,13 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
       };
       if (n <= kMaxSearched) SearchPart(open, part_target, of(kSearchWork), budget);
       const auto above = [&] { return open.best.peak > std::max(part_target, open.lower_bound); };
-      if (improve && above() && n <= kMaxOrdered && !budget.Over()) {
+      const bool ordered = improve && n <= kMaxOrdered;
+      if (ordered && above() && !budget.Over()) {
         const int64_t goal = std::max(part_target, open.lower_bound);
         open.best = Better(std::move(open.best),
                            ImproveOrders(open.problem, open.starts, goal, of(kOrderWork), budget));
       }
-      if (above() && n <= kMaxOrdered && more) done = false;
+      if (above() && (n <= kMaxSearched || ordered) && more) done = false;
       reached = std::max(reached, AddBytes(part.base, open.best.peak));
       outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(part.base, open.lower_bound));
     }

@@ -26,10 +26,6 @@ class MaxFlow {
   // `limit`. Adds to `work` the number of edges looked at.
   int64_t Send(int64_t limit, int64_t* work);
 
-  // After a Send that stayed within its limit: whether the node is on the source's side of the
-  // minimum cut with the fewest nodes there.
-  bool OnSourceSide(int32_t node) const { return level_[node] >= 0; }
-
  private:
   bool Layer(int64_t* work);
   int64_t Push(int64_t limit, int64_t* work);

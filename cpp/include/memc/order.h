@@ -49,8 +49,11 @@ struct OrderResult {
 // of range, repeats, negative sizes, a cycle (naming ops on it).
 void Validate(const OrderProblem& problem);
 
-// The peak of `order`, in bytes. Throws std::invalid_argument if it is no order of the ops that
-// keeps their dependencies, std::overflow_error beyond int64.
+// Bytes live while each op runs in this order, scratch included. Throws std::invalid_argument if it
+// is no order of the ops that keeps their dependencies, std::overflow_error beyond int64.
+std::vector<int64_t> LiveBytes(const OrderProblem& problem, const std::vector<int32_t>& order);
+
+// The most of them: the order's peak, in bytes. Throws as LiveBytes.
 int64_t OrderPeak(const OrderProblem& problem, const std::vector<int32_t>& order);
 
 // The given order must be valid: ops are numbered in it, so every dependency has a lower index.

@@ -52,9 +52,6 @@ class LiveCuts {
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
                         int64_t work);
 
-// Bytes live while each op runs in this order, scratch included. Throws as OrderPeak.
-std::vector<int64_t> LiveBytes(const OrderProblem& problem, const std::vector<int32_t>& order);
-
 }  // namespace memc
 
 #endif  // MEMC_ORDER_BOUND_H_

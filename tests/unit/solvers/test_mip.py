@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memc.passes import placement_mip
 from memc.passes.solvers import Buffer, Problem, check, lower_bound, solve, solver_names
 
 
@@ -54,6 +55,22 @@ def draw(seed: int, most: int = 12) -> Problem:
         (lower, lower + rng.randint(1, 6)) for lower in (rng.randrange(steps) for _ in range(rng.randint(1, most)))
     ]
     return Problem([Buffer(rng.choice([1, 3, 7, rng.randint(1, 50)]), *life) for life in lives])
+
+
+def test_it_stops_counting_pairs_once_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = draw(3)
+    asked = 0
+
+    def pairs(problem: Problem) -> Iterator[tuple[int, int]]:
+        nonlocal asked
+        while True:
+            asked += 1
+            yield 0, 1
+
+    monkeypatch.setattr(placement_mip, "MOST_PAIRS", 5)
+    monkeypatch.setattr(placement_mip, "_colliding_pairs", pairs)
+    monkeypatch.setattr(placement_mip, "lower_bound", lambda problem: 0)
+    assert solve(problem, "mip").offsets == solve(problem, "best-fit").offsets and asked == 6
 
 
 def test_it_is_listed() -> None:
