@@ -26,6 +26,9 @@ Attr = Union[bool, int, float, str, DType, Array, tuple["Attr", ...]]
 FUSED = "fused"
 """The op with a region: its body says what it computes."""
 
+MIRROR = "mirror"
+"""The attribute of an op whose results are dropped after the forward pass: how often they may be computed anew."""
+
 RECOMPUTE = "recompute"
 """The attribute of an op that computes anew what another op has computed: equal ops with different ones are never merged."""
 

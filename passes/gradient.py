@@ -13,11 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import RECOMPUTE, Function, Module, Op, Value, fresh_names
+from memc.ir.core import MIRROR, RECOMPUTE, Function, Module, Op, Value, fresh_names
 from memc.ir.errors import UnsupportedError
 from memc.ir.ops.base import lookup
-
-MIRROR = "mirror"
 
 
 def append_gradients(
@@ -100,12 +98,13 @@ class _Sums:
 
     builder: IRBuilder
     sums: dict[Value, Value] = field(default_factory=dict)
-    parts: dict[Value, list[Value]] = field(default_factory=dict)
+    parts: dict[Value, list[_Slice]] = field(default_factory=dict)
     """Gradients that are zero but for a slice, kept apart until it is known whether they tile the value."""
 
     def add(self, value: Value, grad: Value) -> None:
-        if _slice_of(grad) is not None:
-            self.parts.setdefault(value, []).append(grad)
+        part = _slice_of(grad)
+        if part is not None:
+            self.parts.setdefault(value, []).append(part)
         elif value in self.sums:
             self.sums[value] = self.builder.op("add", [self.sums[value], grad])
         else:
@@ -113,42 +112,42 @@ class _Sums:
 
     def total(self, value: Value) -> Value | None:
         """The whole gradient in `value`; None if nothing came."""
-        parts = self.parts.pop(value, [])
-        for grad in self._joined(parts):
+        for grad in self._joined(self.parts.pop(value, [])):
             if value in self.sums:
                 grad = self.builder.op("add", [self.sums[value], grad])
             self.sums[value] = grad
         return self.sums.get(value)
 
-    def _joined(self, parts: list[Value]) -> list[Value]:
+    def _joined(self, parts: list[_Slice]) -> list[Value]:
         """Slices that tile an axis as one concat of them; others as they are."""
-        if len(parts) < 2:
-            return parts
-        slices = [_slice_of(part) for part in parts]
-        axes = {s.axis for s in slices if s is not None}
-        if len(axes) != 1:
-            return parts
+        whole = [part.grad for part in parts]
+        axes = {part.axis for part in parts}
+        if len(parts) < 2 or len(axes) != 1:
+            return whole
         axis = axes.pop()
-        ordered = sorted((s for s in slices if s is not None), key=lambda s: s.start)
+        ordered = sorted(parts, key=lambda part: part.start)
         end = 0
-        for item in ordered:
-            if item.start != end:
-                return parts
-            end += item.source.type.shape[axis]
-        if end != parts[0].type.shape[axis]:
-            return parts
-        return [self.builder.op("concat", [s.source for s in ordered], axis=axis)]
+        for part in ordered:
+            if part.start != end:
+                return whole
+            end += part.source.type.shape[axis]
+        if end != whole[0].type.shape[axis]:
+            return whole
+        return [self.builder.op("concat", [part.source for part in ordered], axis=axis)]
 
 
 @dataclass(frozen=True)
 class _Slice:
+    """A gradient that is zero but for `source`, from index `start` on along `axis`."""
+
+    grad: Value
     source: Value
     axis: int
     start: int
 
 
 def _slice_of(grad: Value) -> _Slice | None:
-    """What a gradient is zero around, if it is padded on one axis only."""
+    """The slice that a gradient is zero around, if it is padded on one axis only."""
     op = grad.op
     if op is None or op.name != "pad" or op.attrs["mode"] != "constant" or op.attrs["value"] != 0:
         return None
@@ -159,7 +158,7 @@ def _slice_of(grad: Value) -> _Slice | None:
         return None
     start = low[padded[0]]
     assert isinstance(start, int)
-    return _Slice(op.operands[0], padded[0], start)
+    return _Slice(grad, op.operands[0], padded[0], start)
 
 
 class _Mirrors:

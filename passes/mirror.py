@@ -26,7 +26,7 @@ from memc.ir.ops.base import Trait
 from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
 from memc.passes.canonicalize import remove_dead
-from memc.passes.gradient import MIRROR, append_gradients, mirror_count
+from memc.passes.gradient import append_gradients, set_mirrors
 from memc.passes.op_rules import flops, has, view_offset
 from memc.passes.undo import Snapshot, is_raw
 
@@ -72,6 +72,8 @@ class _Forward:
     crossing: Sequence[int]
     """Bytes of the values that ops before position i make and ops from there on read."""
     candidates: frozenset[int]
+    last: Mapping[Value, int]
+    """Index of the op that reads a value last."""
 
     @staticmethod
     def of(function: Function, window: int) -> _Forward:
@@ -95,7 +97,7 @@ class _Forward:
         lows = frozenset(
             i for i in range(1, len(ops)) if crossing[i] <= min(crossing[max(1, i - window) : i + window + 1])
         )
-        return _Forward(ops, sizes, crossing, lows)
+        return _Forward(ops, sizes, crossing, lows, last)
 
     def stages(self, budget: float, start: int = 0, stop: int | None = None) -> Stages:
         """Algorithm 3 on ops start..stop: a cut at the first candidate after more than `budget` bytes of results."""
@@ -111,27 +113,25 @@ class _Forward:
             size += self.sizes[index]
         return Stages(kept, max(largest, size), tuple(cuts))
 
+    def guess(self, start: int = 0, stop: int | None = None) -> float:
+        """The budget that the search begins with: sqrt(x y) of the plan with as many cuts as there can be."""
+        finest = self.stages(0, start, stop)
+        return math.sqrt(finest.kept * finest.largest)
+
     def counts(self, cuts: Sequence[int], depth: int, start: int = 0, stop: int | None = None) -> dict[Op, int]:
         """Mirror counts that keep what crosses `cuts`, and with `depth` > 1 cut each stage again (section 4.4)."""
         stop = len(self.ops) if stop is None else stop
         bounds = [start, *cuts, stop]
-        last: dict[Value, int] = {}
-        for index, op in enumerate(self.ops):
-            last.update((v, index) for v in op.operands)
         counts: dict[Op, int] = {}
         for begin, end in zip(bounds, bounds[1:]):
             inner: Mapping[Op, int] = {}
             if depth > 1 and end - begin > 2:
-                inner_cuts = self.stages(math.sqrt(self._product(begin, end)), begin, end).cuts
+                inner_cuts = self.stages(self.guess(begin, end), begin, end).cuts
                 inner = self.counts(inner_cuts, depth - 1, begin, end) if inner_cuts else {}
             for op in self.ops[begin:end]:
-                crosses = any(last.get(v, -1) >= end for v in op.results)
+                crosses = any(self.last.get(v, -1) >= end for v in op.results)
                 counts[op] = 0 if crosses or op.name == "constant" else 1 + inner.get(op, 0)
         return counts
-
-    def _product(self, begin: int, end: int) -> float:
-        first = self.stages(0, begin, end)
-        return float(first.kept * first.largest)
 
 
 def sublinear_counts(function: Function, memory: Callable[[Mapping[Op, int]], int], depth: int = 1) -> dict[Op, int]:
@@ -139,8 +139,7 @@ def sublinear_counts(function: Function, memory: Callable[[Mapping[Op, int]], in
     if not function.ops:
         return {}
     forward = _Forward.of(function, window=max(2, math.isqrt(len(function.ops)) // 4))
-    first = forward.stages(0)
-    guess = math.sqrt(first.kept * first.largest)
+    guess = forward.guess()
     spread = [2 ** (i / (GRID - 1) - 0.5) for i in range(GRID)]
     plans = {forward.stages(guess * factor).cuts for factor in (1.0, *spread)}
     candidates = [forward.counts(cuts, depth) for cuts in sorted(plans)]
@@ -150,26 +149,20 @@ def sublinear_counts(function: Function, memory: Callable[[Mapping[Op, int]], in
 def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) -> int:
     """Largest live set, in bytes, of the forward and backward pass with these mirror counts.
 
-    By the planner itself, for the first result as loss, or its mean square if it has several elements, and all float weights. Leaves the function
-    as it was.
+    By the planner itself, for all float weights and the first result as loss, or its mean square if it has several
+    elements. Leaves the function as it was.
     """
     before = Snapshot.of(module, function)
     try:
-        for op, count in counts.items():
-            op.attrs = {key: value for key, value in op.attrs.items() if key != MIRROR}
-            if count:
-                op.attrs[MIRROR] = count
+        set_mirrors(counts)
         b = IRBuilder(module, function, function.ops)
-        forward = list(function.ops)
         result = function.returns[0]
         loss = result
         if result.type.elements != 1:
             every = tuple(range(result.type.rank))
             loss = b.op("reduce_mean", [b.op("mul", [result, result])], axes=every, keepdims=False)
         weights = [p for p in function.params if p.role is not Role.INPUT and p.type.dtype.is_float]
-        gradients = append_gradients(
-            module, function, loss, weights, [*forward, *function.ops[len(forward) :]], b.names
-        )
+        gradients = append_gradients(module, function, loss, weights, list(function.ops), b.names)
         function.returns = [loss, *gradients.values()]
         remove_dead(module, function)
         return planned_peak(function)
@@ -205,8 +198,4 @@ class Mirror(Pass):
             counts = cheap_counts(function)
         else:
             counts = sublinear_counts(function, lambda plan: training_peak(module, function, plan), self.depth)
-        for op, count in counts.items():
-            if count != mirror_count(op):
-                op.attrs = {key: value for key, value in op.attrs.items() if key != MIRROR}
-                if count:
-                    op.attrs[MIRROR] = count
+        set_mirrors(counts)

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
-from memc.ir.core import RECOMPUTE, Array, Op, Value
+from memc.ir.core import MIRROR, RECOMPUTE, Array, Op, Value
 from memc.ir.errors import UsageError
 from memc.ir.ops.base import Compute, Trait, lookup
 from memc.runtime.codegen.expressions import KernelError
@@ -162,7 +162,7 @@ def kernel_key(op: Op, in_place: int | None) -> Any:
 
 def attrs_key(op: Op) -> Any:
     """The attributes that a kernel depends on (a library kernel's symbol is text; a pool's window is not)."""
-    chosen = [n for n in sorted(op.attrs) if n not in ("in_place", "library_kernel", "mirror", RECOMPUTE)]
+    chosen = [n for n in sorted(op.attrs) if n not in ("in_place", "library_kernel", MIRROR, RECOMPUTE)]
     return tuple((name, attr_key(op.attrs[name])) for name in chosen)
 
 

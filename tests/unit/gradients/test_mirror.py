@@ -4,9 +4,10 @@
 import numpy as np
 import pytest
 
+from memc.ir.core import RECOMPUTE
 from memc.ir.errors import UnsupportedError
 from memc.ir.evaluate import evaluate
-from memc.passes.gradient import MIRROR, RECOMPUTE, append_gradients
+from memc.passes.gradient import append_gradients, set_mirrors
 
 from .conftest import function_of
 
@@ -24,9 +25,7 @@ def gradient_of(counts):
     x = np.linspace(-1, 1, 5)
     module, loss, wrt = function_of(chain, [x])
     layers = [op for op in module.main.ops if op.name == "tanh"]
-    for op, count in zip(layers, counts):
-        if count:
-            op.attrs[MIRROR] = count
+    set_mirrors(dict(zip(layers, counts)))
     (grad,) = append_gradients(module, module.main, loss, wrt).values()
     module.main.returns = [grad]
     return module, evaluate(module, {"x0": x})

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memc.ir.evaluate import evaluate
 from memc.ir.ops.derivatives import zeros
-from memc.passes.gradient import MIRROR, append_gradients
+from memc.passes.gradient import append_gradients, set_mirrors
 
 from .conftest import finite_differences, function_of
 
@@ -115,9 +115,7 @@ def builder(steps):
 
 
 def gradients(module, loss, wrt, feeds, counts):
-    for op, count in zip(module.main.ops, counts):
-        if count:
-            op.attrs[MIRROR] = count
+    set_mirrors(dict(zip(module.main.ops, counts)))
     found = append_gradients(module, module.main, loss, wrt)
     module.main.returns = list(found.values())
     return dict(zip(found, evaluate(module, feeds).values()))

@@ -10,12 +10,11 @@ import pytest
 
 import memc
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Module, Role, Value
+from memc.ir.core import RECOMPUTE, Function, Module, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.printer import print_module
 from memc.ir.types import DType, TensorType
-from memc.passes.gradient import RECOMPUTE
 from memc.passes.mirror import cheap_counts, sublinear_counts, training_peak
 
 WIDTH, BATCH = 8, 64
