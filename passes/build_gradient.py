@@ -18,6 +18,8 @@ import numpy as np
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Op, Role, Value, fresh_names
 from memc.ir.errors import UnsupportedError, UsageError
+from memc.ir.ops.casts import cast
+from memc.ir.ops.derivatives import scaled, square
 from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass
 from memc.passes.gradient import append_gradients
@@ -107,7 +109,7 @@ def build_gradient(
         given = {value: parts[number] for value, parts in zip(inputs, batches)}
         losses.append(_one_batch(step, forward, given, logits, labels[number], loss, trained, sums, number == 0))
     total = _mean(step.builder, losses)
-    gradients = [(w, _scaled(step.builder, sums[w], 1 / accumulate)) for w in trained if w in sums]
+    gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
     if clip_norm is not None:
         gradients = _clipped(step.builder, gradients, clip_norm)
     counter = _counter(step) if optimizer.counts_steps else None
@@ -228,10 +230,8 @@ def _batch_norm(step: _Step, op: Op, operands: Sequence[Value]) -> Value:
         (op.operands[4], variance, samples / max(samples - 1, 1)),
     ):
         old = step.current(state)
-        if value.type.dtype is not old.type.dtype:
-            value = b.op("cast", [value], to=old.type.dtype)
-        moved = b.op("mul", [value, b.scalar((1 - kept) * factor, old.type.dtype)])
-        step.assign(state, b.op("add", [b.op("mul", [old, b.scalar(kept, old.type.dtype)]), moved]))
+        moved = scaled(b, cast(b, value, old.type.dtype), (1 - kept) * factor)
+        step.assign(state, b.op("add", [scaled(b, old, kept), moved]))
     return y
 
 
@@ -247,29 +247,26 @@ def _mean(b: IRBuilder, values: Sequence[Value]) -> Value:
     total = values[0]
     for value in values[1:]:
         total = b.op("add", [total, value])
-    return _scaled(b, total, 1 / len(values))
+    return _divided(b, total, len(values))
 
 
-def _scaled(b: IRBuilder, value: Value, factor: float) -> Value:
-    return value if factor == 1 else b.op("mul", [value, b.scalar(factor, value.type.dtype)])
+def _divided(b: IRBuilder, value: Value, count: int) -> Value:
+    return value if count == 1 else scaled(b, value, 1 / count)
 
 
 def _clipped(b: IRBuilder, gradients: list[tuple[Value, Value]], limit: float) -> list[tuple[Value, Value]]:
     """Gradients scaled by min(1, limit / (norm + 1e-6)), as PyTorch's clip_grad_norm_ does."""
     squares = None
     for _, g in gradients:
-        wide = g if g.type.dtype is DType.F32 else b.op("cast", [g], to=DType.F32)
-        square = b.op("mul", [wide, wide])
-        term = b.op("reduce_sum", [square], axes=tuple(range(g.type.rank)), keepdims=False) if g.type.rank else square
+        term = square(b, cast(b, g, DType.F32))
+        if g.type.rank:
+            term = b.op("reduce_sum", [term], axes=tuple(range(g.type.rank)), keepdims=False)
         squares = term if squares is None else b.op("add", [squares, term])
     if squares is None:
         return gradients
     norm = b.op("add", [b.op("sqrt", [squares]), b.scalar(1e-6, DType.F32)])
     factor = b.op("min", [b.op("div", [b.scalar(limit, DType.F32), norm]), b.scalar(1.0, DType.F32)])
-    return [
-        (w, b.op("mul", [g, factor if g.type.dtype is DType.F32 else b.op("cast", [factor], to=g.type.dtype)]))
-        for w, g in gradients
-    ]
+    return [(w, b.op("mul", [g, cast(b, factor, g.type.dtype)])) for w, g in gradients]
 
 
 def _counter(step: _Step) -> Value:
@@ -278,7 +275,7 @@ def _counter(step: _Step) -> Value:
     taken = step.state(STEP, TensorType(DType.I64, ()), np.zeros((), np.int64))
     now = b.op("add", [taken, b.scalar(1, DType.I64)])
     step.assign(taken, now)
-    return b.op("cast", [now], to=DType.F64)
+    return cast(b, now, DType.F64)
 
 
 @dataclass(frozen=True)
@@ -291,12 +288,12 @@ class BuildGradient(Pass):
     """The result that is trained; the first by default."""
     optimizer: OptimizerName = "sgd"
     """`none` returns the gradients instead of updating."""
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    momentum: float = Optimizer.momentum
+    nesterov: bool = Optimizer.nesterov
+    weight_decay: float = Optimizer.weight_decay
+    beta1: float = Optimizer.beta1
+    beta2: float = Optimizer.beta2
+    epsilon: float = Optimizer.epsilon
     clip_norm: Optional[float] = None
     """Largest norm of all gradients together."""
     accumulate: int = 1
@@ -313,7 +310,6 @@ class BuildGradient(Pass):
             raise UsageError(f"build-gradient: expected at least 1 micro-batch, got {self.accumulate}")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
-
         if self.mirror_depth < 1:
             raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
 
@@ -321,13 +317,13 @@ class BuildGradient(Pass):
         if self.mirror != "none":
             Mirror(self.mirror, self.mirror_depth).apply(module)
         optimizer = Optimizer(
-            self.optimizer,
-            self.momentum,
-            self.nesterov,
-            self.weight_decay,
-            self.beta1,
-            self.beta2,
-            self.epsilon,
+            kind=self.optimizer,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            weight_decay=self.weight_decay,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon,
         )
         build_gradient(
             module,

@@ -12,6 +12,8 @@ import numpy as np
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Value
+from memc.ir.ops.casts import cast
+from memc.ir.ops.derivatives import scaled, square
 from memc.ir.types import DType, TensorType
 
 OptimizerName = Literal["none", "sgd", "adam", "adamw"]
@@ -73,26 +75,20 @@ def _zeros(type: TensorType) -> Array:
     return np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape)
 
 
-def _times(b: IRBuilder, x: Value, factor: float) -> Value:
-    return b.op("mul", [x, b.scalar(factor, x.type.dtype)])
-
-
 def _by(b: IRBuilder, x: Value, factor: Value) -> Value:
     """x times a scalar f32."""
-    if factor.type.dtype is not x.type.dtype:
-        factor = b.op("cast", [factor], to=x.type.dtype)
-    return b.op("mul", [x, factor])
+    return b.op("mul", [x, cast(b, factor, x.type.dtype)])
 
 
 def _sgd(
     b: IRBuilder, o: Optimizer, weight: Value, g: Value, rate: Value, slots: Sequence[Value], assign: AssignFn
 ) -> None:
     if o.weight_decay:
-        g = b.op("add", [g, _times(b, weight, o.weight_decay)])
+        g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
     if slots:
-        moved = b.op("add", [_times(b, slots[0], o.momentum), g])
+        moved = b.op("add", [scaled(b, slots[0], o.momentum), g])
         assign(slots[0], moved)
-        g = b.op("add", [g, _times(b, moved, o.momentum)]) if o.nesterov else moved
+        g = b.op("add", [g, scaled(b, moved, o.momentum)]) if o.nesterov else moved
     assign(weight, b.op("sub", [weight, _by(b, g, rate)]))
 
 
@@ -100,9 +96,8 @@ def _adam_scales(b: IRBuilder, o: Optimizer, rate: Value, step: Value) -> tuple[
     """rate / (1 - beta1^t), and 1 / sqrt(1 - beta2^t): by way of f64, for 1 - 0.999 has lost four digits in f32."""
     one = b.scalar(1.0, DType.F64)
     first, second = (b.op("sub", [one, b.op("pow", [b.scalar(beta, DType.F64), step])]) for beta in (o.beta1, o.beta2))
-    wide = b.op("cast", [rate], to=DType.F64)
-    scales = (b.op("div", [wide, first]), b.op("rsqrt", [second]))
-    return b.op("cast", [scales[0]], to=DType.F32), b.op("cast", [scales[1]], to=DType.F32)
+    scales = (b.op("div", [cast(b, rate, DType.F64), first]), b.op("rsqrt", [second]))
+    return cast(b, scales[0], DType.F32), cast(b, scales[1], DType.F32)
 
 
 def _adam(
@@ -117,11 +112,11 @@ def _adam(
 ) -> None:
     base = weight
     if o.weight_decay and o.kind == "adam":
-        g = b.op("add", [g, _times(b, weight, o.weight_decay)])
+        g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
     elif o.weight_decay:
-        base = b.op("sub", [weight, _by(b, _times(b, weight, o.weight_decay), rate)])
-    first = b.op("add", [_times(b, slots[0], o.beta1), _times(b, g, 1 - o.beta1)])
-    second = b.op("add", [_times(b, slots[1], o.beta2), _times(b, b.op("mul", [g, g]), 1 - o.beta2)])
+        base = b.op("sub", [weight, _by(b, scaled(b, weight, o.weight_decay), rate)])
+    first = b.op("add", [scaled(b, slots[0], o.beta1), scaled(b, g, 1 - o.beta1)])
+    second = b.op("add", [scaled(b, slots[1], o.beta2), scaled(b, square(b, g), 1 - o.beta2)])
     assign(slots[0], first)
     assign(slots[1], second)
     deviation = b.op("add", [_by(b, b.op("sqrt", [second]), scales[1]), b.scalar(o.epsilon, g.type.dtype)])
