@@ -13,6 +13,7 @@ import numpy as np
 from .core import Array, Function, Op, Role, Value
 from .errors import CheckError, InvalidError
 from .evaluate import run_op
+from .liveness import updates_state
 from .printer import print_name
 from .verify_memory import Ties, in_place_rule, ties_of
 
@@ -78,7 +79,7 @@ class ArenaRun:
         """Buffers for the returned values and one for each space."""
         for value in self.function.returns:
             root = value.root
-            if root.role is Role.STATE and root.type.nbytes == value.type.nbytes:
+            if updates_state(value):
                 continue
             owned = root.op is not None and root.op.name != "constant" and root not in self.buffers
             if not owned or root.type.nbytes != value.type.nbytes:

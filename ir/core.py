@@ -158,8 +158,9 @@ class Function(Block):
     result_names: list[str] = field(default_factory=list)
     """What the caller calls the results (the ONNX outputs' names); as long as `returns`, or empty."""
 
-    def params_of(self, role: Role) -> list[Value]:
-        return [p for p in self.params if p.role is role]
+    def params_of(self, *roles: Role) -> list[Value]:
+        """The parameters of any of `roles`, in their order."""
+        return [p for p in self.params if p.role in roles]
 
 
 @dataclass(eq=False, repr=False)

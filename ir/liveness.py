@@ -57,6 +57,11 @@ def is_fixed(root: Value) -> bool:
     return root.op is None or root.op.name == "constant"
 
 
+def updates_state(value: Value) -> bool:
+    """Whether a returned value is the new content of a state, written over the old one: callers are not given it."""
+    return value.alias is not None and value.root.role is Role.STATE and covers_root(value)
+
+
 def space_of(function: Function, value: Value) -> str:
     """The space of `value`'s storage: `input`, `weight`, `state`, `output` or `arena`. Linear in the returns."""
     root = value.root

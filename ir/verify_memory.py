@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .core import FUSED, Function, Op, Role, Value
+from .liveness import updates_state
 from .ops.base import Trait, lookup
 from .verifier import Where
 
@@ -195,7 +196,7 @@ def _justified(function: Function, ties: list[Ties]) -> None:
                 if operand.root is result.root and byte_range(operand) == byte_range(result):
                     join(operand, result)
     for value in function.returns:
-        if value.root.role is Role.STATE and value.type.nbytes == value.root.type.nbytes:
+        if updates_state(value):
             join(value, value.root)
     for index, op in enumerate(function.ops):
         for result in op.results:

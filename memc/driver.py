@@ -255,9 +255,7 @@ def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
 
 
 def _require_weights(module: Module) -> None:
-    missing = [
-        p.name for p in module.main.params if p.role in (Role.WEIGHT, Role.STATE) and p.name not in module.weights
-    ]
+    missing = [p.name for p in module.main.params_of(Role.WEIGHT, Role.STATE) if p.name not in module.weights]
     if missing:
         raise UsageError(
             f"no data for weight `%{missing[0]}` and {len(missing) - 1} more: IR text carries no weights; compile the "

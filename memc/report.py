@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from memc.ir.core import Function, Module, Role
-from memc.ir.liveness import align, arena_bytes, lifetimes, lower_bound
+from memc.ir.liveness import align, arena_bytes, lifetimes, lower_bound, updates_state
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Report:
 
 def weights_bytes(function: Function, alignment: int) -> int:
     """Bytes of the weight slab: weights and inline constants, each rounded up to `alignment`."""
-    sizes = [p.type.nbytes for p in function.params if p.role in (Role.WEIGHT, Role.STATE)]
+    sizes = [p.type.nbytes for p in function.params_of(Role.WEIGHT, Role.STATE)]
     sizes += [op.result.type.nbytes for op in function.ops if op.name == "constant"]
     return sum(align(size, alignment) for size in sizes)
 
@@ -95,7 +95,7 @@ def weights_bytes(function: Function, alignment: int) -> int:
 def io_bytes(function: Function) -> int:
     """Bytes of the caller's inputs and of the outputs, unpadded."""
     inputs = sum(p.type.nbytes for p in function.params_of(Role.INPUT))
-    return inputs + sum(v.type.nbytes for v in function.returns if v.root.role is not Role.STATE)
+    return inputs + sum(v.type.nbytes for v in function.returns if not updates_state(v))
 
 
 def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:

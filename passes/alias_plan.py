@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.core import Function, Op, Role, Value
+from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, align, is_fixed, peak
-from memc.passes.op_rules import assigned_operand, in_place_operands, slice_offsets, view_offset
+from memc.passes.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.passes.undo import is_unplaced
 
 Decision = tuple[Op, int]
@@ -157,9 +157,10 @@ class _Planner:
 
     def _try_assign(self, op: Op) -> bool:
         """The new content of a state goes over the old one, which takes no bytes of the arena."""
-        number = assigned_operand(op)
-        if number is None or op.operands[number].role is not Role.STATE:
+        found = assigned_state(op)
+        if found is None:
             return False
+        number, _ = found
         storage, own = self._storage(op, number), self.plan.storage[op.results[0]]
         self.plan.in_place[op] = number
         self._count(own, -1)

@@ -10,18 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from memc.ir.core import Alias, Function, Module, Op, Role, Value
+from memc.ir.core import Alias, Function, Module, Op, Value
 from memc.ir.errors import InvalidError
 from memc.passes.base import Pass
-from memc.passes.op_rules import assigned_operand
-
-
-def assigned_state(op: Op) -> tuple[int, Value] | None:
-    """The operand (number and value) that result 0 of the op is the new content of: a state, or None."""
-    number = assigned_operand(op)
-    if number is None or op.operands[number].role is not Role.STATE:
-        return None
-    return number, op.operands[number]
+from memc.passes.op_rules import assigned_state
 
 
 def check_last(function: Function) -> None:

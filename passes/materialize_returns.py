@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Module, Op, Role, Value
-from memc.ir.liveness import covers_root, is_fixed
+from memc.ir.core import Function, Module, Op, Value
+from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.passes.base import Pass
 
 
@@ -22,16 +22,11 @@ def materialize_returns(module: Module, function: Function) -> None:
     copies: list[Op] = []
     builder = IRBuilder(module, function, copies)
     for index, value in enumerate(function.returns):
-        fixed = is_fixed(value.root) and not _updates_state(value)
+        fixed = is_fixed(value.root) and not updates_state(value)
         if fixed or not covers_root(value) or value.root in taken:
             function.returns[index] = builder.op("copy", [value])
         taken.add(function.returns[index].root)
     function.ops.extend(copies)
-
-
-def _updates_state(value: Value) -> bool:
-    """Whether a returned value is the new content of a donated state, written over the old one."""
-    return value.root.role is Role.STATE and value.alias is not None
 
 
 @dataclass(frozen=True)

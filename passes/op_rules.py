@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memc.ir.core import FUSED, Op, Value
+from memc.ir.core import FUSED, Op, Role, Value
 from memc.ir.ops.base import Trait, lookup
 
 
@@ -41,8 +41,18 @@ def view_offset(op: Op) -> int | None:
     return definition.view(op)
 
 
-def assigned_operand(op: Op) -> int | None:
-    """The operand whose new content result 0 is: that of an `assign`, also at the end of a fused group."""
+def assigned_state(op: Op) -> tuple[int, Value] | None:
+    """The operand (number and value) that result 0 is the new content of: a state, or None.
+
+    Such an op is an `assign`, or a fused group that ends in one.
+    """
+    number = _assigned_operand(op)
+    if number is None or op.operands[number].role is not Role.STATE:
+        return None
+    return number, op.operands[number]
+
+
+def _assigned_operand(op: Op) -> int | None:
     if op.name == "assign":
         return 0
     if op.region is None or len(op.results) != 1:

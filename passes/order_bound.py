@@ -12,8 +12,7 @@ from collections.abc import Collection
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, align, is_fixed
-from memc.passes.donate import assigned_state
-from memc.passes.op_rules import in_place_operands, slice_offsets, view_offset
+from memc.passes.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 
 
 def order_bound(function: Function, alignment: int = ALIGNMENT) -> int:

@@ -18,8 +18,7 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.ops.base import Trait, lookup
 from memc.ir.verify_memory import Span, byte_range, overlap, ties_of, without
-from memc.passes.donate import assigned_state
-from memc.passes.op_rules import has
+from memc.passes.op_rules import assigned_state, has
 from memc.passes.order_solvers import OrderProblem
 
 

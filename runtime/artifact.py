@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from memc.ir.core import Function, Module, Role, Value
 from memc.ir.errors import UsageError
-from memc.ir.liveness import ARENA, lifetimes
+from memc.ir.liveness import ARENA, lifetimes, updates_state
 from memc.ir.printer import print_module
 from memc.runtime import safetensors
 from memc.runtime.layout import Slot, slab_slots, slot_data
@@ -89,7 +89,7 @@ def describe(
     """The contents of plan.json."""
     target: Target = compiled.target
     names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
-    outputs = [(name, v) for name, v in zip(names, function.returns) if v.root.role is not Role.STATE]
+    outputs = [(name, v) for name, v in zip(names, function.returns) if not updates_state(v)]
     return {
         "format": FORMAT,
         "version": VERSION,

@@ -44,7 +44,7 @@ def slab_bytes(slots: list[Slot], alignment: int) -> int:
 
 
 def fixed_values(function: Function) -> Iterator[Value]:
-    yield from (p for p in function.params if p.role in (Role.WEIGHT, Role.STATE))
+    yield from function.params_of(Role.WEIGHT, Role.STATE)
     for op in function.ops:
         if op.name == "constant":
             yield op.result

@@ -20,7 +20,7 @@ from tvm import relax
 
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
-from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots
+from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
 from memc.ir.ops.base import LibraryKernel, definition, lookup
 from memc.ir.types import DType
 from memc.runtime.codegen.expressions import STORED, KernelError
@@ -174,7 +174,7 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
 
 def given_back(function: Function) -> list[Value]:
     """The returned values that callers get: not the new contents of states, which stay where the states are."""
-    return [value for value in function.returns if value.root.role is not Role.STATE]
+    return [value for value in function.returns if not updates_state(value)]
 
 
 def arena_offset(root: Value) -> int:
