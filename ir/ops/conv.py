@@ -21,6 +21,7 @@ from .matmul import exact_product
 from .window import (
     Window,
     accumulator,
+    conv_attrs,
     integer,
     padded,
     positions,
@@ -122,7 +123,7 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     if g is None:
         return [None] * len(op.operands)
     x, w = (cast(b, v, g.type.dtype) for v in op.operands[:2])
-    attrs = {name: op.attrs[name] for name in ("strides", "pads", "dilations", "group")}
+    attrs = conv_attrs(op)
     kernel = w.type.shape[2:]
     extra = left_over(x.type.shape[2:], g.type.shape[2:], {**attrs, "kernel": kernel})
     of_x = b.op("conv_transpose", [g, w], **attrs, output_padding=extra)

@@ -17,6 +17,7 @@ from .casts import cast
 from .library_cpu import CONV2D_GRAD_WEIGHT_CPU
 from .window import (
     accumulator,
+    conv_attrs,
     integer,
     padded,
     positions,
@@ -95,7 +96,7 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     if d is None:
         return [None, None]
     x, g = (cast(b, v, d.type.dtype) for v in op.operands)
-    attrs = {name: op.attrs[name] for name in ("strides", "pads", "dilations", "group")}
+    attrs = conv_attrs(op)
     view = window(op.attrs, None, x.type.rank - 2)
     of_x = b.op(
         "conv_transpose", [g, d], **attrs, output_padding=left_over(x.type.shape[2:], g.type.shape[2:], op.attrs)

@@ -20,6 +20,7 @@ from .matmul import exact_product
 from .window import (
     Window,
     accumulator,
+    conv_attrs,
     cover_extents,
     covering,
     int_tuple,
@@ -129,7 +130,7 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     if g is None:
         return [None] * len(op.operands)
     x, w = (cast(b, v, g.type.dtype) for v in op.operands[:2])
-    attrs = {name: op.attrs[name] for name in ("strides", "pads", "dilations", "group")}
+    attrs = conv_attrs(op)
     of_x = b.op("conv", [g, w], **attrs)
     if of_x.type.shape != x.type.shape:  # A large output padding has room for more windows.
         rank = x.type.rank

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ..build import IRBuilder
@@ -65,8 +64,3 @@ def spread(b: IRBuilder, grad: Value, source: TensorType, axes: Sequence[int]) -
     if grad.type.shape != kept:
         grad = b.op("reshape", [grad], shape=kept)
     return b.op("broadcast", [grad], shape=source.shape) if kept != source.shape else grad
-
-
-def extent_of(source: TensorType, axes: Sequence[int]) -> int:
-    """How many elements of `source` each result of a reduction over `axes` combines."""
-    return math.prod(source.shape[a] for a in axes)

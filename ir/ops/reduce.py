@@ -16,7 +16,7 @@ from ..types import DType, TensorType
 from .axes import axes_of, flag_of, only
 from .base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, InferFn, OpDef, Tensor, Trait, register
 from .casts import HALF, cast, widen
-from .derivatives import extent_of, keep_where, scaled, spread
+from .derivatives import keep_where, scaled, spread
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:
@@ -161,7 +161,9 @@ def _product_slope(b: IRBuilder, op: Op, g: Value, axes: tuple[int, ...]) -> Val
 
 _SLOPES: dict[str, Slope] = {
     "reduce_sum": lambda b, op, g, axes: g,
-    "reduce_mean": lambda b, op, g, axes: scaled(b, g, 1 / max(extent_of(op.operands[0].type, axes), 1)),
+    "reduce_mean": lambda b, op, g, axes: scaled(
+        b, g, 1 / max(math.prod(op.operands[0].type.shape[a] for a in axes), 1)
+    ),
     "reduce_max": _extremum_slope,
     "reduce_min": _extremum_slope,
     "reduce_prod": _product_slope,

@@ -9,7 +9,7 @@ from itertools import product
 
 import numpy as np
 
-from ..core import Array
+from ..core import Array, Attr, Op
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, Tensor
@@ -95,6 +95,11 @@ def window(attrs: Attrs, kernel: Sequence[int] | None, rank: int) -> Window:
         high=pads[rank:],
         dilations=int_tuple(attrs, "dilations", rank, 1),
     )
+
+
+def conv_attrs(op: Op) -> dict[str, Attr]:
+    """What a convolution and the ops of its gradients have in common: how windows move, and channel groups."""
+    return {name: op.attrs[name] for name in ("strides", "pads", "dilations", "group")}
 
 
 def accumulator(dtype: DType) -> DType:
