@@ -49,6 +49,11 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(FFI_DTYPE[dtype])
 
 
+def typed(raw: Array, dtype: str, shape: tuple[int, ...]) -> Array:
+    """Compact bytes as a tensor of an element type of the IR, in the same memory."""
+    return raw.view(numpy_dtype(dtype)).reshape(shape)
+
+
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A new array whose data starts at a multiple of `ALIGNMENT`."""
     nbytes = math.prod(shape) * dtype.itemsize

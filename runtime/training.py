@@ -14,7 +14,7 @@ from memc.ir.errors import InvalidError, UsageError
 from memc.runtime import safetensors
 from memc.runtime.executable import Executable
 from memc.runtime.manifest import SOURCE, Manifest, Slot
-from memc.runtime.tensors import array_over, numpy_dtype
+from memc.runtime.tensors import array_over, numpy_dtype, typed
 
 Array = npt.NDArray[Any]
 
@@ -50,10 +50,7 @@ class TrainingStep(Executable):
         with self._running:
             slab = self._slab()
             return {
-                name: slab[s.offset : s.offset + s.spec.nbytes]
-                .copy()
-                .view(numpy_dtype(s.spec.dtype))
-                .reshape(s.spec.shape)
+                name: typed(slab[s.offset : s.offset + s.spec.nbytes].copy(), s.spec.dtype, s.spec.shape)
                 for name, s in self.states.items()
             }
 
@@ -97,7 +94,7 @@ class TrainingStep(Executable):
             raw = stored[name]
             if raw.size != slot.spec.nbytes:
                 raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, got {raw.size}")
-            found[name] = np.array(raw).view(numpy_dtype(slot.spec.dtype)).reshape(slot.spec.shape)
+            found[name] = typed(np.array(raw), slot.spec.dtype, slot.spec.shape)
         self.load_state(found)
 
     def export_onnx(self, path: str | Path) -> None:
