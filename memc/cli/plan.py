@@ -38,7 +38,7 @@ def plan(
     solver: Annotated[str, typer.Option("--solver", help="Of addresses.")] = "auto",
     order_solver: Annotated[str, typer.Option("--order-solver", help="Of the order, with --reorder.")] = "auto",
     time_limit: Annotated[
-        Optional[str], typer.Option("--time-limit", metavar="TIME", help="For the search: 2s, 500ms or 1m.")
+        Optional[str], typer.Option("--time-limit", metavar="TIME", help="For the search: 2s, 500ms or 1.5m.")
     ] = None,
     threads: Annotated[Optional[int], typer.Option("--threads", metavar="N", min=1, help="For the search.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Order and offsets in the JSON.")] = False,

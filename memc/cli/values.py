@@ -16,6 +16,7 @@ from memc.ir.core import Array
 from memc.ir.errors import UsageError
 from memc.ir.types import TensorType
 from memc.passes.build_gradient import LOSSES, BuildGradient
+from memc.passes.duration import Seconds
 from memc.passes.mirror import POLICIES
 from memc.passes.optimizers import OPTIMIZERS
 from memc.passes.pipeline_text import parse_pipeline
@@ -145,9 +146,9 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
     return replace(parsed, **said)
 
 
-def parse_seconds(text: str, option: str) -> float:
-    """Seconds of a time such as `2s`, `500ms`, `1.5m` or `2`. Raises UsageError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", text.strip())
-    if match is None:
-        raise UsageError(f"{option} {text}: expected a time such as 2s, 500ms or 1m")
-    return float(match.group(1)) * {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}[match.group(2)]
+def parse_seconds(text: str, option: str) -> Seconds:
+    """A duration such as `2s`, `500ms`, `1.5m` or `2`. Raises UsageError."""
+    try:
+        return Seconds.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: expected {error}") from None

@@ -152,7 +152,7 @@ def test_sums_that_overflow(memc) -> None:
         (["absent.csv"], "absent.csv: cannot read: No such file or directory"),
         (["p.csv", "--solver", "magic"], "solver `magic`: expected one of auto"),
         (["p.csv", "--order-solver", "magic"], "order solver `magic`: expected one of auto"),
-        (["p.csv", "--time-limit", "soon"], "--time-limit soon: expected a time such as 2s, 500ms or 1m"),
+        (["p.csv", "--time-limit", "soon"], "--time-limit soon: expected a duration such as 2s, 500ms or 1.5m"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
         (["p.csv", "--alignment", "0"], "alignment: expected 1 or more bytes, got 0"),
         (["p.csv", "--json", "-", "--csv", "-"], "--json and --csv: expected one of them on standard output, got both"),
