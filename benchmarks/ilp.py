@@ -3,54 +3,23 @@
 
     python benchmarks/ilp.py --graphs DIR [--ops 400] [--time-limit 60]
 
-DIR holds `NAME.json.gz` files: `tensors` with `storage` and `storage_bytes`; `ops` with tensor indices `inputs` and
-`outputs` and the storages each `writes`; `inputs` and `outputs` of the graph. Storages of inputs are not counted. Peaks
-are in bytes; seconds are this process's on all cores together, so other load does not disturb them. Joint plans align
-addresses to 512 bytes, as PyTorch's allocator does.
+Peaks are in bytes; seconds are this process's on all cores together, so other load does not disturb them. Joint plans
+align addresses to 512 bytes, as PyTorch's allocator does.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import time
 from pathlib import Path
 from typing import Any
 
+from memc.frontend.graph import read_graph
 from memc.passes.order_ilp import JointSolution, solve_joint
-from memc.passes.order_solvers import OrderProblem, OrderSolution, order_peak, solve_order
+from memc.passes.order_solvers import OrderSolution, order_peak, solve_order
+from memc.planning.graph_problems import order_problem
 
 ALIGNMENT = 512
-
-
-def read(path: Path) -> OrderProblem:
-    """The graph's ops, with dependencies read after write, write after read and write after write over storages."""
-    with gzip.open(path) as file:
-        graph = json.load(file)
-    tensors: list[dict[str, int]] = graph["tensors"]
-    nbytes = {tensor["storage"]: tensor["storage_bytes"] for tensor in tensors}
-    persistent = {tensors[index]["storage"] for index in graph["inputs"]}
-    numbers = {storage: number for number, storage in enumerate(s for s in nbytes if s not in persistent)}
-    touches: list[list[int]] = []
-    after: list[list[int]] = []
-    writer: dict[int, int] = {}
-    readers: dict[int, set[int]] = {}
-    for number, op in enumerate(graph["ops"]):
-        writes = set(op["writes"])
-        touched = writes | {tensors[index]["storage"] for index in [*op["inputs"], *op["outputs"]]}
-        needed = {writer[storage] for storage in touched if storage in writer}
-        for storage in touched:
-            if storage in writes:
-                needed |= readers.pop(storage, set())
-                writer[storage] = number
-            else:
-                readers.setdefault(storage, set()).add(number)
-        after.append(sorted(needed))
-        touches.append(sorted(numbers[storage] for storage in touched if storage in numbers))
-    outputs = {tensors[index]["storage"] for index in graph["outputs"]}
-    kept = frozenset(numbers[storage] for storage in outputs if storage in numbers)
-    return OrderProblem([nbytes[storage] for storage in numbers], touches, after, kept)
 
 
 def cells(solution: OrderSolution | JointSolution, start: float) -> list[Any]:
@@ -61,7 +30,7 @@ def cells(solution: OrderSolution | JointSolution, start: float) -> list[Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--graphs", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--graphs", type=Path, required=True, metavar="DIR", help="folder of .json or .json.gz graphs")
     parser.add_argument("--ops", type=int, default=400, help="graphs of more ops are left out")
     parser.add_argument("--time-limit", type=float, help="seconds for each; without it, a fixed amount of work")
     options = parser.parse_args()
@@ -70,12 +39,16 @@ def main() -> None:
         "| graph | ops | given order | heuristics | `ilp` | bound | status | s | with addresses | bound | status | s |"
     )
     print("| --- " * 12 + "|")
-    for path in sorted(options.graphs.glob("*.json.gz")):
-        problem = read(path)
+    for path in sorted(options.graphs.glob("*.json*")):
+        problem = order_problem(read_graph(path))
         ops = len(problem.touches)
         if ops > options.ops:
             continue
-        row: list[Any] = [path.name.removesuffix(".json.gz"), ops, f"{order_peak(problem, range(ops)):,}"]
+        row: list[Any] = [
+            path.name.removesuffix(".gz").removesuffix(".json"),
+            ops,
+            f"{order_peak(problem, range(ops)):,}",
+        ]
         row.append(f"{solve_order(problem, 'auto').peak:,}")
         start = time.process_time()
         row += cells(solve_order(problem, "ilp", time_limit=limit), start)
