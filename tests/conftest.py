@@ -7,7 +7,11 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-_COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
-settings.register_profile("ci", max_examples=200, print_blob=True, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("nightly", max_examples=2000, print_blob=True, **_COMMON)  # type: ignore[arg-type]
+_COMMON = settings(
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("ci", _COMMON, max_examples=200)
+settings.register_profile("nightly", _COMMON, max_examples=2000)
 settings.load_profile(os.environ.get("MEMC_HYPOTHESIS_PROFILE", "ci"))

@@ -121,12 +121,13 @@ def plan(
     _require(order_solver, order_solver_names(), "order solver")
     if alignment is not None and (type(alignment) is not int or not 1 <= alignment <= 2**40):
         raise UsageError(f"alignment: expected 1 or more bytes, got {alignment}")
-    name, first_line, loaded, given_alignment = "tensors", None, source, 1
+    loaded: Graph | Module | Sequence[Tensor]
     if isinstance(source, (str, Path)):
         name = str(source)
         loaded, given_alignment, first_line = _load(source)
-    elif isinstance(source, Module):
-        given_alignment = ALIGNMENT
+    else:
+        name, first_line, loaded = "tensors", None, source
+        given_alignment = ALIGNMENT if isinstance(source, Module) else 1
     alignment = given_alignment if alignment is None else alignment
     if reorder and not isinstance(loaded, Graph):
         raise UsageError(f"{name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt")
@@ -148,7 +149,7 @@ def plan(
         elif isinstance(loaded, Module):
             tensors = [Tensor(life.root.name, life.lower, life.upper, life.nbytes) for life in lifetimes(loaded.main)]
         else:
-            tensors = list(loaded)  # type: ignore[arg-type]
+            tensors = list(loaded)
         left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - begin))
         result = _place(tensors, name, first_line, capacity, alignment, solver, left, threads)
     except OverflowError:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -35,8 +36,8 @@ def linear() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def compiled(level: int = 2, batch: int = 4, **options: object) -> memc.Executable:
-    train = BuildGradient(loss="mse", **options)  # type: ignore[arg-type]
+def compiled(level: int = 2, batch: int = 4, **options: Any) -> memc.Executable:
+    train = BuildGradient(loss="mse", **options)
     step = memc.compile(linear(), dims={"batch": batch}, train=train, opt_level=level).load()
     step.learning_rate = RATE
     return step

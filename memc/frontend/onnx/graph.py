@@ -92,7 +92,7 @@ def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
 
 def _as_weight(state: State, name: str, array: Array) -> Known:
     """A stored float tensor as a weight, whatever its size; other data as it is."""
-    if array.dtype.kind not in "fV" or array.dtype not in _FLOATS:
+    if array.dtype not in _FLOATS:
         return array
     value = Value(name, TensorType(DType.from_numpy(array.dtype), array.shape), role=Role.WEIGHT)
     state.builder.function.params.append(value)
@@ -300,10 +300,10 @@ def _optional(
     state: State, node: NodeProto, inputs: list[Known | None], scope: Scope, opsets: Mapping[str, int]
 ) -> list[Known] | None:
     """Optionals of tensors are the tensors themselves, left out or not."""
-    present = bool(inputs) and inputs[0] is not None
+    held = inputs[0] if inputs else None
     if node.op_type == "OptionalHasElement":
-        return [np.asarray(present)]
-    return [inputs[0]] if present else None  # type: ignore[list-item]
+        return [np.asarray(held is not None)]
+    return None if held is None else [held]
 
 
 Special = Callable[[State, NodeProto, list[Union[Known, None]], Scope, Mapping[str, int]], Union[Sequence[Known], None]]

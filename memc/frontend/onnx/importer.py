@@ -17,7 +17,7 @@ from memc.ir.types import TensorType
 from . import control_flow, ops  # noqa: F401  (register importers)
 from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
-from .load import Source, load
+from .load import Source, Store, load
 from .signature import bind_shapes, bound_array, declared
 
 _log = logging.getLogger("memc")
@@ -74,7 +74,7 @@ def import_onnx(
 
 def _import(
     model: onnx.ModelProto,
-    store: object,
+    store: Store,
     dims: dict[str, int],
     input_shapes: dict[str, Sequence[int]],
     bind: dict[str, npt.ArrayLike],
@@ -87,7 +87,7 @@ def _import(
     used: set[str] = set()
     builder = IRBuilder(module, function, function.ops, names=_fresh(names | {t.name for t in graph.initializer}, used))
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name, f.overload): f for f in model.functions}
-    state = State(builder, store, functions, used, trainable=trainable)  # type: ignore[arg-type]
+    state = State(builder, store, functions, used, trainable=trainable)
     scope = Scope()
     add_initializers(state, graph, scope)
     _add_inputs(state, graph, scope, dims, input_shapes, bind)

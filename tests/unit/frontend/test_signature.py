@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import onnx
@@ -95,9 +96,9 @@ def test_size_zero_is_a_size_unless_given_otherwise() -> None:
         ({"bind": {"x": np.zeros((2, 4))}}, "is fixed"),
     ],
 )
-def test_contradictions(options: dict[str, object], message: str) -> None:
+def test_contradictions(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        import_onnx(relu("n", 3), **options)  # type: ignore[arg-type]
+        import_onnx(relu("n", 3), **options)
 
 
 def test_bound_scalar_fills_the_input_and_array_gives_the_shape() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import memc.ir.ops  # noqa: F401
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Role, Value
 from memc.ir.evaluate import evaluate

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -130,9 +132,9 @@ def test_names_and_definitions_are_unique() -> None:
 
 
 @pytest.mark.parametrize("bad", [[1], None, np.int64(1), ([1],), np.zeros(2, np.complex64)])
-def test_attributes_are_plain(bad: object) -> None:
+def test_attributes_are_plain(bad: Any) -> None:
     x = Value("x", F4, role=Role.INPUT)
-    op = Op("foreign", [x], [], {"k": bad})  # type: ignore[dict-item]
+    op = Op("foreign", [x], [], {"k": bad})
     assert "expected an attribute value, got k = " in message(Module([Function([x], [op], [])]))
 
 
