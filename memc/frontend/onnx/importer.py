@@ -18,6 +18,7 @@ from . import control_flow, ops  # noqa: F401  (register importers)
 from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
 from .load import Source, Store, load
+from .separate import separate
 from .signature import bind_shapes, bound_array, declared
 
 _log = logging.getLogger("memc")
@@ -48,8 +49,9 @@ def import_onnx(
         Inputs that become constants, by name: an array of the input's shape, or a scalar that fills it, cast to the
         input's element type. An input of unknown shape takes the array's.
     trainable:
-        Import for training: stored floats stay weights under their names, nothing is computed from them, and batch
-        normalization and dropout stay ops.
+        Import for training: stored floats stay weights under their names, nothing is computed from them, batch
+        normalization and dropout stay ops, and tensors that were joined for their equal contents are separate again
+        (`separate.py`).
 
     Nodes whose inputs are all known are evaluated here, `Shape` of anything is known, `If` with a known condition is
     replaced by its branch, functions (the model's, and those by which the standard defines operators without a
@@ -60,6 +62,7 @@ def import_onnx(
     """
     try:
         model, store = load(source)
+        model = separate(model) if trainable else model
         return _import(model, store, dict(dims or {}), dict(input_shapes or {}), dict(bind or {}), trainable)
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error

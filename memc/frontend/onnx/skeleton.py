@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model without the data of some of its stored tensors, for artifacts that hold newer ones."""
+"""A model that was imported for training, without the data of what is trained: for artifacts that hold newer ones."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from .load import Source, load
+from .separate import separate
 
 DATA_FIELDS = (
     "raw_data",
@@ -26,11 +27,13 @@ DATA_FIELDS = (
 def without_data(source: Source, names: Collection[str]) -> bytes:
     """The model with the stored tensors `names` reduced to name, type and shape, and all other data inside.
 
+    Names are those of training, where joined tensors are separate (`separate.py`).
+
     Raises InvalidError for a model that cannot be read.
     """
     loaded, store = load(source)
     model = onnx.ModelProto()
-    model.CopyFrom(loaded)
+    model.CopyFrom(separate(loaded))
     for tensor in model.graph.initializer:
         if tensor.name in names:
             for field in DATA_FIELDS:
