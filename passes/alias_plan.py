@@ -118,10 +118,14 @@ class _Planner:
         end = len(function.ops)
         self.last: dict[Value, int] = {}
         """Index of the last op that reads or defines a value; beyond all ops for a returned one."""
+        self.assigned: dict[Value, int] = {}
+        """Index of the op that gives a state its new content."""
         self.plan = AliasPlan({}, {}, {}, np.zeros(end, np.int64), [])
         for index, op in enumerate(function.ops):
             for value in (*op.operands, *op.results):
                 self.last[value] = index
+            if (found := assigned_state(op)) is not None:
+                self.assigned[found[1]] = index
         for value in self.returned:
             self.last[value] = end
         for param in function.params:
@@ -172,6 +176,8 @@ class _Planner:
         within = view_offset(op)
         if within is None or (op, 0) in self.refused:
             return False
+        if self.last[op.results[0]] >= self.assigned.get(self._storage(op, 0).root, len(self.function.ops)):
+            return False  # Read after a state's bytes have changed.
         return self._join(index, op, 0, self.plan.offset[op.operands[0]] + within)
 
     def _try_in_place(self, index: int, op: Op) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memc.ir.core import Function, Op, Value
-from memc.ir.liveness import ALIGNMENT, covers_root, output_roots
+from memc.ir.liveness import covers_root, output_roots
 from memc.passes.op_rules import in_place_operands
-from memc.passes.order_problem import order_problem, ordered_ops, storages
+from memc.passes.order_problem import ordered_ops, storages
 from memc.passes.order_solvers import OrderProblem
 
 VISITS = 100
@@ -83,10 +83,9 @@ class _Overwrites:
         return False
 
 
-def with_overwrites(function: Function, alignment: int = ALIGNMENT) -> Guess:
-    """The order problem of `function` with all overwrites that some order allows besides those it has as aliases."""
+def with_overwrites(function: Function, problem: OrderProblem) -> Guess:
+    """`problem`, that of `function`, with all overwrites that some order allows besides those it has as aliases."""
     ops = ordered_ops(function.ops)
-    problem = order_problem(function, alignment)
     overwrites = _Overwrites(ops, problem.after)
     outside = output_roots(function)
     first = {value.root: index for index, op in reversed(list(enumerate(ops))) for value in op.results}

@@ -19,6 +19,11 @@ import tvm_ffi
 
 from memc import native
 
+WORK = 750_000_000
+"""Steps that `auto` takes at most unless told otherwise."""
+
+MAX_BYTES = 2**63 - 1
+
 
 @dataclass(frozen=True)
 class OrderProblem:
@@ -46,6 +51,8 @@ class OrderSolution:
     """Bytes."""
     lower_bound: int
     """Bytes: no order has a lower peak."""
+    work: int = 0
+    """Steps that `auto` took."""
 
     @property
     def proven_optimal(self) -> bool:
@@ -64,11 +71,16 @@ def solve_order(
     time_limit: float | None = None,
     beam_width: int = 64,
     target: int = 0,
+    work: int = WORK,
+    slack: float = 0.0,
+    worth: int = MAX_BYTES,
 ) -> OrderSolution:
     """An order whose peak is never above the given one's.
 
     Without `time_limit` (seconds), work is bounded by count, and the result is the same on every machine. A solver may
-    stop once the peak is at most `target` bytes. Raises ValueError for a malformed problem or an unknown solver,
+    stop once the peak is at most `target` bytes. `auto` takes about `work` steps at most (10**8 take a second), and
+    also stops once the peak is no more than the fraction `slack` above the lower bound, or once no order has fewer than
+    `worth` bytes. Raises ValueError for a malformed problem or an unknown solver,
     OverflowError for sums beyond 2**63 - 1 bytes.
     """
     if solver == "ilp":
@@ -79,9 +91,9 @@ def solve_order(
         raise ValueError(f'no order solver "{solver}"; there are: {", ".join(order_solver_names())}')
     order = np.zeros(len(problem.touches), np.int64)
     limit = -1.0 if time_limit is None else time_limit
-    arguments = (*_arguments(problem), limit, beam_width, target, _tensor(order))
-    peak, bound = native.load()["memc_solve_order"](solver, *arguments)
-    return OrderSolution(tuple(order.tolist()), int(peak), int(bound))
+    arguments = (*_arguments(problem), limit, beam_width, target, work, slack, worth, _tensor(order))
+    peak, bound, used = native.load()["memc_solve_order"](solver, *arguments)
+    return OrderSolution(tuple(order.tolist()), int(peak), int(bound), int(used))
 
 
 def order_peak(problem: OrderProblem, order: Sequence[int]) -> int:

@@ -24,7 +24,14 @@ from memc.passes.in_place import apply_plan
 from memc.passes.order_bound import order_bound
 from memc.passes.order_overwrites import Guess, with_overwrites
 from memc.passes.order_problem import arranged, order_problem
-from memc.passes.order_solvers import OrderProblem, order_solver_names, solve_order
+from memc.passes.order_solvers import (
+    MAX_BYTES,
+    WORK,
+    OrderProblem,
+    OrderSolution,
+    order_solver_names,
+    solve_order,
+)
 
 MAX_ROUNDS = 4
 GUESSES = 3
@@ -39,6 +46,10 @@ class Search:
     time_limit: float | None = None
     """Seconds for one function in all; None bounds the work by count."""
     beam_width: int = 64
+    slack: float = 0.0
+    """Nothing is sought that would lower the peak by less than this fraction of it."""
+    work: int = WORK
+    """Steps of one function's searches in all, without a time limit."""
 
 
 def reorder(function: Function, search: Search, alignment: int = ALIGNMENT) -> None:
@@ -61,7 +72,7 @@ def _reorder_aliased(function: Function, search: Search, alignment: int) -> None
     """One problem says it all."""
     problem = order_problem(function, alignment)
     before, reached = list(function.ops), peak(function, alignment)
-    function.ops = arranged(before, _solve(problem, search, search.time_limit, 0))
+    function.ops = arranged(before, _solve(problem, search, search.time_limit, search.work).order)
     if peak(function, alignment) >= reached:
         function.ops = before
 
@@ -69,6 +80,7 @@ def _reorder_aliased(function: Function, search: Search, alignment: int) -> None
 def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
     """Rounds of orders for the best plan so far, until none is better."""
     deadline = None if search.time_limit is None else time.monotonic() + search.time_limit
+    work = search.work
     bound = order_bound(function, alignment)
     best_ops, best = list(function.ops), plan_aliases(function, alignment)
     tried = {tuple(best_ops)}
@@ -76,12 +88,16 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
         if best.peak <= bound:
             return
         base, reached = best_ops, best.peak
-        for number, guess in enumerate(_guesses(function, best, alignment)):
+        guesses = _guesses(function, best, alignment)
+        for number, guess in enumerate(guesses):
             if best.peak <= bound:
                 break
-            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / (GUESSES - number)
-            order = _solve(guess.problem, search, left, bound)
-            ops = arranged(base, [guess.numbering[op] for op in order])
+            share = GUESSES - number
+            left = None if deadline is None else max(0.0, deadline - time.monotonic()) / share
+            worth = best.peak - int(search.slack * best.peak)
+            solution = _solve(guess.problem, search, left, work // share, bound, worth)
+            work = max(0, work - solution.work)
+            ops = arranged(base, [guess.numbering[op] for op in solution.order])
             if tuple(ops) in tried:
                 continue
             tried.add(tuple(ops))
@@ -90,17 +106,19 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             if attempt.peak < best.peak:
                 best_ops, best = ops, attempt
         function.ops = list(best_ops)
-        if best.peak == reached:
+        if best.peak >= reached - int(search.slack * reached):
             return
 
 
 def _guesses(function: Function, plan: AliasPlan, alignment: int) -> list[Guess]:
     """Problems whose orders may suit `function`: with the aliases of `plan`, with more overwrites that other orders
-    allow, and without any alias."""
+    allow, and without any alias. Equal ones come once."""
     with _applied(function, plan):
-        planned, more = order_problem(function, alignment), with_overwrites(function, alignment)
-    given = range(len(planned.touches))
-    return [Guess(planned, given), more, Guess(order_problem(function, alignment), given)]
+        planned = order_problem(function, alignment)
+        more = with_overwrites(function, planned)
+    given = list(range(len(planned.touches)))
+    found = [Guess(planned, given), more, Guess(order_problem(function, alignment), given)]
+    return [guess for index, guess in enumerate(found) if guess not in found[:index]]
 
 
 @contextmanager
@@ -116,9 +134,19 @@ def _applied(function: Function, plan: AliasPlan) -> Iterator[None]:
             del op.attrs["in_place"]
 
 
-def _solve(problem: OrderProblem, search: Search, time_limit: float | None, target: int) -> tuple[int, ...]:
-    solution = solve_order(problem, search.solver, time_limit=time_limit, beam_width=search.beam_width, target=target)
-    return solution.order
+def _solve(
+    problem: OrderProblem, search: Search, time_limit: float | None, work: int, target: int = 0, worth: int = MAX_BYTES
+) -> OrderSolution:
+    return solve_order(
+        problem,
+        search.solver,
+        time_limit=time_limit,
+        beam_width=search.beam_width,
+        target=target,
+        work=work,
+        slack=search.slack,
+        worth=worth,
+    )
 
 
 @dataclass(frozen=True)
@@ -133,6 +161,10 @@ class Reorder(Pass):
     """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same order."""
     beam_width: int = 64
     """Partial orders that a beam search keeps."""
+    slack: float = 0.0
+    """Nothing is sought that would lower the peak by less than this fraction of it."""
+    work: int = WORK
+    """Steps of each function's searches in all, without a time limit; 100,000,000 take about a second."""
     alignment: int = ALIGNMENT
     """Bytes; sizes are rounded up to it."""
 
@@ -142,10 +174,14 @@ class Reorder(Pass):
             raise UsageError(f"reorder: unknown solver {self.solver!r}; known solvers: {known}")
         if self.beam_width < 1:
             raise UsageError(f"reorder: expected a beam width of 1 or more, got {self.beam_width}")
+        if not 0 <= self.slack < 1:
+            raise UsageError(f"reorder: expected a slack of at least 0 and below 1, got {self.slack}")
+        if self.work < 0:
+            raise UsageError(f"reorder: expected work of 0 steps or more, got {self.work}")
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise UsageError(f"reorder: expected a power of two as alignment, got {self.alignment}")
 
     def apply(self, module: Module) -> None:
-        search = Search(self.solver, self.time_limit, self.beam_width)
+        search = Search(self.solver, self.time_limit, self.beam_width, self.slack, self.work)
         for function in module.functions:
             reorder(function, search, self.alignment)

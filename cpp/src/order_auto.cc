@@ -12,30 +12,38 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kBoundWork = 50'000'000;   // About 0.5 s.
-constexpr int64_t kBeamWork = 300'000'000;   // About 2 s.
-constexpr int64_t kExactWork = 200'000'000;  // About 2 s.
-constexpr int64_t kExactMemory = 1 << 30;    // Bytes.
-constexpr int64_t kLocalWork = 200'000'000;  // About 2 s.
+// What each stage gets of the work, in fifteenths.
+constexpr int64_t kAll = 15;
+constexpr int64_t kBound = 1;
+constexpr int64_t kBeam = 6;
+constexpr int64_t kExact = 4;
+constexpr int64_t kLocal = 4;
+constexpr int64_t kExactMemory = 1 << 30;  // Bytes.
 constexpr int64_t kNarrowest = 8;
 constexpr int64_t kWidest = 4'096;
 
+// The peak below which nothing is sought.
 int64_t Enough(const OrderResult& result, const OrderOptions& options) {
-  return std::max(result.lower_bound, options.target);
+  const auto near = static_cast<int64_t>(static_cast<double>(result.lower_bound) * options.slack);
+  return std::max(result.lower_bound + near, options.target);
+}
+
+bool Done(const OrderResult& result, const OrderOptions& options) {
+  return result.peak <= Enough(result, options) || result.lower_bound >= options.worth;
 }
 
 void TryLists(const OrderProblem& problem, const OrderOptions& options, const OrderGraph& forward,
               OrderResult* result) {
   const OrderGraph backward = Reversed(forward);
   for (ListRule rule : {ListRule::kNet, ListRule::kRise, ListRule::kShrink, ListRule::kNewest}) {
-    if (result->peak <= Enough(*result, options)) return;
+    if (Done(*result, options)) return;
     Offer(problem, ListOrder(forward, rule), result);
-    if (result->peak <= Enough(*result, options)) return;
+    if (Done(*result, options)) return;
     std::vector<int32_t> order = ListOrder(backward, rule);
     std::reverse(order.begin(), order.end());
     Offer(problem, std::move(order), result);
   }
-  if (result->peak <= Enough(*result, options)) return;
+  if (Done(*result, options)) return;
   Offer(problem, DepthFirstOrder(forward), result);
 }
 
@@ -44,26 +52,34 @@ void TryLists(const OrderProblem& problem, const OrderOptions& options, const Or
 OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result = GivenSolver(problem, options);
   if (!SumsFit(problem)) return result;
-  OrderBudget budget(kBeamWork, options.time_limit);
+  const int64_t share = options.work / kAll;
+  OrderBudget budget(kBeam * share, options.time_limit);
+  const auto next_stage = [&](int64_t part) {
+    result.work += budget.used();
+    // With a time limit all stages share the time.
+    if (options.time_limit < 0) budget = OrderBudget(part * share, options.time_limit);
+  };
   const OrderGraph graph = MakeOrderGraph(problem, Direction::kForward);
   TryLists(problem, options, graph, &result);
-  if (result.peak <= Enough(result, options) || budget.spent()) return result;
-  result.lower_bound =
-      std::max(result.lower_bound, OrderLowerBound(problem, result.order, kBoundWork));
+  if (Done(result, options) || budget.spent()) return result;
+  const int64_t bound = OrderLowerBound(problem, result.order, kBound * share, &result.work);
+  result.lower_bound = std::max(result.lower_bound, bound);
   // Work of a single beam: a copy of every state, a bit for each op and storage.
   const int64_t bits = problem.ops() + static_cast<int64_t>(problem.sizes.size());
-  const bool fits_beam = problem.ops() * (bits / 64 + 1) <= kBeamWork / kNarrowest;
+  const bool fits_beam = problem.ops() * (bits / 64 + 1) <= kBeam * share / kNarrowest;
   for (int64_t width = kNarrowest; fits_beam && width <= kWidest; width *= 8) {
-    if (result.peak <= Enough(result, options) || budget.spent()) break;
-    ImproveByBeam(problem, graph, width, options.target, &budget, &result);
+    if (Done(result, options) || budget.spent()) break;
+    ImproveByBeam(problem, graph, width, Enough(result, options), &budget, &result);
   }
-  const bool timed = options.time_limit >= 0;  // Then all share the time.
-  if (fits_beam && result.peak > Enough(result, options)) {
-    if (!timed) budget = OrderBudget(kExactWork, options.time_limit);
+  if (fits_beam && !Done(result, options)) {
+    next_stage(kExact);
     ImproveExactly(problem, kExactMemory, &budget, &result);
   }
-  if (!timed) budget = OrderBudget(kLocalWork, options.time_limit);
-  ImproveLocally(problem, graph, options.target, &budget, &result);
+  if (!Done(result, options)) {
+    next_stage(kLocal);
+    ImproveLocally(problem, graph, Enough(result, options), &budget, &result);
+  }
+  result.work += budget.used();
   return result;
 }
 

@@ -116,7 +116,7 @@ int64_t LiveCuts::AddStorage(int32_t storage) {
 }
 
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
-                        int64_t work) {
+                        int64_t work, int64_t* used) {
   int64_t bound = 0;
   for (int32_t op = 0; op < problem.ops(); ++op) bound = std::max(bound, OwnBytes(problem, op));
   if (!SumsFit(problem)) return bound;
@@ -130,6 +130,7 @@ int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>&
     if (live[op] <= bound || done >= work) break;
     bound = std::max(bound, cuts.At(op, live[op], &done));
   }
+  if (used != nullptr) *used += done;
   return bound;
 }
 

@@ -52,12 +52,13 @@ memc::OrderProblem MakeProblem(ffi::TensorView sizes, ffi::TensorView kept,
   return problem;
 }
 
-// Writes the order and returns [peak, lower bound], in bytes.
+// Writes the order and returns [peak, lower bound, work], in bytes and steps.
 ffi::Array<int64_t> SolveOrder(ffi::String solver, ffi::TensorView sizes, ffi::TensorView kept,
                                ffi::TensorView touch_first, ffi::TensorView touch_index,
                                ffi::TensorView after_first, ffi::TensorView after_index,
                                ffi::TensorView scratch, double time_limit, int64_t beam_width,
-                               int64_t target, ffi::TensorView order) {
+                               int64_t target, int64_t work, double slack, int64_t worth,
+                               ffi::TensorView order) {
   return memc::Translate([&] {
     const memc::OrderProblem problem =
         MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
@@ -66,9 +67,12 @@ ffi::Array<int64_t> SolveOrder(ffi::String solver, ffi::TensorView sizes, ffi::T
     options.time_limit = time_limit;
     options.beam_width = beam_width;
     options.target = target;
+    options.work = work;
+    options.slack = slack;
+    options.worth = worth;
     const memc::OrderResult result = memc::FindOrderSolver(std::string(solver))(problem, options);
     std::copy(result.order.begin(), result.order.end(), out);
-    return ffi::Array<int64_t>{result.peak, result.lower_bound};
+    return ffi::Array<int64_t>{result.peak, result.lower_bound, result.work};
   });
 }
 

@@ -24,6 +24,7 @@ OrderBudget::OrderBudget(int64_t work, double time_limit)
 
 void OrderBudget::Spend(int64_t work) {
   work_ -= work;
+  used_ += work;
   until_clock_ -= work;
   if (!timed_ || until_clock_ > 0) return;
   until_clock_ = kWorkPerReading;

@@ -8,6 +8,7 @@
 #define MEMC_ORDER_H_
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -37,12 +38,20 @@ struct OrderOptions {
   double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
   int64_t beam_width = 64;
   int64_t target = 0;  // Bytes: a solver may stop once the peak is no higher.
+  // What `auto` may do without a time limit; 100,000,000 steps take about a second.
+  int64_t work = 750'000'000;
+  // `auto` may stop once the peak is at most this many times the lower bound: 0 to prove it
+  // optimal.
+  double slack = 0;
+  // Bytes: `auto` may stop once no order is below it.
+  int64_t worth = std::numeric_limits<int64_t>::max();
 };
 
 struct OrderResult {
   std::vector<int32_t> order;  // Op indices in execution order.
   int64_t peak = 0;            // Bytes.
   int64_t lower_bound = 0;  // Bytes: no order has a lower peak. Equal to the peak: proven optimal.
+  int64_t work = 0;         // Steps that `auto` took.
 };
 
 // Throws std::invalid_argument naming the op or storage if the problem is malformed: indices out

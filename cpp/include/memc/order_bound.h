@@ -48,9 +48,9 @@ class LiveCuts {
 // `work` steps; the largest single op's bytes if the sizes' sum exceeds 2^62. `order` is a valid
 // order, the better the faster: ops are taken by the bytes live then, which are no less than the
 // cut there, so the rest is skipped once the bound is as high. Equal to the order's peak: the order
-// is optimal. About 100,000,000 steps take one second.
+// is optimal. About 100,000,000 steps take one second; the number taken is added to `used`.
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
-                        int64_t work);
+                        int64_t work, int64_t* used = nullptr);
 
 }  // namespace memc
 

@@ -22,6 +22,7 @@ class OrderBudget {
   void Spend(int64_t work);
   bool spent() const { return work_ <= 0; }
   int64_t work() const { return work_; }
+  int64_t used() const { return used_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -29,6 +30,7 @@ class OrderBudget {
   bool timed_;
   Clock::time_point end_;
   int64_t work_;
+  int64_t used_ = 0;
   int64_t until_clock_ = 0;  // Work until the clock is read again.
 };
 

@@ -197,7 +197,7 @@ def test_no_library_for_another_target(kernel):
 
 
 def test_levels():
-    assert pipeline(3).replace(" time-limit=10s", "") == pipeline(2)
+    assert pipeline(3).replace(" time-limit=10s", "") == pipeline(2).replace("slack=0.001 work=200000000 ", "")
     assert "select-kernels{target=none alignment=64}" in pipeline(2, kernels="generated")
     assert pipeline(2, "cuda", 256).count("alignment=256") == 6
     for level in range(4):

@@ -33,6 +33,22 @@ def checked(text, passes=PLAN):
     return module
 
 
+def test_view_of_a_state_is_a_copy_if_it_is_read_after_the_new_content_is_written():
+    text = """
+func @main(%x: f32[64] {role = input}, %s: f32[64] {role = state}) -> (f32[8,8], f32[64]) {
+  %v = reshape(%s) {shape = [8, 8]} : f32[8,8]
+  %b = add(%s, %x) : f32[64]
+  %n = assign(%s, %b) : f32[64]
+  %y = neg(%v) : f32[8,8]
+  return %y, %n
+}
+"""
+    module = parse(text)
+    PassManager.parse(PLAN).run(module)  # Which verifies that nothing reads overwritten bytes.
+    assert value(module, "v").root is value(module, "v")
+    assert value(module, "n").root is value(module, "s")
+
+
 def function(body, result="f32[4,16]", params="%x: f32[4,16] {role = input}", returned="y"):
     return f"func @main({params}) -> {result} {{\n{body}\n  return %{returned}\n}}\n"
 

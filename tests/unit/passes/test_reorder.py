@@ -202,13 +202,28 @@ def test_a_worse_order_is_taken_back(monkeypatch):
 def test_the_time_limit_is_for_all_searches_together(monkeypatch):
     limits = []
 
-    def given(problem, solver, *, time_limit, beam_width, target):
+    def given(problem, solver, *, time_limit, beam_width, target, **others):
         limits.append((time_limit, beam_width))
         return OrderSolution(tuple(range(len(problem.after))), 0, 0)
 
     monkeypatch.setattr(reorder_module, "solve_order", given)
     reorder(function_of(IN_PLACE_MATTERS), Search("auto", 30.0, 7))
     assert 9 < limits[0][0] <= 10 and all(limit <= 30 and width == 7 for limit, width in limits)
+
+
+def test_the_work_is_for_all_searches_together(monkeypatch):
+    given = []
+
+    def solve(problem, solver, *, work, worth, slack, **others):
+        given.append((work, worth, slack))
+        return OrderSolution(tuple(range(len(problem.after))), 0, 0, 400)
+
+    monkeypatch.setattr(reorder_module, "solve_order", solve)
+    function = function_of(IN_PLACE_MATTERS)
+    reached = plan_aliases(function).peak
+    reorder(function, Search(slack=0.1, work=900))
+    assert given[0] == (300, reached - reached // 10, 0.1)
+    assert [work for work, _, _ in given[1:]] == [250, 100, 0, 0]
 
 
 def test_options():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memc.passes.order_solvers import OrderProblem, order_peak, order_solver_names, solve_order
 
-from .order_cases import lowest_peak
+from .order_cases import lowest_peak, random_order_problem
 
 # op 0 makes a; 1 and 2 read it and make b and c; 3 reads both.
 DIAMOND = OrderProblem([10, 20, 5], [[0], [0, 1], [0, 2], [1, 2]], [[], [0], [0], [1, 2]])
@@ -65,6 +65,9 @@ def test_bounds_and_peaks_hold_the_optimum_between_them(problem: OrderProblem, b
     solution = solve_order(problem)
     assert solution.peak == solution.lower_bound == lowest
     assert solve_order(problem, target=lowest + slack).peak <= lowest + slack
+    assert solve_order(problem, slack=slack / 50).peak <= lowest * (1 + slack / 50)
+    assert solve_order(problem, worth=lowest + slack).peak >= lowest
+    assert solve_order(problem, worth=lowest + 1).peak == lowest
 
 
 @given(order_problems(20))
@@ -97,6 +100,15 @@ GREEDY_TRAP = OrderProblem([40, 5, 13], [[0], [1, 2], [0, 2], [1, 2]], [[], [], 
 
 def test_a_beam_finds_what_list_scheduling_misses() -> None:
     assert solve_order(GREEDY_TRAP, "list").peak > solve_order(GREEDY_TRAP, "beam").peak == lowest_peak(GREEDY_TRAP)
+
+
+def test_less_work_and_lower_hopes_leave_a_worse_order() -> None:
+    problem = random_order_problem(0, max_ops=30)
+    best = solve_order(problem)
+    assert best.proven_optimal and best.work > 0
+    for options in ({"work": 0}, {"slack": 0.5}, {"worth": 1}):
+        found = solve_order(problem, **options)
+        assert found.peak > best.peak and found.work < best.work
 
 
 def test_local_search_mends_a_window() -> None:
