@@ -26,6 +26,7 @@ from memc.passes.gradient import append_gradients
 from memc.passes.losses import binary_cross_entropy, mean_squared_error, softmax_cross_entropy
 from memc.passes.mirror import Mirror, Policy
 from memc.passes.optimizers import Optimizer, OptimizerName, append_updates
+from memc.passes.recognize import recognize
 from memc.passes.undo import is_raw
 
 LOSSES = ("softmax-cross-entropy", "mse", "bce", "bce-with-logits")
@@ -314,6 +315,7 @@ class BuildGradient(Pass):
             raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
 
     def apply(self, module: Module) -> None:
+        recognize(module, module.main)
         if self.mirror != "none":
             Mirror(self.mirror, self.mirror_depth).apply(module)
         optimizer = Optimizer(

@@ -17,6 +17,7 @@ from memc.passes.fuse import Fuse
 from memc.passes.in_place import InPlace
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
+from memc.passes.recognize import Recognize
 from memc.passes.reorder import Reorder
 from memc.passes.select_kernels import SelectKernels
 from memc.passes.share import Share
@@ -31,6 +32,7 @@ PASSES: tuple[type[Pass], ...] = (
     InPlace,
     MaterializeReturns,
     Mirror,
+    Recognize,
     Reorder,
     SelectKernels,
     Share,
