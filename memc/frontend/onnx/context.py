@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -34,6 +35,8 @@ class NodeContext:
     """Whether the model is imported to be trained: weights stay weights, and normalization is not folded."""
     constants: dict[int, tuple[Array, Value]] = field(default_factory=dict)
     """Values already made of known arrays, by the array's identity, so that an array becomes one weight."""
+    streams: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers for ops that draw at random, so that no two draw the same."""
 
     def has(self, index: int) -> bool:
         """Whether input `index` is given."""

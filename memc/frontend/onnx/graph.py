@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -65,6 +66,8 @@ class State:
     """Values made of known arrays, by the array's identity: each becomes one weight however often it is read."""
     trainable: bool = False
     """Whether stored floats become weights that can be trained, rather than data known at import."""
+    streams: Iterator[int] = field(default_factory=itertools.count)
+    """Numbers for ops that draw at random: bodies that are imported more than once get new ones each time."""
     depth: int = 0
     nodes: int = 0
 
@@ -182,7 +185,7 @@ def _import(
         folded = fold(node, domain, opset, arrays, importer)
         if folded is not None:
             return folded
-    context = NodeContext(node, opset, list(inputs), state.builder, state.trainable, state.constants)
+    context = NodeContext(node, opset, list(inputs), state.builder, state.trainable, state.constants, state.streams)
     if importer is None:
         body = _body(node, opset, domain, context)
         if body is not None:

@@ -216,14 +216,37 @@ def _bound(value: Any, dtype: DType) -> int | float | None:
 
 @imports("Dropout")
 def dropout(ctx: NodeContext) -> Sequence[Known]:
-    """The identity, at inference. The mask is all true."""
+    """The identity at inference, where the mask is all true.
+
+    To be trained it is dropout by its ratio, whatever its training mode: that says how the model was exported.
+    """
     x = ctx.value(0)
-    training = ctx.opset >= 12 and ctx.has(2) and bool(np.any(ctx.const(2)))
-    if training:
+    ratio = 0.0
+    if ctx.trainable:
+        ratio = _dropout_ratio(ctx)
+    elif ctx.opset >= 12 and ctx.has(2) and bool(np.any(ctx.const(2))) and _dropout_ratio(ctx) != 0:
+        raise ctx.unsupported(f"training_mode with ratio {_dropout_ratio(ctx):g}; export the model for inference")
+    wants_mask = len(ctx.node.output) > 1 and bool(ctx.node.output[1])
+    mask_type = DType.BOOL if ctx.opset >= 10 else x.type.dtype
+    if ratio == 0:
+        mask = [ctx.b.op("broadcast", [ctx.b.scalar(True, mask_type)], shape=x.type.shape)] if wants_mask else []
+        return [x, *mask]
+    seed, stream = ctx.b.scalar(0, DType.I64), next(ctx.streams)
+    y = ctx.b.op("dropout", [x, seed], ratio=ratio, stream=stream)
+    if not wants_mask:
+        return [y]
+    # What becomes of ones by the same draw: so the mask agrees with y wherever the seed comes from.
+    ones = ctx.b.op("broadcast", [ctx.b.scalar(1, x.type.dtype)], shape=x.type.shape)
+    kept = ctx.b.op("dropout", [ones, seed], ratio=ratio, stream=stream)
+    return [y, cast(ctx.b, ctx.b.op("greater", [kept, ctx.b.scalar(0, x.type.dtype)]), mask_type)]
+
+
+def _dropout_ratio(ctx: NodeContext) -> float:
+    """The probability with which an element is dropped."""
+    if ctx.opset < 12:
+        ratio = float(ctx.attr("ratio", 0.5))
+    else:
         ratio = float(np.asarray(ctx.const(1)).reshape(())) if ctx.has(1) else 0.5
-        if ratio != 0:
-            raise ctx.unsupported(f"training_mode with ratio {ratio}; export the model for inference")
-    if len(ctx.node.output) < 2 or not ctx.node.output[1]:
-        return [x]
-    mask = ctx.b.scalar(True, DType.BOOL if ctx.opset >= 10 else x.type.dtype)
-    return [x, ctx.b.op("broadcast", [mask], shape=x.type.shape)]
+    if not 0 <= ratio < 1:
+        raise ctx.unsupported(f"expected a ratio from 0 to below 1, got {ratio:g}")
+    return ratio
