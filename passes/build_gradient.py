@@ -22,6 +22,7 @@ from memc.ir.ops.casts import cast
 from memc.ir.ops.derivatives import scaled, square
 from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass
+from memc.passes.dropout_seeds import first_count, share_seed, without_dropout
 from memc.passes.gradient import append_gradients
 from memc.passes.losses import binary_cross_entropy, mean_squared_error, softmax_cross_entropy
 from memc.passes.mirror import Mirror, Policy
@@ -32,7 +33,7 @@ from memc.passes.undo import is_raw
 LOSSES = ("softmax-cross-entropy", "mse", "bce", "bce-with-logits")
 LossName = Literal["softmax-cross-entropy", "mse", "bce", "bce-with-logits"]
 
-LOSS, LABELS, RATE, STEP = "loss", "labels", "learning_rate", "step"
+LOSS, LABELS, RATE, STEP, DRAWS = "loss", "labels", "learning_rate", "step", "dropout.counter"
 """Names of what a training step takes, returns and keeps."""
 
 
@@ -80,6 +81,8 @@ def build_gradient(
     frozen: Sequence[str] = (),
     clip_norm: float | None = None,
     accumulate: int = 1,
+    dropout: bool = True,
+    seed: int = 0,
 ) -> None:
     """Make `main` a training step.
 
@@ -90,24 +93,32 @@ def build_gradient(
         clip_norm: scale the gradients so that the norm of all of them together is at most this.
         accumulate: micro-batches. The step takes that many batches along axis 0 of its inputs, runs them one after
             another, and updates once by the mean gradient.
+        dropout: whether dropout drops anything. Where its seed is a constant, as in imported models, it draws from the
+            state `dropout.counter`, which each micro-batch moves by one.
+        seed: of those draws, from 0 to 2^31 - 1.
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
-    names = fresh_names([*(v.name for v in function.values()), LOSS, LABELS, RATE, STEP])
+    names = fresh_names([*(v.name for v in function.values()), LOSS, LABELS, RATE, STEP, DRAWS])
     logits = _output(function, output)
     forward, function.ops = function.ops, []
+    if not dropout:
+        forward, logits = without_dropout(forward, logits)
+    drawn_from = share_seed(forward)
     trained = _train_weights(function, frozen)
     step = _Step(module, function, IRBuilder(module, function, function.ops, names))
     inputs = function.params_of(Role.INPUT)
     batches = [_split(step, value, accumulate) for value in inputs]
     labels = _split(step, step.input(LABELS, _label_type(loss, logits.type, accumulate)), accumulate, given=True)
+    draws = _draws(step, drawn_from, seed, accumulate)
     losses: list[Value] = []
     sums: dict[Value, Value] = {}
     for number in range(accumulate):
         given = {value: parts[number] for value, parts in zip(inputs, batches)}
+        given.update(draws[number])
         losses.append(_one_batch(step, forward, given, logits, labels[number], loss, trained, sums, number == 0))
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
@@ -165,6 +176,17 @@ def _split(step: _Step, value: Value, parts: int, given: bool = False) -> list[V
         stops = ((number + 1) * batch, *value.type.shape[1:])
         found.append(step.builder.op("slice", [value], starts=starts, stops=stops, steps=(1,) * value.type.rank))
     return found
+
+
+def _draws(step: _Step, shared: Value | None, seed: int, parts: int) -> list[dict[Value, Value]]:
+    """For each micro-batch, what stands for the seed that its dropout shares."""
+    if shared is None:
+        return [{}] * parts
+    b = step.builder
+    counter = step.state(DRAWS, shared.type, np.array(first_count(seed)))
+    counts = [counter, *(b.op("add", [counter, b.scalar(n, DType.I64)]) for n in range(1, parts + 1))]
+    step.assign(counter, counts.pop())
+    return [{shared: count} for count in counts]
 
 
 def _label_type(loss: LossName, logits: TensorType, parts: int) -> TensorType:
@@ -301,6 +323,10 @@ class BuildGradient(Pass):
     """Micro-batches to one update."""
     frozen: tuple[str, ...] = ()
     """Name patterns of weights that are not trained."""
+    dropout: bool = True
+    """Whether dropout drops anything."""
+    seed: int = 0
+    """Of the masks of dropout."""
     mirror: Policy = "none"
     """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
     mirror_depth: int = 1
@@ -309,6 +335,7 @@ class BuildGradient(Pass):
     def __post_init__(self) -> None:
         if self.accumulate < 1:
             raise UsageError(f"build-gradient: expected at least 1 micro-batch, got {self.accumulate}")
+        first_count(self.seed)
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
         if self.mirror_depth < 1:
@@ -335,4 +362,6 @@ class BuildGradient(Pass):
             frozen=self.frozen,
             clip_norm=self.clip_norm,
             accumulate=self.accumulate,
+            dropout=self.dropout,
+            seed=self.seed,
         )

@@ -63,6 +63,12 @@ def compile_model(
         Optional[list[str]],
         typer.Option("--freeze", metavar="PATTERN", help="With --train: weights to leave alone (repeatable)."),
     ] = None,
+    no_dropout: Annotated[
+        bool, typer.Option("--no-dropout", help="With --train: leave out the model's dropout.")
+    ] = False,
+    seed: Annotated[
+        Optional[int], typer.Option("--seed", help="With --train: seed of dropout's masks (default: 0).")
+    ] = None,
     mirror: Annotated[
         Optional[str],
         typer.Option(
@@ -94,6 +100,8 @@ def compile_model(
         "clip_norm": clip_norm,
         "accumulate": accumulate,
         "frozen": freeze,
+        "dropout": False if no_dropout else None,
+        "seed": seed,
         "mirror": mirror,
     }
     training = parse_training(train, given, optimizer_options)

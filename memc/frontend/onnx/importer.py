@@ -50,8 +50,9 @@ def import_onnx(
         input's element type. An input of unknown shape takes the array's.
     trainable:
         Import for training: stored floats stay weights under their names, nothing is computed from them, batch
-        normalization and dropout stay ops, and tensors that were joined for their equal contents are separate again
-        (`separate.py`).
+        normalization stays an op, and tensors that were joined for their equal contents are separate again
+        (`separate.py`). Dropout with a ratio becomes `dropout`, whatever its training mode: with a constant seed, for
+        `build-gradient` to replace, and a stream of its own.
 
     Nodes whose inputs are all known are evaluated here, `Shape` of anything is known, `If` with a known condition is
     replaced by its branch, functions (the model's, and those by which the standard defines operators without a

@@ -238,7 +238,8 @@ def dropout(ctx: NodeContext) -> Sequence[Known]:
     # What becomes of ones by the same draw: so the mask agrees with y wherever the seed comes from.
     ones = ctx.b.op("broadcast", [ctx.b.scalar(1, x.type.dtype)], shape=x.type.shape)
     kept = ctx.b.op("dropout", [ones, seed], ratio=ratio, stream=stream)
-    return [y, cast(ctx.b, ctx.b.op("greater", [kept, ctx.b.scalar(0, x.type.dtype)]), mask_type)]
+    mask_value = ctx.b.op("greater", [kept, ctx.b.scalar(0, x.type.dtype)])
+    return [y, mask_value if mask_type is DType.BOOL else ctx.b.op("cast", [mask_value], to=mask_type)]
 
 
 def _dropout_ratio(ctx: NodeContext) -> float:
