@@ -42,14 +42,14 @@ void Perturb(const Packer& packer, int64_t target, std::mt19937_64& random,
 }  // namespace
 
 Solution ImproveOrders(const Problem& problem, const std::vector<Solution>& starts, int64_t target,
-                       int64_t work, const Budget& budget) {
+                       int64_t work, uint64_t seed, const Budget& budget) {
   constexpr auto kUnlimited = std::numeric_limits<int64_t>::max();
-  std::mt19937_64 random(1);
+  std::mt19937_64 random(seed);
   Packer packer(problem);
   Solution best =
       *std::min_element(starts.begin(), starts.end(),
                         [](const Solution& a, const Solution& b) { return a.peak < b.peak; });
-  if (packer.movable().size() < 3) return best;
+  if (static_cast<int64_t>(packer.movable().size()) < kLeastMovable) return best;
   const auto rounds = static_cast<int64_t>(starts.size());
   int64_t steps = 0;
   for (int64_t round = 1; round <= rounds; ++round) {

@@ -57,7 +57,8 @@ struct Open {
   std::vector<Solution> starts;  // The heuristics' plans.
   Solution best;
   int64_t lower_bound = 0;
-  int64_t grain = 0;  // Bytes that every peak is a multiple of.
+  int64_t grain = 0;    // Bytes that every peak is a multiple of.
+  int64_t movable = 0;  // Buffers without a fixed offset.
 };
 
 // `plans`: the heuristics' plans of the whole problem.
@@ -70,6 +71,7 @@ Open OpenPart(const Problem& problem, const Part& part, const std::vector<Soluti
     buffer.size = RoundUp(buffer.size, problem.alignment);
     // Every buffer lies on top of others, one of fixed offset or the bottom.
     open.grain = std::gcd(open.grain, std::gcd(buffer.size, buffer.offset.value_or(0)));
+    open.movable += !buffer.offset;
     open.problem.buffers.push_back(buffer);
   }
   open.problem.alignment = problem.alignment;
@@ -141,7 +143,9 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   // ones smaller. With a time limit, until the time is over.
   const double most = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
   double effort = most / (budget.deadline ? 64 : 16);
+  uint64_t round = 0;
   for (bool done = false; !done; effort *= 4) {
+    ++round;
     // The peak that is reached anyway: no part need lie lower.
     int64_t reached = std::max(enough, outcome.lower_bound);
     done = true;
@@ -157,11 +161,13 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
       };
       if (n <= kMaxSearched) SearchPart(open, part_target, of(kSearchWork), budget);
       const auto above = [&] { return open.best.peak > std::max(part_target, open.lower_bound); };
-      const bool ordered = improve && n <= kMaxOrdered;
+      const bool ordered = improve && n <= kMaxOrdered && open.movable >= kLeastMovable;
       if (ordered && above() && !budget.Over()) {
         const int64_t goal = std::max(part_target, open.lower_bound);
-        open.best = Better(std::move(open.best),
-                           ImproveOrders(open.problem, open.starts, goal, of(kOrderWork), budget));
+        // Each round takes other steps, and goes on from the best plan as well.
+        std::vector<Solution> starts = open.starts;
+        if (round > 1) starts.push_back(open.best);
+        open.best = ImproveOrders(open.problem, starts, goal, of(kOrderWork), round, budget);
       }
       if (above() && (n <= kMaxSearched || ordered) && more) done = false;
       reached = std::max(reached, AddBytes(part.base, open.best.peak));

@@ -7,6 +7,8 @@ import csv
 import functools
 import itertools
 import random
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -109,6 +111,28 @@ def test_hard_problems_fit(name: str) -> None:
 def test_the_plan_does_not_depend_on_the_threads() -> None:
     problem = minimalloc("C")
     assert solve(problem, "search", threads=1) == solve(problem, "search", threads=3)
+
+
+def movable() -> Problem:
+    """One part of 5,000 buffers that the heuristics do not place at the bound."""
+    rng = random.Random(3)
+    starts = [rng.randrange(2000) for _ in range(5000)]
+    return Problem([Buffer(rng.randint(1, 500), lower, lower + rng.randint(1, 150)) for lower in starts])
+
+
+def nearly_fixed() -> Problem:
+    """5,000 bytes fixed at 2 or 3 in turn, which two buffers of 6 must lie above: at 16 bytes, where the bound is 14."""
+    fixed = [Buffer(1, i, i + 2, offset=2 + i % 2) for i in range(5000)]
+    return Problem([Buffer(6, 0, 5001), Buffer(6, 0, 5001), *fixed])
+
+
+@pytest.mark.parametrize(("make", "solver"), [(movable, "search"), (nearly_fixed, "auto")])
+def test_with_nothing_left_to_try_it_ends_before_the_time_limit(make: Callable[[], Problem], solver: str) -> None:
+    problem = make()
+    begin = time.monotonic()
+    solution = solve(problem, solver, time_limit=120)
+    assert time.monotonic() - begin < 60  # It takes a fraction of a second.
+    assert check(problem, solution).ok and solution.peak > lower_bound(problem)
 
 
 def test_a_time_limit_is_kept_with_a_valid_plan() -> None:
