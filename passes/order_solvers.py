@@ -101,16 +101,20 @@ def order_peak(problem: OrderProblem, order: Sequence[int]) -> int:
     return int(native.load()["memc_order_peak"](*_arguments(problem), _tensor(np.array(order, np.int64))))
 
 
-def order_lower_bound(problem: OrderProblem, order: Sequence[int] | None = None, *, work: int = 10**9) -> int:
+def order_lower_bound(
+    problem: OrderProblem, order: Sequence[int] | None = None, *, work: int = 10**9, time_limit: float | None = None
+) -> int:
     """Bytes that no order's peak is below: the largest of `least_live`, stopping early where an order proves the rest
     irrelevant.
 
     `order` is a valid order, the given one by default; the lower its peak, the less there is to do. After about `work`
-    steps (10**8 take a second) the bound found so far is returned. Raises as `order_peak`.
+    steps (10**8 take a second), or `time_limit` seconds if that is given, the bound found so far is returned. Raises as
+    `order_peak`.
     """
     given = range(len(problem.touches)) if order is None else order
     at = _tensor(np.array(given, np.int64))
-    return int(native.load()["memc_order_lower_bound"](*_arguments(problem), at, work))
+    limit = -1.0 if time_limit is None else time_limit
+    return int(native.load()["memc_order_lower_bound"](*_arguments(problem), at, work, limit))
 
 
 def least_live(problem: OrderProblem) -> list[int]:

@@ -24,13 +24,15 @@ void MaxFlow::AddEdge(int32_t from, int32_t to, int64_t capacity) {
   first_[to] = edge + 1;
 }
 
-int64_t MaxFlow::Send(int64_t limit, int64_t* work) {
-  while (flow_ <= limit && Layer(work)) flow_ += Push(limit - flow_, work);
+int64_t MaxFlow::Send(int64_t limit, OrderBudget* budget) {
+  while (flow_ <= limit && !budget->spent() && Layer(budget)) {
+    flow_ += Push(limit - flow_, budget);
+  }
   return flow_;
 }
 
 // Distances from the source over edges with capacity left; whether the sink is in reach.
-bool MaxFlow::Layer(int64_t* work) {
+bool MaxFlow::Layer(OrderBudget* budget) {
   level_.assign(first_.size(), -1);
   level_[kSource] = 0;
   queue_.assign(1, kSource);
@@ -38,24 +40,27 @@ bool MaxFlow::Layer(int64_t* work) {
     const int32_t node = queue_[head];
     // No shorter path to the sink is left.
     if (level_[kSink] >= 0 && level_[node] >= level_[kSink]) break;
+    int64_t looked = 0;
     for (int32_t e = first_[node]; e >= 0; e = edges_[e].next) {
-      ++*work;
+      ++looked;
       const Edge& edge = edges_[e];
       if (edge.capacity == 0 || level_[edge.to] >= 0) continue;
       level_[edge.to] = level_[node] + 1;
       queue_.push_back(edge.to);
     }
+    budget->Spend(looked);
   }
   return level_[kSink] >= 0;
 }
 
-// A blocking flow over edges that go one layer on; stops early once it is above the limit.
-int64_t MaxFlow::Push(int64_t limit, int64_t* work) {
+// A blocking flow over edges that go one layer on; stops early once it is above the limit, or the
+// budget is spent.
+int64_t MaxFlow::Push(int64_t limit, OrderBudget* budget) {
   current_ = first_;
   int64_t sent = 0;
   path_.clear();
   int32_t node = kSource;
-  while (sent <= limit) {
+  while (sent <= limit && !budget->spent()) {
     if (node == kSink) {
       int64_t least = kUncut;
       for (const int32_t e : path_) least = std::min(least, edges_[e].capacity);
@@ -65,18 +70,20 @@ int64_t MaxFlow::Push(int64_t limit, int64_t* work) {
         edges_[path_[i] ^ 1].capacity += least;
         if (edges_[path_[i]].capacity == 0) keep = i;
       }
-      *work += static_cast<int64_t>(path_.size());
+      budget->Spend(static_cast<int64_t>(path_.size()));
       sent += least;
       if (keep == path_.size()) return kUncut;  // The sink cannot be cut off.
       node = edges_[path_[keep] ^ 1].to;
       path_.resize(keep);
       continue;
     }
+    int64_t looked = 1;
     int32_t& e = current_[node];
     while (e >= 0 && (edges_[e].capacity == 0 || level_[edges_[e].to] != level_[node] + 1)) {
       e = edges_[e].next;
-      ++*work;
+      ++looked;
     }
+    budget->Spend(looked);
     if (e >= 0) {
       path_.push_back(e);
       node = edges_[e].to;

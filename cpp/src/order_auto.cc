@@ -18,7 +18,9 @@ constexpr int64_t kBound = 1;
 constexpr int64_t kBeam = 6;
 constexpr int64_t kExact = 4;
 constexpr int64_t kLocal = 4;
-constexpr int64_t kExactMemory = 1 << 30;  // Bytes.
+constexpr double kBoundShare = 0.25;        // Of the time, if that is limited.
+constexpr int64_t kListWork = 300'000'000;  // About 3 s.
+constexpr int64_t kExactMemory = 1 << 30;   // Bytes.
 constexpr int64_t kNarrowest = 8;
 constexpr int64_t kWidest = 4'096;
 
@@ -33,18 +35,23 @@ bool Done(const OrderResult& result, const OrderOptions& options) {
 }
 
 void TryLists(const OrderProblem& problem, const OrderOptions& options, const OrderGraph& forward,
-              OrderResult* result) {
+              OrderBudget budget, OrderResult* result) {
+  const auto relations =
+      static_cast<int64_t>(forward.touches.index.size() + forward.after.index.size());
+  const auto more = [&] {
+    budget.Spend(16 * (forward.ops() + relations));
+    return !Done(*result, options) && !budget.spent();
+  };
   const OrderGraph backward = Reversed(forward);
   for (ListRule rule : {ListRule::kNet, ListRule::kRise, ListRule::kShrink, ListRule::kNewest}) {
-    if (Done(*result, options)) return;
+    if (!more()) return;
     Offer(problem, ListOrder(forward, rule), result);
-    if (Done(*result, options)) return;
+    if (!more()) return;
     std::vector<int32_t> order = ListOrder(backward, rule);
     std::reverse(order.begin(), order.end());
     Offer(problem, std::move(order), result);
   }
-  if (Done(*result, options)) return;
-  Offer(problem, DepthFirstOrder(forward), result);
+  if (more()) Offer(problem, DepthFirstOrder(forward), result);
 }
 
 }  // namespace
@@ -56,13 +63,14 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
   OrderBudget budget(kBeam * share, options.time_limit);
   const auto next_stage = [&](int64_t part) {
     result.work += budget.used();
-    // With a time limit all stages share the time.
-    if (options.time_limit < 0) budget = OrderBudget(part * share, options.time_limit);
+    budget = budget.Stage(part * share, 1);
   };
   const OrderGraph graph = MakeOrderGraph(problem, Direction::kForward);
-  TryLists(problem, options, graph, &result);
+  TryLists(problem, options, graph, budget.Stage(kListWork, 1), &result);
   if (Done(result, options) || budget.spent()) return result;
-  const int64_t bound = OrderLowerBound(problem, result.order, kBound * share, &result.work);
+  OrderBudget for_bound = budget.Stage(kBound * share, kBoundShare);
+  const int64_t bound = OrderLowerBound(problem, result.order, &for_bound);
+  result.work += for_bound.used();
   result.lower_bound = std::max(result.lower_bound, bound);
   // Work of a single beam: a copy of every state, a bit for each op and storage.
   const int64_t bits = problem.ops() + static_cast<int64_t>(problem.sizes.size());

@@ -29,11 +29,11 @@ LiveCuts::LiveCuts(const OrderProblem& problem)
   if (!SumsFit(problem)) throw std::overflow_error("the sizes' sum exceeds 2^62 bytes");
 }
 
-int64_t LiveCuts::At(int32_t op, int64_t limit, int64_t* work) {
+int64_t LiveCuts::At(int32_t op, int64_t limit, OrderBudget* budget) {
   const int64_t base = Build(op);
-  *work += problem_.ops() + static_cast<int64_t>(problem_.after.index.size()) +
-           static_cast<int64_t>(problem_.touches.index.size());
-  return base > limit ? base : base + flow_.Send(limit - base, work);
+  budget->Spend(problem_.ops() + static_cast<int64_t>(problem_.after.index.size()) +
+                static_cast<int64_t>(problem_.touches.index.size()));
+  return base > limit ? base : base + flow_.Send(limit - base, budget);
 }
 
 // Puts the op and all that it depends on (before), or all that depend on it (after), on the side.
@@ -116,7 +116,7 @@ int64_t LiveCuts::AddStorage(int32_t storage) {
 }
 
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
-                        int64_t work, int64_t* used) {
+                        OrderBudget* budget) {
   int64_t bound = 0;
   for (int32_t op = 0; op < problem.ops(); ++op) bound = std::max(bound, OwnBytes(problem, op));
   if (!SumsFit(problem)) return bound;
@@ -125,12 +125,10 @@ int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>&
   std::stable_sort(by_live.begin(), by_live.end(),
                    [&](int32_t a, int32_t b) { return live[a] > live[b]; });
   LiveCuts cuts(problem);
-  int64_t done = 0;
   for (const int32_t op : by_live) {
-    if (live[op] <= bound || done >= work) break;
-    bound = std::max(bound, cuts.At(op, live[op], &done));
+    if (live[op] <= bound || budget->spent()) break;
+    bound = std::max(bound, cuts.At(op, live[op], budget));
   }
-  if (used != nullptr) *used += done;
   return bound;
 }
 

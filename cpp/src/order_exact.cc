@@ -27,6 +27,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_set>
+#include <utility>
 
 #include "memc/order_bound.h"
 #include "memc/order_heuristics.h"
@@ -38,22 +39,23 @@ namespace {
 
 constexpr int64_t kLongestSegment = 64;
 constexpr int64_t kBoundWork = 100'000'000;    // About one second.
-constexpr int64_t kWork = 2'000'000'000;       // About ten seconds.
+constexpr double kBoundShare = 0.25;           // Of the time, if that is limited.
+constexpr int64_t kWork = 2'000'000'000;       // About ten seconds at most.
 constexpr int64_t kFirstRound = 20'000'000;    // Work of one direction in the first round.
+constexpr int64_t kStepsPerUnit = 3;           // Of work, where steps are fast.
+constexpr int64_t kCachedOps = 4'096;          // Of a problem that a core's cache holds.
+constexpr int64_t kUncachedCost = 8;           // Of a step where it does not hold much of it.
 constexpr int64_t kMemory = int64_t{1} << 29;  // Bytes.
 
-// A set of ops that have run, which can grow and shrink again.
+// A set of ops that have run, which can grow and shrink again. It counts its own work.
 class Moment {
  public:
-  explicit Moment(const OrderGraph& graph)
-      : graph_(graph), place_(graph.ops(), -1), in_(graph.ops(), 0) {
-    Load({});
-  }
+  explicit Moment(const OrderGraph& graph) : graph_(graph) { Load({}); }
 
   // Makes the ops these, listed in an order in which they can run.
   void Load(const std::vector<int32_t>& ops) {
-    std::fill(place_.begin(), place_.end(), -1);
-    std::fill(in_.begin(), in_.end(), 0);
+    place_.assign(graph_.ops(), -1);
+    in_.assign((graph_.ops() + 63) / 64, 0);
     ready_.clear();
     run_.clear();
     live_ = 0;
@@ -72,6 +74,7 @@ class Moment {
     }
     for (const int32_t op : ops) Run(op);
     run_.clear();
+    work_ += 4 * (graph_.ops() + static_cast<int64_t>(graph_.sizes.size()));
   }
 
   int64_t live() const { return live_; }
@@ -80,9 +83,14 @@ class Moment {
   const std::vector<int32_t>& run() const { return run_; }  // Since Load or Forget.
   void Forget() { run_.clear(); }
   bool Ready(int32_t op) const { return place_[op] >= 0; }
+  const std::vector<uint64_t>& bits() const { return in_; }  // One for each op.
+
+  // Steps since the last call: about a storage or an op looked at each.
+  int64_t TakeWork() { return std::exchange(work_, 0); }
 
   // Bytes live while a ready op runs next.
-  int64_t During(int32_t op) const {
+  int64_t During(int32_t op) {
+    work_ += Touched(op);
     int64_t bytes = live_ + graph_.scratch[op];
     for (const int32_t* s = graph_.touches.begin(op); s != graph_.touches.end(op); ++s) {
       if (used_[*s] == 0) bytes += graph_.sizes[*s];
@@ -91,7 +99,8 @@ class Moment {
   }
 
   // Bytes live after it, above those before it.
-  int64_t Net(int32_t op) const {
+  int64_t Net(int32_t op) {
+    work_ += Touched(op);
     int64_t bytes = 0;
     for (const int32_t* s = graph_.touches.begin(op); s != graph_.touches.end(op); ++s) {
       if (used_[*s] == 0) bytes += graph_.sizes[*s];
@@ -107,11 +116,12 @@ class Moment {
       --left_[*s];
     }
     RemoveReady(op);
-    in_[op] = 1;
+    in_[op / 64] |= uint64_t{1} << (op % 64);
     run_.push_back(op);
     for (const int32_t* i = graph_.before.begin(op); i != graph_.before.end(op); ++i) {
       if (--waiting_[*i] == 0) AddReady(*i);
     }
+    work_ += Touched(op) + Followers(op);
   }
 
   // Takes back the last op run.
@@ -121,24 +131,25 @@ class Moment {
     for (const int32_t* i = graph_.before.begin(op); i != graph_.before.end(op); ++i) {
       if (waiting_[*i]++ == 0) RemoveReady(*i);
     }
-    in_[op] = 0;
+    in_[op / 64] &= ~(uint64_t{1} << (op % 64));
     AddReady(op);
     for (const int32_t* s = graph_.touches.begin(op); s != graph_.touches.end(op); ++s) {
       --used_[*s];
       ++left_[*s];
     }
     live_ -= Net(op);
-  }
-
-  std::vector<uint64_t> Bits() const {
-    std::vector<uint64_t> bits((in_.size() + 63) / 64, 0);
-    for (size_t op = 0; op < in_.size(); ++op) {
-      if (in_[op]) bits[op / 64] |= uint64_t{1} << (op % 64);
-    }
-    return bits;
+    work_ += Touched(op) + Followers(op);
   }
 
  private:
+  int64_t Touched(int32_t op) const {
+    return 1 + (graph_.touches.end(op) - graph_.touches.begin(op));
+  }
+
+  int64_t Followers(int32_t op) const {
+    return 1 + (graph_.before.end(op) - graph_.before.begin(op));
+  }
+
   void AddReady(int32_t op) {
     place_[op] = static_cast<int32_t>(ready_.size());
     ready_.push_back(op);
@@ -154,13 +165,14 @@ class Moment {
 
   const OrderGraph& graph_;
   std::vector<int32_t> place_;  // Of each op: where it is in `ready_`; -1: nowhere.
-  std::vector<char> in_;
+  std::vector<uint64_t> in_;    // A bit for each op.
   std::vector<int32_t> ready_;
   std::vector<int32_t> run_;
   std::vector<int32_t> left_;     // Of each storage: users that have not run, the end if kept.
   std::vector<int32_t> used_;     // Of each storage: users that have run, the start if from there.
   std::vector<int32_t> waiting_;  // Of each op: ops it still waits for.
   int64_t live_ = 0;
+  int64_t work_ = 0;
 };
 
 struct State {
@@ -202,6 +214,7 @@ class ExactSearch {
         memory_(memory),
         budget_(*budget),
         best_(*result),
+        cost_(std::clamp<int64_t>(graph_.ops() / kCachedOps, 1, kUncachedCost)),
         threshold_(result->lower_bound),
         moment_(graph_),
         mark_(graph_.ops(), -1) {}
@@ -215,7 +228,7 @@ class ExactSearch {
       const Move move = moves_.top();
       if (move.need > threshold_) threshold_ = best_.lower_bound = move.need;
       if (memory_ < 0) return End::kMemory;
-      if (work_ < 0 || budget_.spent()) return End::kWork;
+      if (Spent()) return End::kWork;
       moves_.pop();
       if (move.state != current_) Return(move.state);
       moment_.Run(move.op);
@@ -226,18 +239,23 @@ class ExactSearch {
   }
 
  private:
-  void Spend(int64_t work) {
-    work_ -= work;
-    budget_.Spend(work);
+  // Charges for these steps and those of the moment.
+  void Spend(int64_t steps) {
+    steps_ += cost_ * (steps + moment_.TakeWork());
+    work_ -= steps_ / kStepsPerUnit;
+    budget_.Spend(steps_ / kStepsPerUnit);
+    steps_ %= kStepsPerUnit;
   }
+
+  bool Spent() const { return work_ < 0 || budget_.spent(); }
 
   // Makes a state of what the moment has become since `parent`, and lists its moves.
   void Enter(int32_t parent) {
-    while (work_ >= 0 && !budget_.spent() && RunSafely()) {
+    while (!Spent() && RunSafely()) {
     }
     current_ = -1;
-    std::vector<uint64_t> bits = moment_.Bits();
-    Spend(graph_.ops() / 8);
+    std::vector<uint64_t> bits = moment_.bits();
+    Spend(4 * static_cast<int64_t>(bits.size()));  // Copied, hashed and compared.
     const int64_t bytes = static_cast<int64_t>(bits.size()) * 8 + 96;
     const auto id = static_cast<int32_t>(states_.size());
     if (!seen_.insert(std::move(bits)).second) return;
@@ -254,7 +272,7 @@ class ExactSearch {
       if (need < best_.peak) moves_.push({need, ++turns_, id, op});
       memory_ -= sizeof(Move);
     }
-    Spend(static_cast<int64_t>(ready.size()) * 8);
+    Spend(static_cast<int64_t>(ready.size()) * 16);  // Sorted twice.
   }
 
   void Finish(int32_t id) {
@@ -267,7 +285,7 @@ class ExactSearch {
 
   void Return(int32_t state) {
     moment_.Load(PathTo(state));
-    Spend(4 * graph_.ops());
+    Spend(graph_.ops());
     current_ = state;
   }
 
@@ -281,17 +299,19 @@ class ExactSearch {
     return path;
   }
 
-  // Runs a safe segment, if one is found.
+  // Runs a safe segment, if one is found before the budget is spent.
   bool RunSafely() {
     for (const int32_t op : moment_.ready()) {
-      Spend(4);
+      Spend(1);
       if (moment_.Net(op) <= 0 && moment_.During(op) <= threshold_) {
         moment_.Run(op);
         return true;
       }
     }
     const std::vector<int32_t> ready = moment_.ready();
+    Spend(static_cast<int64_t>(ready.size()));
     for (const int32_t op : ready) {
+      if (Spent()) return false;
       if (RunSegment(op)) return true;
     }
     return false;
@@ -308,7 +328,7 @@ class ExactSearch {
       for (int32_t op = hill; op >= 0; op = NextSafe(&open)) {
         moment_.Run(op);
         ++length;
-        Spend(16);
+        Spend(4);
         if (moment_.live() <= start) return true;
         for (const int32_t* i = graph_.before.begin(op); i != graph_.before.end(op); ++i) {
           if (mark_[*i] == segment_) continue;
@@ -335,7 +355,7 @@ class ExactSearch {
   int32_t NextSafe(std::vector<int32_t>* open) {
     for (size_t i = 0; i < open->size(); ++i) {
       const int32_t op = (*open)[i];
-      Spend(4);
+      Spend(1);
       if (!moment_.Ready(op) || moment_.Net(op) > 0 || moment_.During(op) > threshold_) continue;
       (*open)[i] = open->back();
       open->pop_back();
@@ -351,7 +371,9 @@ class ExactSearch {
   int64_t memory_;  // Bytes left.
   OrderBudget& budget_;
   OrderResult& best_;
-  int64_t threshold_;  // Bytes; every order needs as much.
+  const int64_t cost_;  // Of a step.
+  int64_t steps_ = 0;   // Not charged yet.
+  int64_t threshold_;   // Bytes; every order needs as much.
   Moment moment_;
   int32_t current_ = -1;  // The state that the moment is at; -1: none.
   std::vector<State> states_;
@@ -386,7 +408,8 @@ void ImproveExactly(const OrderProblem& problem, int64_t memory, OrderBudget* bu
 OrderResult ExactOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderBudget budget(kWork, options.time_limit);
   OrderResult result = ListSolver(problem, options);
-  const int64_t bound = OrderLowerBound(problem, result.order, kBoundWork);
+  OrderBudget for_bound = budget.Stage(kBoundWork, kBoundShare);
+  const int64_t bound = OrderLowerBound(problem, result.order, &for_bound);
   result.lower_bound = std::max(result.lower_bound, bound);
   if (result.peak > options.target) ImproveExactly(problem, kMemory, &budget, &result);
   return result;

@@ -90,12 +90,13 @@ int64_t OrderPeak(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView t
 int64_t OrderLowerBound(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView touch_first,
                         ffi::TensorView touch_index, ffi::TensorView after_first,
                         ffi::TensorView after_index, ffi::TensorView scratch, ffi::TensorView order,
-                        int64_t work) {
+                        int64_t work, double time_limit) {
   return memc::Translate([&] {
     const memc::OrderProblem problem =
         MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
     const int64_t* at = Int64s(order, problem.ops(), "order");
-    return memc::OrderLowerBound(problem, std::vector<int32_t>(at, at + problem.ops()), work);
+    memc::OrderBudget budget(work, time_limit);
+    return memc::OrderLowerBound(problem, std::vector<int32_t>(at, at + problem.ops()), &budget);
   });
 }
 
@@ -108,9 +109,9 @@ void OrderLeastLive(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView
         MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
     int64_t* out = Int64s(least, problem.ops(), "least");
     memc::LiveCuts cuts(problem);
-    int64_t work = 0;
+    memc::OrderBudget budget(std::numeric_limits<int64_t>::max(), -1);
     for (int32_t op = 0; op < problem.ops(); ++op) {
-      out[op] = cuts.At(op, std::numeric_limits<int64_t>::max(), &work);
+      out[op] = cuts.At(op, std::numeric_limits<int64_t>::max(), &budget);
     }
     return 0;
   });

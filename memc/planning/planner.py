@@ -110,7 +110,7 @@ def plan(
         capacity: bytes, of the only space or by the name of each.
         alignment: bytes; by default what a CSV file says, 64 for modules, otherwise 1. Sizes are rounded up to it.
         solver, order_solver: by name; see `solver_names` and `order_solver_names`.
-        time_limit: seconds for the search; without it, work is bounded by count.
+        time_limit: seconds for the search, half of them at most for the order; without it, work is bounded by count.
         threads: for the search, by default one for each core.
 
     Raises:
@@ -139,10 +139,11 @@ def plan(
             problem = order_problem(loaded, alignment)
             order = range(len(loaded.ops))
             if reorder:
-                found = solve_order(problem, order_solver, time_limit=time_limit)
+                found = solve_order(problem, order_solver, time_limit=_part(time_limit, 1 / 2))
                 order, bound = found.order, found.lower_bound
                 if found.peak > bound:
-                    bound = max(bound, order_lower_bound(problem, order, work=_bound_work(time_limit)))
+                    known = order_lower_bound(problem, order, work=BOUND_WORK, time_limit=_part(time_limit, 1 / 8))
+                    bound = max(bound, known)
                 if order_peak(problem, order) != found.peak:
                     raise RuntimeError(f"order solver {order_solver} states a wrong peak")
             tensors = _storages(loaded, order)
@@ -164,9 +165,8 @@ def plan(
     return result
 
 
-def _bound_work(time_limit: float | None) -> int:
-    """Steps for the bound on all orders, 10**8 of which take a second: a quarter of the time."""
-    return BOUND_WORK if time_limit is None else min(BOUND_WORK, int(time_limit * 10**8 / 4))
+def _part(time_limit: float | None, share: float) -> float | None:
+    return None if time_limit is None else share * time_limit
 
 
 def _require(name: str, known: Sequence[str], what: str) -> None:

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "memc/order_budget.h"
+
 namespace memc {
 
 // A directed network with a source and a sink, which may grow after flow has been sent: the flow
@@ -23,12 +25,12 @@ class MaxFlow {
   void AddEdge(int32_t from, int32_t to, int64_t capacity);
 
   // The value of a maximum flow; or, once it is known to be above `limit`, some flow's value above
-  // `limit`. Adds to `work` the number of edges looked at.
-  int64_t Send(int64_t limit, int64_t* work);
+  // `limit`; or, once the budget is spent, some flow's value. A unit of work is an edge looked at.
+  int64_t Send(int64_t limit, OrderBudget* budget);
 
  private:
-  bool Layer(int64_t* work);
-  int64_t Push(int64_t limit, int64_t* work);
+  bool Layer(OrderBudget* budget);
+  int64_t Push(int64_t limit, OrderBudget* budget);
 
   struct Edge {
     int32_t to;

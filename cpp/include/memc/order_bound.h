@@ -14,6 +14,7 @@
 
 #include "memc/max_flow.h"
 #include "memc/order.h"
+#include "memc/order_budget.h"
 
 namespace memc {
 
@@ -24,8 +25,8 @@ class LiveCuts {
   explicit LiveCuts(const OrderProblem& problem);
 
   // The fewest bytes live while `op` runs, its scratch included; or a number above `limit` and no
-  // higher than it, if it is above `limit`. Adds the number of steps taken to `work`.
-  int64_t At(int32_t op, int64_t limit, int64_t* work);
+  // higher than it, if it is above `limit`; or, once the budget is spent, a number no higher.
+  int64_t At(int32_t op, int64_t limit, OrderBudget* budget);
 
  private:
   enum class Side : char { kFree, kBefore, kAfter };
@@ -44,13 +45,13 @@ class LiveCuts {
   MaxFlow flow_;
 };
 
-// Bytes that no order's peak is below: the largest of the ops' cuts, as far as they are known after
-// `work` steps; the largest single op's bytes if the sizes' sum exceeds 2^62. `order` is a valid
-// order, the better the faster: ops are taken by the bytes live then, which are no less than the
-// cut there, so the rest is skipped once the bound is as high. Equal to the order's peak: the order
-// is optimal. About 100,000,000 steps take one second; the number taken is added to `used`.
+// Bytes that no order's peak is below: the largest of the ops' cuts, as far as they are known when
+// the budget is spent; the largest single op's bytes if the sizes' sum exceeds 2^62. `order` is a
+// valid order, the better the faster: ops are taken by the bytes live then, which are no less than
+// the cut there, so the rest is skipped once the bound is as high. Equal to the order's peak: the
+// order is optimal.
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
-                        int64_t work, int64_t* used = nullptr);
+                        OrderBudget* budget);
 
 }  // namespace memc
 

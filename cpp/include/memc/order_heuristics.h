@@ -3,36 +3,14 @@
 #ifndef MEMC_ORDER_HEURISTICS_H_
 #define MEMC_ORDER_HEURISTICS_H_
 
-#include <chrono>
 #include <cstdint>
 #include <vector>
 
 #include "memc/order.h"
+#include "memc/order_budget.h"
 #include "memc/order_state.h"
 
 namespace memc {
-
-// How long solvers may go on: by counted work, so that a result depends on the problem only, or by
-// the clock if the caller has set a time limit.
-class OrderBudget {
- public:
-  OrderBudget(int64_t work, double time_limit);
-
-  // 100,000,000 units take about a second.
-  void Spend(int64_t work);
-  bool spent() const { return work_ <= 0; }
-  int64_t work() const { return work_; }
-  int64_t used() const { return used_; }
-
- private:
-  using Clock = std::chrono::steady_clock;
-
-  bool timed_;
-  Clock::time_point end_;
-  int64_t work_;
-  int64_t used_ = 0;
-  int64_t until_clock_ = 0;  // Work until the clock is read again.
-};
 
 // By what a list scheduler picks the next of the ready ops.
 enum class ListRule {

@@ -41,6 +41,16 @@ def test_work_is_bounded_and_a_bound_returned_anyway() -> None:
     assert own == order_lower_bound(problem, work=0) < order_lower_bound(problem)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_a_bound_cut_short_anywhere_is_a_bound(seed: int) -> None:
+    problem = random_order_problem(seed)
+    full = order_lower_bound(problem)
+    bounds = [order_lower_bound(problem, work=work) for work in range(400)]
+    assert bounds == sorted(bounds) and bounds[-1] <= full
+    assert order_lower_bound(problem, time_limit=0) == bounds[0]
+    assert order_lower_bound(problem, work=0, time_limit=60) == full
+
+
 def test_a_chain_beside_a_large_storage() -> None:
     # Op 0 makes the large storage, op 3 reads it. Ops 1 and 2 lie between: it is live in any order.
     problem = OrderProblem([100, 1, 1], [[0, 1], [1], [1, 2], [0, 2]], [[], [0], [1], [2]])
