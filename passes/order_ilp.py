@@ -18,11 +18,15 @@ import numpy as np
 
 from .cp_sat import Limit
 from .order_precedence import (
+    Expired,
     Live,
+    Look,
     Reduced,
     Relation,
     decide_pairs,
     least_undecided,
+    never,
+    product,
     reduce_problem,
     surely_live,
 )
@@ -33,6 +37,8 @@ MOST_OPS = 4000
 """Ops beyond which the heuristics' order is returned as it is: the relations below are dense."""
 MOST_LITERALS = 50_000
 """Undecided pairs of ops and of op and storage beyond which no program is built."""
+LEAST_SECONDS = 0.5
+"""Time left below which no program is built: loading CP-SAT takes longer."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,21 @@ def solve_order_ilp(
 ) -> OrderSolution:
     """The optimum, or the best order within the limit and a proven bound. Never above the heuristics.
 
-    Without `time_limit` (seconds) one worker does a fixed amount of work. Raises ValueError for a malformed problem,
+    Of a `time_limit` (seconds) half at most goes to the heuristics; without one, one worker does a fixed amount of
+    work. Raises ValueError for a malformed problem,
     or if the sizes sum to 2**53 or more units of their greatest common divisor.
     """
     limit = Limit(time_limit)
-    warm = solve_order(problem, "auto", time_limit=time_limit, beam_width=beam_width, target=target)
-    if warm.proven_optimal or warm.peak <= target or len(problem.touches) > MOST_OPS:
+    large = len(problem.touches) > MOST_OPS
+    for_warm = time_limit if large else _half(time_limit)
+    warm = solve_order(problem, "auto", time_limit=for_warm, beam_width=beam_width, target=target)
+    if warm.proven_optimal or warm.peak <= target or large:
         return warm
-    reduced = reduce_problem(problem)
-    low, before = _bound(reduced, -(-warm.lower_bound // reduced.unit), warm.peak // reduced.unit, limit)
+    try:
+        reduced = reduce_problem(problem, _look(limit))
+        low, before = _bound(reduced, -(-warm.lower_bound // reduced.unit), warm.peak // reduced.unit, limit)
+    except Expired:
+        return warm
     if before is None:
         return replace(warm, lower_bound=warm.peak)
     order: list[int] = []
@@ -77,8 +89,7 @@ def solve_order_ilp(
         if len(part) == 1:
             order += part
             continue
-        program = OrderProgram(reduced, before, part, low, warm.peak // reduced.unit - 1)
-        found = program.solve(limit, warm.order) if program.literals <= MOST_LITERALS else Found(None, low)
+        found = _search(reduced, before, part, low, warm, limit)
         low = max(low, found.bound)
         missing = missing or found.order is None
         order += found.order or []
@@ -88,6 +99,36 @@ def solve_order_ilp(
         return replace(warm, lower_bound=low * reduced.unit)
     whole = reduced.complete(order)
     return OrderSolution(tuple(whole), order_peak(problem, whole), low * reduced.unit)
+
+
+def _search(
+    reduced: Reduced, before: Relation, part: Sequence[int], low: int, warm: OrderSolution, limit: Limit
+) -> Found:
+    """The part's ops in an order below the peak of `warm`, as far as there is time."""
+    if not _worthwhile(limit):
+        return Found(None, low)
+    try:
+        program = OrderProgram(reduced, before, part, low, warm.peak // reduced.unit - 1, _look(limit))
+    except Expired:
+        return Found(None, low)
+    return program.solve(limit, warm.order) if program.literals <= MOST_LITERALS else Found(None, low)
+
+
+def _half(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / 2
+
+
+def _look(limit: Limit) -> Look:
+    def look() -> None:
+        if limit.left() == 0.0:
+            raise Expired
+
+    return look
+
+
+def _worthwhile(limit: Limit) -> bool:
+    left = limit.left()
+    return left is None or left >= LEAST_SECONDS
 
 
 def solve_joint(problem: OrderProblem, *, alignment: int = 1, time_limit: float | None = None) -> JointSolution:
@@ -103,18 +144,28 @@ def solve_joint(problem: OrderProblem, *, alignment: int = 1, time_limit: float 
         sizes=[-(-size // alignment) * alignment for size in problem.sizes],
         scratch=[-(-size // alignment) * alignment for size in problem.scratch],
     )
-    ordered = solve_order_ilp(rounded, None if time_limit is None else time_limit / 2)
-    placed = solve(_placement(rounded, ordered.order, alignment), "auto", time_limit=limit.left())
+    ordered = solve_order_ilp(rounded, _half(time_limit))
+    placed = solve(_placement(rounded, ordered.order, alignment), "auto", time_limit=_half(limit.left()))
     best = _joint(rounded, ordered.order, placed, ordered.lower_bound)
     if best.proven_optimal or len(problem.touches) > MOST_OPS:
         return best
-    reduced = reduce_problem(rounded)
-    low, before = _bound(reduced, best.lower_bound // reduced.unit, best.peak // reduced.unit, limit)
+    try:
+        reduced = reduce_problem(rounded, _look(limit))
+        low, before = _bound(reduced, best.lower_bound // reduced.unit, best.peak // reduced.unit, limit)
+    except Expired:
+        return best
     if before is None:
         return replace(best, lower_bound=best.peak)
-    program = JointProgram(reduced, before, range(len(before)), low, best.peak // reduced.unit - 1)
+    proven = replace(best, lower_bound=low * reduced.unit)
+    if not _worthwhile(limit):
+        return proven
+    try:
+        high = best.peak // reduced.unit - 1
+        program = JointProgram(reduced, before, range(len(before)), low, high, _look(limit))
+    except Expired:
+        return proven
     if program.literals > MOST_LITERALS:
-        return replace(best, lower_bound=low * reduced.unit)
+        return proven
     found = program.solve(limit, best.order)
     if found.order is None:
         return replace(best, lower_bound=min(best.peak, found.bound * reduced.unit))
@@ -124,12 +175,16 @@ def solve_joint(problem: OrderProblem, *, alignment: int = 1, time_limit: float 
 
 
 def _bound(reduced: Reduced, low: int, high: int, limit: Limit) -> tuple[int, Relation | None]:
-    """The least units that precedence does not refute, and what it says of orders below `high`, if there are any."""
-    before = decide_pairs(reduced, high - 1)
+    """The least units that precedence does not refute, and what it says of orders below `high`, if there are any.
+
+    Raises Expired if time is up before the latter is known.
+    """
+    look = _look(limit)
+    before = decide_pairs(reduced, high - 1, look=look)
     if before is None:
         return high, None
-    surely = int(surely_live(reduced, reduced.before).bytes.max(initial=0))
-    return least_undecided(reduced, max(low, surely), high, lambda: limit.left() == 0.0), before
+    surely = int(surely_live(reduced, reduced.before, look).bytes.max(initial=0))
+    return least_undecided(reduced, max(low, surely), high, look), before
 
 
 def independent_parts(before: Relation) -> list[list[int]]:
@@ -157,19 +212,25 @@ class Found:
 
 
 class OrderProgram:
-    """Equations (1) to (5) over the ops of one part, and the peak of the resident sets instead of (8)."""
+    """Equations (1) to (5) over the ops of one part, and the peak of the resident sets instead of (8).
 
-    def __init__(self, problem: Reduced, before: Relation, part: Sequence[int], low: int, high: int) -> None:
+    Raises Expired if `look` does so before the program is built.
+    """
+
+    def __init__(
+        self, problem: Reduced, before: Relation, part: Sequence[int], low: int, high: int, look: Look = never
+    ) -> None:
         from ortools.sat.python import cp_model
 
+        self.look = look
         self.problem, self.before, self.part, self.high = problem, before, list(part), high
         self.model = cp_model.CpModel()
         self.peak = self.model.new_int_var(low, high, "peak_mem")
-        self.known = surely_live(problem, before)
+        self.known = surely_live(problem, before, look)
         self.runs_first: dict[tuple[int, int], Any] = {}
         inside = before[np.ix_(self.part, self.part)]
         undecided = ~(inside | inside.T | np.eye(len(self.part), dtype=np.bool_))
-        maybe = _maybe_live(problem, before, self.known)[self.part]
+        maybe = _maybe_live(problem, before, self.known, look)[self.part]
         self.literals = int(undecided.sum()) // 2 + int(maybe.sum())
         self.live: dict[tuple[int, int], Any] = {}
         if self.literals <= MOST_LITERALS:
@@ -184,9 +245,10 @@ class OrderProgram:
         earliest, latest = inside.sum(axis=0), size - 1 - inside.sum(axis=1)
         self.step = [self.model.new_int_var(int(a), int(b), "") for a, b in zip(earliest, latest)]
         counts = inside.astype(np.float32)
-        for u, v in zip(*np.nonzero(inside & ~(counts @ counts > 0))):
+        for u, v in zip(*np.nonzero(inside & ~(product(counts, counts, self.look) > 0))):
             self.model.add(self.step[u] < self.step[v])
         for u, v in zip(*np.nonzero(np.triu(undecided))):
+            self.look()
             first = self.model.new_bool_var("")
             self.model.add(self.step[u] < self.step[v]).only_enforce_if(first)
             self.model.add(self.step[v] < self.step[u]).only_enforce_if(~first)
@@ -199,6 +261,7 @@ class OrderProgram:
         for row, op in enumerate(self.part):
             storages = np.nonzero(maybe[row])[0].tolist()
             for storage in storages:
+                self.look()
                 self.live[storage, op] = self._live(storage, op)
             terms = [int(problem.sizes[s]) * self.live[s, op] for s in storages]
             self.model.add(sum(terms) + int(known.bytes[op]) <= self.peak)
@@ -241,8 +304,10 @@ class OrderProgram:
 class JointProgram(OrderProgram):
     """Adds addresses: equations (6) to (8)."""
 
-    def __init__(self, problem: Reduced, before: Relation, part: Sequence[int], low: int, high: int) -> None:
-        super().__init__(problem, before, part, low, high)
+    def __init__(
+        self, problem: Reduced, before: Relation, part: Sequence[int], low: int, high: int, look: Look = never
+    ) -> None:
+        super().__init__(problem, before, part, low, high, look)
         self.address: dict[int, Any] = {}
         if self.literals > MOST_LITERALS:
             return
@@ -254,6 +319,7 @@ class JointProgram(OrderProgram):
             self.model.add(self.address[e] + size <= self.peak)  # (8)
         for number, i in enumerate(placed):
             for j in placed[:number]:
+                look()
                 self._apart(i, j)
 
     def _apart(self, i: int, j: int) -> None:
@@ -284,11 +350,11 @@ class JointProgram(OrderProgram):
         return int(self.solver.value(self.address[storage])) if storage in self.address else 0
 
 
-def _maybe_live(problem: Reduced, before: Relation, known: Live) -> Relation:
+def _maybe_live(problem: Reduced, before: Relation, known: Live, look: Look) -> Relation:
     """[op, storage]: neither surely live nor surely not."""
     not_before = (~before).astype(np.float32)
-    may_start = not_before @ problem.starts.astype(np.float32) > 0
-    may_need = known.needed | (not_before.T @ problem.ends.astype(np.float32) > 0)
+    may_start = product(not_before, problem.starts.astype(np.float32), look) > 0
+    may_need = known.needed | (product(not_before.T, problem.ends.astype(np.float32), look) > 0)
     maybe: Relation = may_start & may_need & ~(known.started & known.needed) & (problem.sizes > 0)
     return maybe
 

@@ -3,6 +3,8 @@
 
 A storage is live from the first of its `starts` to the last of its `ends`. At first these are the ops that touch it and
 have no other toucher before (after) them; leaving ops out moves the rest of the bounds to the ops around them.
+
+All of it is cubic in the ops or worse, so callers pass a `Look`, which is called every few milliseconds of work.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,21 @@ import numpy.typing as npt
 from .order_solvers import OrderProblem
 
 Relation = npt.NDArray[np.bool_]
+Matrix = npt.NDArray[Any]
+
+Look = Callable[[], None]
+"""Looks at the clock, and raises `Expired` if time is up."""
+
+BLOCK = 10**8
+"""Multiplications between two looks at the clock: some 5 to 10 ms."""
+
+
+class Expired(Exception):
+    """Time was up before an answer was found."""
+
+
+def never() -> None:
+    """A look at no clock."""
 
 
 @dataclass
@@ -57,6 +75,16 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
+def product(a: Matrix, b: Matrix, look: Look) -> Matrix:
+    """a @ b, in blocks of rows with a look at the clock after each."""
+    rows = max(1, BLOCK // max(b.size, 1))
+    result = np.empty((a.shape[0], b.shape[1]), np.result_type(a, b))
+    for begin in range(0, a.shape[0], rows):
+        np.matmul(a[begin : begin + rows], b, out=result[begin : begin + rows])
+        look()
+    return result
+
+
 def closure(problem: OrderProblem) -> tuple[list[int], list[int]]:
     """Of each op: the ops before it and those after it in every order, as bit masks."""
     ops = len(problem.touches)
@@ -70,13 +98,13 @@ def closure(problem: OrderProblem) -> tuple[list[int], list[int]]:
     return above, below
 
 
-def reduce_problem(problem: OrderProblem) -> Reduced:
+def reduce_problem(problem: OrderProblem, look: Look = never) -> Reduced:
     """The problem without ops that cost nothing where they run best.
 
     An op that allocates nothing may run as soon as the last op before it has run: what is live then was live during
     that op, and what it frees is freed the sooner. Likewise backwards for an op that frees nothing. Both only shrink
     the set of storages live together, so addresses are none the worse either. Raises ValueError if the sizes sum to
-    2**53 or more units of their greatest common divisor.
+    2**53 or more units of their greatest common divisor, Expired if time is up.
     """
     ops = len(problem.touches)
     scratch = {op: bytes_ for op, bytes_ in enumerate(problem.scratch) if bytes_}
@@ -93,7 +121,9 @@ def reduce_problem(problem: OrderProblem) -> Reduced:
     for extra, op in enumerate(scratch):
         touchers[len(problem.sizes) + extra] |= 1 << op
 
+    look()
     above, below = closure(problem)
+    look()
     starts = [_without(touching, above) for touching in touchers]
     ends = [0 if s in problem.kept else _without(touching, below) for s, touching in enumerate(touchers)]
     left = (1 << ops) - 1
@@ -102,6 +132,7 @@ def reduce_problem(problem: OrderProblem) -> Reduced:
     while changed:
         changed = False
         for op in bits(left):
+            look()
             bit = 1 << op
             early = not any(mask & bit for mask in starts)
             late = not early and bool(below[op] & left) and not any(mask & bit for mask in ends)
@@ -156,28 +187,29 @@ class Live:
     """[op]: units surely live during it."""
 
 
-def surely_live(problem: Reduced, before: Relation) -> Live:
+def surely_live(problem: Reduced, before: Relation, look: Look = never) -> Live:
     reaches = (before | np.eye(len(before), dtype=np.bool_)).astype(np.float32)
-    started = reaches.T @ problem.starts.astype(np.float32) > 0
-    needed = (reaches @ problem.ends.astype(np.float32) > 0) | problem.kept
+    started = product(reaches.T, problem.starts.astype(np.float32), look) > 0
+    needed = (product(reaches, problem.ends.astype(np.float32), look) > 0) | problem.kept
     return Live(started, needed, (started & needed) @ problem.sizes)
 
 
-def decide_pairs(problem: Reduced, most: int, before: Relation | None = None) -> Relation | None:
+def decide_pairs(problem: Reduced, most: int, before: Relation | None = None, look: Look = never) -> Relation | None:
     """The precedences that hold in every order of at most `most` units; None if there is no such order.
 
     Where u before v would need more than `most` units during u or during v, v runs before u. Repeated until nothing
     follows any more. MODeL's spans (10) follow from the result: the counts of ops before and after.
+    Raises Expired if time is up.
     """
     before = problem.before if before is None else before
     while True:
-        live = surely_live(problem, before)
+        live = surely_live(problem, before, look)
         if (live.bytes > most).any():
             return None
         started, needed = live.started.astype(np.float64), live.needed.astype(np.float64)
         # [u, v]: units live during v, and during u, if u runs before v.
-        during_v = live.bytes[None, :] + started @ ((1 - started) * needed * problem.sizes).T
-        during_u = live.bytes[:, None] + (started * (1 - needed) * problem.sizes) @ needed.T
+        during_v = live.bytes[None, :] + product(started, ((1 - started) * needed * problem.sizes).T, look)
+        during_u = live.bytes[:, None] + product(started * (1 - needed) * problem.sizes, needed.T, look)
         barred = (during_v > most) | (during_u > most)
         np.fill_diagonal(barred, False)
         if (barred & before).any():
@@ -185,31 +217,34 @@ def decide_pairs(problem: Reduced, most: int, before: Relation | None = None) ->
         found = barred.T & ~before
         if not found.any():
             return before
-        before = transitive(before | found)
+        before = transitive(before | found, look)
         if before.diagonal().any():
             return None
 
 
-def transitive(relation: Relation) -> Relation:
+def transitive(relation: Relation, look: Look = never) -> Relation:
     """The transitive closure."""
     while True:
         matrix = relation.astype(np.float32)
-        longer = relation | (matrix @ matrix > 0)
+        longer = relation | (product(matrix, matrix, look) > 0)
         if (longer == relation).all():
             return relation
         relation = longer
 
 
-def least_undecided(problem: Reduced, low: int, high: int, expired: Callable[[], bool] = lambda: False) -> int:
+def least_undecided(problem: Reduced, low: int, high: int, look: Look = never) -> int:
     """The least bound in [low, high] that `decide_pairs` does not refute: no order needs fewer units.
 
     It refutes a bound whenever it refutes a higher one. `low` must be a bound below all orders, `high` one that some
-    order reaches. Once `expired`, what is proven so far.
+    order reaches. If time is up, what is proven so far.
     """
-    while low < high and not expired():
-        middle = (low + high) // 2
-        if decide_pairs(problem, middle) is None:
-            low = middle + 1
-        else:
-            high = middle
+    try:
+        while low < high:
+            middle = (low + high) // 2
+            if decide_pairs(problem, middle, look=look) is None:
+                low = middle + 1
+            else:
+                high = middle
+    except Expired:
+        pass
     return low

@@ -12,7 +12,7 @@ import pytest
 
 from memc.passes.cp_sat import Limit
 from memc.passes.order_ilp import JointProgram, JointSolution, OrderProgram, independent_parts, solve_joint
-from memc.passes.order_precedence import decide_pairs, reduce_problem, transitive
+from memc.passes.order_precedence import Expired, decide_pairs, least_undecided, reduce_problem, transitive
 from memc.passes.order_solvers import OrderProblem, order_peak, order_solver_names, solve_order
 
 
@@ -227,6 +227,32 @@ def test_malformed() -> None:
         solve_order(OrderProblem([1], [[1]], [[]]), "ilp")
     with pytest.raises(ValueError, match="op 0 depends on op 1"):
         solve_joint(OrderProblem([1], [[0], [0]], [[1], []]))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_time_that_is_up_anywhere_leaves_a_bound(seed: int) -> None:
+    """Whichever look at the clock is the first too late, what is known until then holds."""
+    problem = draw(seed)
+    reduced = reduce_problem(problem)
+    least, high = least_peaks(problem)[0] // reduced.unit, int(reduced.sizes.sum())
+    bounds = []
+    for looks in range(60):
+        left = iter(range(looks))
+
+        def look(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise Expired
+
+        bounds.append(least_undecided(reduced, 0, high, look))
+    assert bounds == sorted(bounds) and bounds[-1] <= least
+    if reduced.ops:
+        assert bounds[0] == 0
+        with pytest.raises(Expired):
+            decide_pairs(reduced, high, look=look_at_nothing_left)
+
+
+def look_at_nothing_left() -> None:
+    raise Expired
 
 
 def test_without_time_the_bound_is_still_honest() -> None:
