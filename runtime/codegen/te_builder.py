@@ -8,6 +8,7 @@ shape is bound with a `Let` once in each scope, which keeps fused expressions li
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,6 +39,9 @@ from memc.runtime.codegen.integers import sealed
 
 INDEX_LIMIT = 2**31 - 1
 """Kernels that touch a tensor with more elements than this use 64-bit loop variables."""
+
+LONG_SUM = 128
+"""Terms from which on a precise sum of f32 is made in f64. Adding n terms one after another can cost log2(n) bits."""
 
 
 def inlined(let: Any) -> Any:
@@ -178,6 +182,8 @@ class TEBuilder:
         if not reduces:
             return Inline(self, type, body)
         self.stages.append(stage)
+        if str(stage.dtype) == "float64" and type.dtype is not DType.F64:
+            return Inline(self, type, lambda *index: stage(*[self.unbound(node(i)) for i in index]))
         return Operand(self, stage, type)
 
     def materialize(self, tensor: Any, name: str) -> te.Tensor:
@@ -259,7 +265,7 @@ class TEBuilder:
 
     # Reductions
 
-    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Any]) -> Any:
+    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Any], precise: bool = False) -> Any:
         """See `Builder.reduce`."""
         axes = [te.reduce_axis((self.extent(0), self.extent(max(n, 1))), name=f"k{i}") for i, n in enumerate(extents)]
         self.bind_ranges([a.var for a in axes], extents)
@@ -268,6 +274,9 @@ class TEBuilder:
         value = node(self.scopes.pop().close(node(value)))
         if not extents or 0 in extents:
             return reducers.identity(kind, dtype_of(value)) if 0 in extents else value
+        # On a GPU many threads share a sum, each with few terms, and f64 may be slow.
+        if precise and kind == "sum" and self.target == "llvm" and math.prod(extents) >= LONG_SUM:
+            value = self.convert(value, "float64") if dtype_of(value) == "float32" else value
         return Reduction(reducers.reducer(kind, self.target)(value, axis=axes))
 
     # Scalars

@@ -91,6 +91,22 @@ def test_reductions_of_any_shape(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "shape,axes", [((2, 3, 128, 128), (0, 2, 3)), ((3, 30_000), (1,)), ((30_000, 3), (0,)), ((30_000,), (0,))]
+)
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_error_of_a_long_sum_does_not_grow(
+    shape: tuple[int, ...], axes: tuple[int, ...], fused: bool, build_op: Callable[..., Op], fused_op: Callable[..., Op]
+) -> None:
+    x = np.random.default_rng(0).uniform(0, 1, shape).astype(np.float32)
+    options = {"axes": axes, "keepdims": False}
+    steps = [("mul", (0, 0), {}), ("reduce_sum", (1,), options), ("sqrt", (2,), {})]
+    (found,) = run_op(fused_op(steps, [x]) if fused else build_op("reduce_sum", [x], **options), [x])
+    wide = x.astype(np.float64)
+    expected = np.sqrt((wide * wide).sum(axes)) if fused else wide.sum(axes)
+    np.testing.assert_allclose(found, expected, rtol=2e-7)
+
+
 def test_empty_reduction_gives_the_neutral_element(build_op: Callable[..., Op]) -> None:
     x = np.zeros((3, 0), np.float32)
     np.testing.assert_array_equal(run_op(build_op("reduce_sum", [x], axes=(1,), keepdims=False), [x])[0], np.zeros(3))
