@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -90,11 +91,11 @@ class TensorType:
     def rank(self) -> int:
         return len(self.shape)
 
-    @property
+    @cached_property
     def elements(self) -> int:
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the data, without alignment padding."""
         return self.elements * self.dtype.itemsize
