@@ -9,11 +9,24 @@ from functools import partial
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from . import bilinear
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .derivatives import sum_to
+from .sampling_gradient import (
+    bilinear_steps,
+    combine,
+    image_of,
+    images,
+    position_gradients,
+    read,
+    rows_gradient,
+    rows_of,
+    weighted,
+)
 from .window import integer, require_count, require_numeric, window
 
 
@@ -102,6 +115,63 @@ def flops(op: Op) -> int:
     return 10 * op.result.type.elements * math.prod(op.operands[1].type.shape[1:])
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads all operands; what was read of x is read again."""
+    (g,) = grads
+    x, w, offset = op.operands[:3]
+    none: list[Value | None] = [None] * len(op.operands)
+    if g is None or g.type.elements == 0:
+        return none
+    view = window(op.attrs, w.type.shape[2:], 2)
+    group, offset_group = integer(op.attrs, "group", 1), integer(op.attrs, "offset_group", 1)
+    n, channels, *extents = x.type.shape
+    per_group, per_offset = channels // group, channels // offset_group
+    out, taps_each = g.type.shape[2:], math.prod(view.kernel)
+    lead = (n, offset_group, taps_each, *out)
+    steps = []
+    for axis, extent in enumerate(extents):
+        taps = np.arange(taps_each) // view.kernel[1] if axis == 0 else np.arange(taps_each) % view.kernel[1]
+        place = (np.arange(out[axis]) * view.strides[axis] - view.low[axis]).reshape((-1, 1) if axis == 0 else (1, -1))
+        start = (taps * view.dilations[axis])[:, None, None] + place
+        at = b.op("add", [_shift(b, offset, lead, axis), b.constant(start.astype(x.type.dtype.numpy))])
+        at = b.op("select", [b.op("greater", [at, b.scalar(-2, x.type.dtype)]), at, b.scalar(-2, x.type.dtype)])
+        steps.append(bilinear_steps(b, b.op("min", [at, b.scalar(extent + 1, x.type.dtype)]), extent))
+    taps_found = combine(b, images(b, lead, 2), steps, extents)
+    parted = (n, offset_group, per_offset, *extents)
+    rows = rows_of(b, b.op("reshape", [x], shape=parted), 2)
+    sampled = read(b, rows, taps_found)
+    mask = b.op("reshape", [op.operands[3]], shape=lead) if len(op.operands) == 4 else None
+    masked = sampled if mask is None else weighted(b, sampled, mask)
+
+    # The convolution proper is a matrix product of [M / group, C / group * taps] and [C / group * taps, pixels].
+    depth, pixels = per_group * taps_each, math.prod(out)
+    columns = b.op("transpose", [masked], perm=(0, 1, 5, 2, 3, 4))
+    columns = b.op("reshape", [columns], shape=(n, group, depth, pixels))
+    filters = b.op("reshape", [w], shape=(group, w.type.shape[0] // group, depth))
+    flowing = b.op("reshape", [g], shape=(n, group, w.type.shape[0] // group, pixels))
+    of_w = sum_to(b, b.op("matmul", [flowing, columns], transpose_a=False, transpose_b=True), filters.type)
+    of_columns = b.op("matmul", [filters, flowing], transpose_a=True, transpose_b=False)
+    of_masked = b.op("reshape", [of_columns], shape=(n, offset_group, per_offset, taps_each, *out))
+    of_masked = b.op("transpose", [of_masked], perm=(0, 1, 3, 4, 5, 2))
+    of_sampled = of_masked if mask is None else weighted(b, of_masked, mask)
+    of_rows = rows_gradient(b, of_sampled, taps_found, rows.type.shape[0])
+    of_x = b.op("reshape", [image_of(b, of_rows, parted, 2)], shape=x.type.shape)
+    shifts = [of for of in position_gradients(b, of_sampled, rows, taps_found) if of is not None]
+    pairs = b.op("concat", [b.op("reshape", [s], shape=(*lead[:3], 1, *out)) for s in shifts], axis=3)
+    found = [of_x, b.op("reshape", [of_w], shape=w.type.shape), b.op("reshape", [pairs], shape=offset.type.shape)]
+    if mask is None:
+        return found
+    of_mask = b.op("reduce_sum", [b.op("mul", [of_masked, sampled])], axes=(5,), keepdims=False)
+    return [*found, b.op("reshape", [of_mask], shape=op.operands[3].type.shape)]
+
+
+def _shift(b: IRBuilder, offset: Value, lead: tuple[int, ...], axis: int) -> Value:
+    """The offsets along one axis, [images, offset groups, taps, out...]."""
+    pairs = b.op("reshape", [offset], shape=(*lead[:3], 2, *lead[3:]))
+    starts, stops = (0, 0, 0, axis, 0, 0), (*lead[:3], axis + 1, *lead[3:])
+    return b.op("reshape", [b.op("slice", [pairs], starts=starts, stops=stops, steps=(1,) * 6)], shape=lead)
+
+
 register(
     OpDef(
         name="deform_conv",
@@ -112,7 +182,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__DeformConv.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

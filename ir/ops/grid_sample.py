@@ -10,10 +10,13 @@ from itertools import product
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .derivatives import scaled, zeros
+from .sampling_gradient import Step, combine, image_of, images, position_gradients, rows_gradient, rows_of, step
 from .window import choice, flag, require_count, require_numeric
 
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
@@ -180,6 +183,117 @@ def flops(op: Op) -> int:
     return 2 * op.result.type.elements * taps
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x and the grid. Where a position is rounded or held at a border, the result is flat in it."""
+    (g,) = grads
+    x, grid = op.operands
+    if g is None or g.type.elements == 0:
+        return [None, None]
+    spatial = x.type.shape[2:]
+    lead = grid.type.shape[:-1]
+    positions = [_position(b, op, grid, axis) for axis in range(len(spatial))]
+    steps = [_steps(b, op, at, extent) for (at, _), extent in zip(positions, spatial)]
+    taps = combine(b, images(b, lead, 1), steps, spatial)
+    rows = rows_of(b, x, 1)
+    flowing = b.op("transpose", [g], perm=(0, *range(2, g.type.rank), 1))
+    of_x = image_of(b, rows_gradient(b, flowing, taps, rows.type.shape[0]), x.type.shape, 1)
+    if op.attrs["mode"] == "nearest":
+        return [of_x, None]
+    columns = []
+    for (at, rate), along in zip(positions, position_gradients(b, flowing, rows, taps)):
+        column = zeros(b, at.type) if along is None or rate is None else b.op("mul", [along, rate])
+        columns.append(b.op("reshape", [column], shape=(*lead, 1)))
+    joined = b.op("concat", columns[::-1], axis=grid.type.rank - 1) if len(columns) > 1 else columns[0]
+    return [of_x, joined]
+
+
+def _position(b: IRBuilder, op: Op, grid: Value, axis: int) -> tuple[Value, Value | None]:
+    """Where the grid points along an axis, in elements, and the derivative of that in the grid; None if it is flat."""
+    rank, dtype = grid.type.shape[-1], grid.type.dtype
+    extent = op.operands[0].type.shape[2 + axis]
+    align = bool(op.attrs["align_corners"])
+    number = rank - 1 - axis
+    starts = (*[0] * (grid.type.rank - 1), number)
+    stops = (*grid.type.shape[:-1], number + 1)
+    part = b.op("slice", [grid], starts=starts, stops=stops, steps=(1,) * grid.type.rank)
+    n = b.op("add", [b.op("reshape", [part], shape=grid.type.shape[:-1]), b.scalar(1, dtype)])
+    factor = (extent - 1) / 2 if align else extent / 2
+    at = scaled(b, n, factor)
+    at = at if align else b.op("sub", [at, b.scalar(0.5, dtype)])
+    if op.attrs["mode"] == "nearest":
+        at = b.op("round", [at])
+    rate: Value | None = b.op("broadcast", [b.scalar(factor, dtype)], shape=at.type.shape)
+    if op.attrs["padding_mode"] == "reflection":
+        at, rising = _reflected(b, at, *_border(extent, align))
+        rate = None if rising is None else scaled(b, rising, factor)
+    # Beyond these every neighbour is padding. Not a number fails the comparison and lands there too.
+    at = b.op("select", [b.op("greater", [at, b.scalar(-4, dtype)]), at, b.scalar(-4, dtype)])
+    return b.op("min", [at, b.scalar(extent + 3, dtype)]), rate
+
+
+def _reflected(b: IRBuilder, at: Value, low: float, high: float) -> tuple[Value, Value | None]:
+    """`_reflect` as a triangle wave, and its derivative: 1, or -1 where it falls."""
+    dtype = at.type.dtype
+    if high <= low:
+        return b.op("broadcast", [b.scalar(low, dtype)], shape=at.type.shape), None
+    span = b.scalar(high - low, dtype)
+    turns = b.op("floor", [scaled(b, b.op("sub", [at, b.scalar(low, dtype)]), 0.5 / (high - low))])
+    shifted = b.op("sub", [b.op("sub", [at, b.scalar(low, dtype)]), scaled(b, turns, 2 * (high - low))])
+    from_top = b.op("sub", [span, shifted])
+    height = b.op("sub", [b.scalar(high, dtype), b.op("abs", [from_top])])
+    return height, b.op("sign", [from_top])
+
+
+def _steps(b: IRBuilder, op: Op, at: Value, extent: int) -> list[Step]:
+    """The neighbours of positions along an axis."""
+    dtype = at.type.dtype
+    mode, padding, align = op.attrs["mode"], op.attrs["padding_mode"], bool(op.attrs["align_corners"])
+    ones = b.op("broadcast", [b.scalar(1, dtype)], shape=at.type.shape)
+
+    def neighbour(pixel: Value, weight: Value, slope: Value | None) -> Step:
+        if padding == "reflection":
+            pixel, _ = _reflected(b, pixel, *_border(extent, align))
+        return step(b, pixel, extent, weight, slope, outside_counts=padding != "zeros")
+
+    if mode == "nearest":
+        return [neighbour(at, ones, None)]
+    floor = b.op("floor", [at])
+    frac = b.op("sub", [at, floor])
+    first = 0 if mode == "linear" else -1
+    found = []
+    for tap in range(_TAPS[str(mode)]):
+        pixel = b.op("add", [floor, b.scalar(tap + first, dtype)])
+        found.append(neighbour(pixel, *_weight(b, frac, tap + first, cubic=mode == "cubic")))
+    return found
+
+
+def _weight(b: IRBuilder, frac: Value, shift: int, cubic: bool) -> tuple[Value, Value]:
+    """The weight of the element `shift` after the one below a position, and its derivative in the position."""
+    # The distance is `away` + sign * frac.
+    sign, away = (1, -shift) if shift <= 0 else (-1, shift)
+    distance = b.op("add", [scaled(b, frac, sign), b.scalar(away, frac.type.dtype)])
+    if not cubic:
+        weights = _polynomial(b, distance, (-1.0, 1.0)), _polynomial(b, distance, (-1.0,))
+    elif away <= 1 and shift >= 0:
+        a, c = _ALPHA + 2, _ALPHA + 3
+        weights = _polynomial(b, distance, (a, -c, 0.0, 1.0)), _polynomial(b, distance, (3 * a, -2 * c, 0.0))
+    else:
+        a = _ALPHA
+        weights = (
+            _polynomial(b, distance, (a, -5 * a, 8 * a, -4 * a)),
+            _polynomial(b, distance, (3 * a, -10 * a, 8 * a)),
+        )
+    return weights[0], scaled(b, weights[1], sign)
+
+
+def _polynomial(b: IRBuilder, x: Value, coefficients: Sequence[float]) -> Value:
+    """By Horner's scheme, the highest power first."""
+    found = b.op("broadcast", [b.scalar(coefficients[0], x.type.dtype)], shape=x.type.shape)
+    for coefficient in coefficients[1:]:
+        found = b.op("add", [b.op("mul", [found, x]), b.scalar(coefficient, x.type.dtype)])
+    return found
+
+
 register(
     OpDef(
         name="grid_sample",
@@ -190,7 +304,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__GridSample.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

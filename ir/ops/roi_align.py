@@ -4,15 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from ..core import Array, Op
+from ..build import IRBuilder
+from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from . import bilinear
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .derivatives import keep_where, scaled
+from .sampling_gradient import (
+    Tap,
+    bilinear_steps,
+    combine,
+    image_of,
+    position_gradients,
+    rows_gradient,
+    rows_of,
+    weighted,
+)
 from .window import choice, flag, int_tuple, integer, require_count, require_numeric
 
 
@@ -125,6 +138,128 @@ def flops(op: Op) -> int:
     return 8 * op.result.type.elements * integer(op.attrs, "sampling_ratio", 1) ** 2
 
 
+def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Reads x, the boxes and their images. A sample held at the border is flat in its box."""
+    (g,) = grads
+    x, rois, batch = op.operands
+    if g is None or g.type.elements == 0:
+        return [None, None, None]
+    samples, size = integer(op.attrs, "sampling_ratio", 1), int_tuple(op.attrs, "size", 2, 1)
+    boxes, channels = rois.type.shape[0], x.type.shape[1]
+    lead = (boxes, size[0] * samples, size[1] * samples)
+    lines = [_sample_lines(b, op, axis) for axis in range(2)]
+    positions = [_over_samples(b, line.at, axis, lead) for axis, line in enumerate(lines)]
+    image = b.op("reshape", [b.op("cast", [batch], to=DType.I64)], shape=(boxes, 1, 1))
+    image = b.op("broadcast", [b.op("clip", [image], min=0, max=x.type.shape[0] - 1)], shape=lead)
+    steps = [bilinear_steps(b, at, extent) for at, extent in zip(positions, x.type.shape[2:])]
+    taps = combine(b, image, steps, x.type.shape[2:])
+    rows = rows_of(b, x, 1)
+    # The gradient in each sample, [boxes, rows, columns, channels].
+    flowing = b.op("transpose", [g], perm=(0, 2, 3, 1))
+    cells = b.op("reshape", [flowing], shape=(boxes, size[0], 1, size[1], 1, channels))
+    spread = b.op("broadcast", [cells], shape=(boxes, size[0], samples, size[1], samples, channels))
+    spread = b.op("reshape", [spread], shape=(*lead, channels))
+    if op.attrs["mode"] == "avg":
+        spread = scaled(b, spread, 1 / samples**2)
+        of_rows = rows_gradient(b, spread, taps, rows.type.shape[0])
+        along = position_gradients(b, spread, rows, taps)
+    else:
+        of_rows, *along = _largest(b, spread, rows, taps, (boxes, size[0], samples, size[1], samples, channels))
+    of_box = [_box_gradient(b, line, of, axis) for axis, (line, of) in enumerate(zip(lines, along)) if of is not None]
+    (start_y, end_y), (start_x, end_x) = of_box
+    of_rois = b.op("concat", [start_x, start_y, end_x, end_y], axis=1)
+    return [image_of(b, of_rows, x.type.shape, 1), of_rois, None]
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Where the samples of each box lie along an axis, [boxes, samples], and what that depends on."""
+
+    at: Value
+    by_start: Value
+    """The derivative in the box's start."""
+    by_end: Value
+
+
+def _sample_lines(b: IRBuilder, op: Op, axis: int) -> _Lines:
+    rois, dtype = op.operands[1], op.operands[1].type.dtype
+    samples, size = integer(op.attrs, "sampling_ratio", 1), int_tuple(op.attrs, "size", 2, 1)[axis]
+    extent, scale, half = op.operands[0].type.shape[2 + axis], _scale(op.attrs), flag(op.attrs, "half_pixel")
+    boxes = rois.type.shape[0]
+
+    def edge(column: int) -> Value:
+        part = b.op("slice", [rois], starts=(0, column), stops=(boxes, column + 1), steps=(1, 1))
+        return b.op("sub", [scaled(b, part, scale), b.scalar(0.5 if half else 0.0, dtype)])
+
+    start, end = edge(1 - axis), edge(3 - axis)
+    span = b.op("sub", [end, start])
+    steps = ((np.arange(size * samples) + 0.5) / samples / size).astype(dtype.numpy)
+    share = b.constant(steps.reshape(1, -1))
+    by_end = b.op("broadcast", [scaled(b, share, scale)], shape=(boxes, size * samples))
+    if not half:
+        # A span below one is taken as one, whatever the end.
+        long = b.op("greater_equal", [span, b.scalar(1, dtype)])
+        span = b.op("max", [span, b.scalar(1, dtype)])
+        by_end = keep_where(b, long, by_end)
+    at = b.op("add", [start, b.op("mul", [span, share])])
+    inner = b.op("clip", [at], min=0.0, max=float(extent - 1))
+    free = b.op("equal", [inner, at])
+    by_end = keep_where(b, free, by_end)
+    whole = b.op("broadcast", [b.scalar(scale, dtype)], shape=at.type.shape)
+    by_start = b.op("sub", [keep_where(b, free, whole), by_end])
+    near = b.op(
+        "logical_and",
+        [b.op("greater_equal", [at, b.scalar(-1, dtype)]), b.op("less_equal", [at, b.scalar(extent, dtype)])],
+    )
+    return _Lines(b.op("select", [near, inner, b.scalar(-2, dtype)]), by_start, by_end)
+
+
+def _over_samples(b: IRBuilder, line: Value, axis: int, lead: tuple[int, ...]) -> Value:
+    """Positions along an axis, repeated along the other one."""
+    shape = (lead[0], lead[1], 1) if axis == 0 else (lead[0], 1, lead[2])
+    return b.op("broadcast", [b.op("reshape", [line], shape=shape)], shape=lead)
+
+
+def _box_gradient(b: IRBuilder, line: _Lines, along: Value, axis: int) -> tuple[Value, Value]:
+    """The gradients in start and end of the boxes [boxes, 1], from those in the samples' positions."""
+    whole = b.op("reduce_sum", [along], axes=(2 - axis,), keepdims=False)
+    start, end = (
+        b.op("reduce_sum", [b.op("mul", [whole, rate])], axes=(1,), keepdims=True)
+        for rate in (line.by_start, line.by_end)
+    )
+    return start, end
+
+
+def _largest(
+    b: IRBuilder, g: Value, rows: Value, taps: Sequence[Tap], cells: tuple[int, ...]
+) -> tuple[Value, Value | None, Value | None]:
+    """Gradients in rows and positions where the largest weighted neighbour of all samples of a cell stands for it."""
+    boxes, height, samples, width, _, channels = cells
+    parts = [weighted(b, b.op("gather", [rows, tap.row], axis=0), tap.weight) for tap in taps]
+    stacked = b.op("concat", [b.op("reshape", [p], shape=(1, *cells)) for p in parts], axis=0)
+    by_cell = b.op("transpose", [stacked], perm=(1, 2, 4, 6, 0, 3, 5))
+    count = len(taps) * samples * samples
+    found = b.op("reshape", [by_cell], shape=(boxes, height, width, channels, count))
+    best = b.op("arg_max", [found], axis=4, last=False)
+    numbers = b.op("iota", [], shape=(count,), axis=0, dtype=DType.I64)
+    wins = b.op("equal", [b.op("reshape", [best], shape=(boxes, height, width, channels, 1)), numbers])
+    wins = b.op("reshape", [wins], shape=(boxes, height, width, channels, len(taps), samples, samples))
+    wins = b.op("transpose", [wins], perm=(4, 0, 1, 5, 2, 6, 3))
+    total: Value | None = None
+    along: list[Value | None] = [None, None]
+    for number, tap in enumerate(taps):
+        starts, stops = (number, *[0] * 6), (number + 1, *wins.type.shape[1:])
+        mine = b.op("slice", [wins], starts=starts, stops=stops, steps=(1,) * 7)
+        chosen = keep_where(b, b.op("reshape", [mine], shape=g.type.shape), g)
+        part = rows_gradient(b, chosen, [tap], rows.type.shape[0])
+        total = part if total is None else b.op("add", [total, part])
+        for axis, of in enumerate(position_gradients(b, chosen, rows, [tap])):
+            before = along[axis]
+            along[axis] = of if before is None or of is None else b.op("add", [before, of])
+    assert total is not None
+    return total, along[0], along[1]
+
+
 register(
     OpDef(
         name="roi_align",
@@ -136,7 +271,7 @@ register(
         spec="https://onnx.ai/onnx/operators/onnx__RoiAlign.html",
         infer=infer,
         evaluate=evaluate,
-        gradient=None,
+        gradient=gradient,
         in_place=None,
         view=None,
         slices=None,

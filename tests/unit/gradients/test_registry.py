@@ -5,10 +5,7 @@ from memc.ir.ops.base import registered
 
 NO_GRADIENT = {
     "bitcast": "bits are not numbers",
-    "deform_conv": "interpolation at computed positions is not differentiated",
-    "grid_sample": "interpolation at computed positions is not differentiated",
     "max_pool_grad": "a second derivative",
-    "roi_align": "interpolation at computed positions is not differentiated",
     "scatter_elements_combine": "stands in the expansion of scatter_elements, which has a rule",
     "scatter_nd_combine": "stands in the expansion of scatter_nd, which has a rule",
 }
