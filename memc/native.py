@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and loads `libmemc_core`, the native part of memc, and tells it where OpenBLAS is."""
+"""Finds and loads `libmemc_core`, the native part of memc, and tells it where OpenBLAS, cuDNN and cuBLASLt are."""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,28 @@ def openblas_path() -> Path:
 
 
 @functools.cache
+def cuda_paths() -> tuple[str, str, str]:
+    """cuDNN, cuBLASLt and the CUDA driver: what MEMC_CUDNN, MEMC_CUBLASLT and MEMC_CUDA_DRIVER name, else the libraries of
+    NVIDIA's wheels; empty where the system's loader is to look."""
+    return (
+        os.environ.get("MEMC_CUDNN") or _in_wheel("cudnn/lib/libcudnn.so.9"),
+        os.environ.get("MEMC_CUBLASLT") or _in_wheel("cu13/lib/libcublasLt.so.13"),
+        os.environ.get("MEMC_CUDA_DRIVER", ""),
+    )
+
+
+def _in_wheel(path: str) -> str:
+    """The file below the package that NVIDIA's wheels share; empty if it is not there."""
+    package = importlib.util.find_spec("nvidia")
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        if Path(folder, path).is_file():
+            return str(Path(folder, path))
+    return ""
+
+
+@functools.cache
 def load() -> Any:
-    """The library as a tvm-ffi module. Loading it registers its CPU kernels (`memc.cpu.*`)."""
+    """The library as a tvm-ffi module. Loading it registers its kernels (`memc.cpu.*`, `memc.cuda.*`)."""
     for error in (OverflowError, MemoryError):  # C++ errors of these kinds arrive as themselves.
         tvm_ffi.register_error(error.__name__, error)
     _use_all_cores()
@@ -47,6 +68,7 @@ def load() -> Any:
         tvm_ffi.get_global_func("memc.cpu.set_blas")(os.fspath(openblas_path()))
     except ImportError:  # Planning and CUDA do without; the CPU kernels say what they miss.
         pass
+    tvm_ffi.get_global_func("memc.cuda.set_libraries")(*cuda_paths())
     return library
 
 

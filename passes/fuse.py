@@ -204,7 +204,7 @@ def fuse(
     refused: set[Op] = set()
     for _ in range(MAX_ROUNDS):
         groups = _Fuser(function, target, max_ops, max_operands, refused).run()
-        _rewrite(function, groups)
+        rewrite(function, groups)
         plan = plan_aliases(function, alignment, refine=False)
         if plan.peak <= peak:
             return
@@ -227,9 +227,9 @@ def _blamed(function: Function, groups: Iterable[Group], top: int) -> list[Op]:
     return [op for group in groups if index[group.ops[0]] <= top <= index[group.sink] for op in group.ops[:-1]]
 
 
-def _rewrite(function: Function, groups: Iterable[Group]) -> None:
+def rewrite(function: Function, groups: Iterable[Group]) -> None:
     """Replace each group with one `fused` op that yields the last op's result."""
-    fused: dict[Op, Op] = {group.sink: _fused_op(group) for group in groups}
+    fused: dict[Op, Op] = {group.sink: fused_op(group) for group in groups}
     absorbed = {op for group in groups for op in group.ops[:-1]}
     replaced = {group.sink.result: fused[group.sink].result for group in groups}
     function.ops = [fused.get(op, op) for op in function.ops if op not in absorbed]
@@ -239,7 +239,8 @@ def _rewrite(function: Function, groups: Iterable[Group]) -> None:
     function.returns = [replaced.get(v, v) for v in function.returns]
 
 
-def _fused_op(group: Group) -> Op:
+def fused_op(group: Group) -> Op:
+    """A group as one op. Its ops stay as they are."""
     operands = group.operands()
     inner: dict[Value, Value] = {v: Value(f"a{i}", v.type) for i, v in enumerate(operands)}
     params = list(inner.values())

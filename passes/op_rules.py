@@ -26,7 +26,8 @@ def flops(op: Op) -> int:
 def in_place_operands(op: Op) -> Sequence[int]:
     """Operands whose bytes result 0 may take over, as `OpDef.in_place` states it."""
     if op.name == FUSED:
-        return _in_place_of_region(op)
+        # A library may write the result before it reads what it adds to it.
+        return () if "library_kernel" in op.attrs else _in_place_of_region(op)
     definition = lookup(op.name)
     if definition is None or definition.in_place is None:
         return ()

@@ -9,9 +9,9 @@ from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
 from memc.passes.duration import Seconds
 
-Kernels = Literal["auto", "generated"]
+Kernels = Literal["auto", "library", "generated"]
 
-KERNELS: tuple[Kernels, ...] = ("auto", "generated")
+KERNELS: tuple[Kernels, ...] = ("auto", "library", "generated")
 
 TIME_LIMIT = Seconds(10)
 """What -O3 gives the order of ops, and again the addresses, of each function."""
@@ -36,7 +36,7 @@ def pipeline(
     At -O2 and -O3 the order is sought while library kernels have their least workspaces, which then grow into what is
     free under the peak. Raises UsageError for another level.
     """
-    library = target if kernels == "auto" else "none"
+    library = "none" if kernels == "generated" else target
     at = f"alignment={alignment}"
     select = f"select-kernels{{target={library} {at}}}"
     select_least = f"select-kernels{{target={library} workspace=least {at}}}"
@@ -61,12 +61,14 @@ def pipeline(
             "canonicalize",
             "decompose",
             "canonicalize",
+            *([f"fuse-library{{target={library} {at}}}"] if library == "cuda" else []),
             f"fuse{{library={library} {at}}}",
             select_least,
             f"reorder{{{order}}}",
-            select,
+            *([select] if library != "cuda" else []),
             f"in-place{{{at}}}",
             f"assign-addresses{{{search}}}",
+            *([f"select-workspace{{target={library} {at}}}"] if library == "cuda" else []),
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")

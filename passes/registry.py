@@ -14,12 +14,14 @@ from memc.passes.canonicalize import Canonicalize
 from memc.passes.decompose import Decompose
 from memc.passes.donate import Donate
 from memc.passes.fuse import Fuse
+from memc.passes.fuse_library import FuseLibrary
 from memc.passes.in_place import InPlace
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
 from memc.passes.recognize import Recognize
 from memc.passes.reorder import Reorder
 from memc.passes.select_kernels import SelectKernels
+from memc.passes.select_workspace import SelectWorkspace
 from memc.passes.share import Share
 
 PASSES: tuple[type[Pass], ...] = (
@@ -29,12 +31,14 @@ PASSES: tuple[type[Pass], ...] = (
     Decompose,
     Donate,
     Fuse,
+    FuseLibrary,
     InPlace,
     MaterializeReturns,
     Mirror,
     Recognize,
     Reorder,
     SelectKernels,
+    SelectWorkspace,
     Share,
 )
 

@@ -7,7 +7,7 @@ import ctypes
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +17,27 @@ import numpy.typing as npt
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.runtime import manifest as manifests
 from memc.runtime import safetensors
+from memc.runtime.cuda_graph import Replays
 from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest, Spec
 from memc.runtime.target import machine, missing_flags
-from memc.runtime.tensors import FFI_DTYPE, IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
+from memc.runtime.tensors import IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
 
 
-def load(path: str | Path) -> Executable:
+def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
     """The executable of the artifact in folder `path`.
 
-    Allocates its arena and loads its weights, once. One that updates states is a `TrainingStep`. Raises InvalidError
-    for a missing or damaged artifact and UnsupportedError if this machine cannot run it.
+    Allocates its arena and loads its weights, once. One that updates states is a `TrainingStep`. On CUDA, runs after the
+    first are launched as one CUDA graph, unless `cuda_graph` is false. Raises InvalidError for a missing or damaged
+    artifact and UnsupportedError if this machine cannot run it.
     """
     manifest = manifests.read(path)
     if manifest.states:
         from memc.runtime.training import TrainingStep
 
-        return TrainingStep(manifest)
-    return Executable(manifest)
+        return TrainingStep(manifest, cuda_graph)
+    return Executable(manifest, cuda_graph)
 
 
 class Executable:
@@ -48,7 +50,7 @@ class Executable:
     threads run one after another.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
+    def __init__(self, manifest: Manifest, cuda_graph: bool = True) -> None:
         self.manifest = manifest
         self.keeps: object = None
         """Whatever must live as long as this does, such as a temporary artifact."""
@@ -62,18 +64,21 @@ class Executable:
         self.machine = start(manifest, self.device)
         self.arena = self.machine["arena"]()
         self.weights = self.machine["weights"]()
-        self._main = self.machine["main"]
+        self._enqueue = enqueue(manifest, self.machine["main"], (self.arena, self.weights), cuda_graph)
+        self._makers = [self.machine[f"output.{n}"] for n in range(len(self.outputs) if manifest.kind == "cuda" else 0)]
+        self._staged: dict[str, Any] = {}
         self._running = threading.Lock()
         if manifest.weights_bytes:
             upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
-        given = [self.tensor(spec, value) for spec, value in self.bind(args, kwargs)]
-        made = {spec.name: self.buffer(spec) for spec in self.outputs}
+        bound = self.bind(args, kwargs)
         with self._running:
-            self._main(self.arena, self.weights, *given, *[tensor for _, tensor in made.values()])
-        return {name: value for name, (value, _) in made.items()}
+            given = [self.tensor(spec, value) for spec, value in bound]
+            made = [self.buffer(n) for n in range(len(self.outputs))]
+            self._enqueue([*given, *[tensor for _, tensor in made]])
+        return {spec.name: value for spec, (value, _) in zip(self.outputs, made)}
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device."""
@@ -120,7 +125,7 @@ class Executable:
             array = np.asarray(value)
             require(spec, array.dtype.name if array.dtype.isnative else str(array.dtype), array.shape)
             host = tensor_over(aligned(array))
-            return host if self.manifest.kind == "llvm" else self.moved(host)
+            return host if self.manifest.kind == "llvm" else self.staged(spec, host)
         import tvm_ffi
 
         if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
@@ -142,23 +147,33 @@ class Executable:
             raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
         if here and self.manifest.kind == "llvm":
             return tensor_over(aligned(array_over(tensor, spec.dtype)))
-        return self.moved(tensor)
+        return self.staged(spec, tensor)
+
+    def staged(self, spec: Spec, tensor: Any) -> Any:
+        """A copy on the device that lasts until the next run: always in one place, where graphs expect it."""
+        if spec.name not in self._staged:
+            self._staged[spec.name] = self.moved(tensor)
+        else:
+            self._staged[spec.name].copyfrom(tensor)
+        return self._staged[spec.name]
 
     def moved(self, tensor: Any) -> Any:
-        """A copy on the device."""
+        """A new copy on the device."""
         import tvm
 
         copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.device)
         return copy.copyfrom(tensor)
 
-    def buffer(self, spec: Spec) -> tuple[Any, Any]:
-        """Fresh memory for an output: what the caller gets, and a tensor over it."""
+    def buffer(self, number: int) -> tuple[Any, Any]:
+        """Fresh memory for an output: what the caller gets, and a tensor over it.
+
+        On CUDA it comes from the virtual machine's pool, to which it returns once nobody holds it.
+        """
+        spec = self.outputs[number]
         if self.manifest.kind == "llvm":
             array = empty(spec.shape, numpy_dtype(spec.dtype))
             return array, tensor_over(array)
-        import tvm
-
-        tensor = tvm.runtime.empty(spec.shape, FFI_DTYPE[spec.dtype], self.device)
+        tensor = self._makers[number]()
         return tensor, tensor
 
     def to_numpy(self, spec: Spec, value: Any) -> Array:
@@ -225,7 +240,7 @@ def check_device(manifest: Manifest, device: Any) -> None:
 
 
 def load_kernel_library(manifest: Manifest) -> None:
-    """Register the kernels the artifact calls: those of libmemc_core and the OpenBLAS beside it."""
+    """Register the kernels the artifact calls: those of libmemc_core and of the libraries that it loads."""
     if not manifest.library_functions:
         return
     import tvm_ffi
@@ -239,6 +254,25 @@ def load_kernel_library(manifest: Manifest) -> None:
     for symbol in manifest.library_functions:
         if tvm_ffi.get_global_func(symbol, allow_missing=True) is None:
             raise UnsupportedError(f"{manifest.path}: needs {symbol}, which this version of memc does not have")
+    if any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions):
+        try:
+            tvm_ffi.get_global_func("memc.cuda.load")()
+        except RuntimeError as error:
+            raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
+
+
+def enqueue(manifest: Manifest, main: Any, fixed: tuple[Any, ...], cuda_graph: bool) -> Callable[[list[Any]], None]:
+    """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
+    if manifest.kind == "cuda" and cuda_graph:
+        try:
+            from memc import native
+
+            native.load()
+        except (ImportError, OSError):  # TVM's runtime alone runs it too.
+            pass
+        else:
+            return Replays(main, fixed).run
+    return lambda tensors: main(*fixed, *tensors)
 
 
 def start(manifest: Manifest, device: Any) -> Any:

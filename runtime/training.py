@@ -27,8 +27,8 @@ class TrainingStep(Executable):
     The learning rate is the attribute `learning_rate`, unless a call gives another.
     """
 
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
+    def __init__(self, manifest: Manifest, cuda_graph: bool = True) -> None:
+        super().__init__(manifest, cuda_graph)
         self.learning_rate = 0.01
         self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
 

@@ -164,6 +164,8 @@ class LibraryKernel:
     scalars: Callable[[Op], Sequence[int | float]]
     workspace: Callable[[Op], tuple[int, int]] | None
     """Least and most useful workspace bytes; None if it never needs any."""
+    groups: bool = False
+    """Whether the rules above also take fused groups that begin with the op."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
 from .library_cpu import CONV2D_GRAD_WEIGHT_CPU
+from .library_cuda import CONV_GRAD_WEIGHT_CUDA
 from .window import (
     accumulator,
     conv_attrs,
@@ -134,7 +135,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(CONV2D_GRAD_WEIGHT_CPU,),
+        library=(CONV2D_GRAD_WEIGHT_CPU, CONV_GRAD_WEIGHT_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

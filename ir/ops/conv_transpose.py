@@ -16,6 +16,7 @@ from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
 from .conv import bias_gradient
 from .library_cpu import CONV2D_TRANSPOSE_CPU
+from .library_cuda import CONV_TRANSPOSE_CUDA
 from .matmul import exact_product
 from .window import (
     Window,
@@ -157,7 +158,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(CONV2D_TRANSPOSE_CPU,),
+        library=(CONV2D_TRANSPOSE_CPU, CONV_TRANSPOSE_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

@@ -6,6 +6,7 @@ The machine's functions (also part of the artifact's documented interface):
     arena() -> Storage                    the arena, to allocate once
     weights() -> Storage                  the weight slab, to allocate once
     bytes_of_weights(Storage) -> Tensor   the slab as u8[n], to fill once
+    output.N() -> Tensor                  memory for output N, from the machine's pool
     main(arena, weights, inputs..., outputs...)   one run: reads the input tensors, fills the output tensors
 """
 
@@ -119,6 +120,7 @@ def emit(function: Function, target: Target, table: KernelTable) -> Program:
     emit_storage(emitter, "arena", arena)
     emit_storage(emitter, "weights", weights)
     emit_slab(emitter, weights)
+    emit_outputs(emitter)
     emit_main(emitter, slots)
     return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights)
 
@@ -143,6 +145,18 @@ def emit_slab(emitter: Emitter, nbytes: int) -> None:
         arguments = [emitter.builder.r(0), Immediate(0), (nbytes,), dtype]
         register = emitter.call("vm.builtin.alloc_tensor", arguments, result=True)
         emitter.builder.emit_ret(emitter.builder.r(register))
+
+
+def emit_outputs(emitter: Emitter) -> None:
+    for n, value in enumerate(given_back(emitter.function)):
+        emitter.next_register = 0
+        with emitter.builder.function(f"output.{n}", 0, []):
+            arguments = storage_arguments(emitter, value.type.nbytes)
+            storage = emitter.call("vm.builtin.alloc_storage", arguments, result=True)
+            dtype = tvm.DataType(value.type.dtype.numpy.name)
+            arguments = [emitter.builder.r(storage), Immediate(0), tuple(value.type.shape), dtype]
+            register = emitter.call("vm.builtin.alloc_tensor", arguments, result=True)
+            emitter.builder.emit_ret(emitter.builder.r(register))
 
 
 def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
@@ -252,7 +266,9 @@ def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
 
 
 def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
-    candidates = definition(op).library if lookup(op.name) else ()
+    name = op.name if op.region is None else op.region.ops[0].name
+    found = lookup(name)
+    candidates = found.library if found else ()
     for kernel in candidates:
         if kernel.symbol == symbol and kernel.target == target.kind:
             return kernel

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the CUDA libraries on row-major f32 tensors in device memory. Each call is enqueued on
+// its stream and takes no memory but the workspace. All throw std::runtime_error where a library is
+// missing or a call fails, std::invalid_argument for what the library cannot do.
+#ifndef MEMC_CUDA_KERNELS_H_
+#define MEMC_CUDA_KERNELS_H_
+
+#include <array>
+#include <cstdint>
+
+#include "memc/cuda_context.h"
+
+namespace memc::cuda {
+
+// c[i] = op(a[i]) op(b[i]), plus a row bias[n], then at least 0 if `relu`.
+struct Product {
+  bool transpose_a = false;  // a[i] is k x m.
+  bool transpose_b = false;  // b[i] is n x k.
+  bool relu = false;
+  int64_t m = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  int64_t batch = 1;
+  int64_t stride_a = 0;  // Elements from one matrix to the next; 0: one for all.
+  int64_t stride_b = 0;
+};
+
+void Matmul(const Product& product, const Place& place, const float* a, const float* b,
+            const float* bias, float* c);
+
+// A convolution of x [N, C, spatial...] with w [M, C / group, kernel...] that makes y, over `rank`
+// spatial axes, 2 or 3; the pads are the same on both sides, but y may have no window that reaches
+// into the last ones.
+struct Convolution {
+  int rank = 2;
+  int group = 1;
+  bool relu = false;  // Of the result of Convolve.
+  std::array<int, 5> x{};
+  std::array<int, 5> w{};
+  std::array<int, 5> y{};
+  std::array<int, 3> strides{};
+  std::array<int, 3> pads{};
+  std::array<int, 3> dilations{};
+};
+
+// y = x * w + bias + residual; either may be null.
+void Convolve(const Convolution& shape, const Place& place, const float* x, const float* w,
+              const float* bias, const float* residual, float* y);
+
+// The gradient in x for the gradient y in the result; with a bias [C], plus that.
+void ConvolveData(const Convolution& shape, const Place& place, const float* y, const float* w,
+                  const float* bias, float* x);
+
+// The gradient in w.
+void ConvolveFilter(const Convolution& shape, const Place& place, const float* x, const float* y,
+                    float* w);
+
+}  // namespace memc::cuda
+
+#endif  // MEMC_CUDA_KERNELS_H_

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of cuDNN 9, cuBLASLt and the CUDA driver that memc calls, found at run time: memc
+// builds without CUDA, and loads where there is none. Types and values are those of the libraries'
+// documented binary interfaces.
+#ifndef MEMC_CUDA_LIBRARY_H_
+#define MEMC_CUDA_LIBRARY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace memc::cuda {
+
+using Stream = void*;  // cudaStream_t, CUstream: the same object in both interfaces.
+using Handle = void*;  // A library's object, made and ended by its own functions.
+
+// cuDNN
+
+constexpr int kCudnnFloat = 0;
+constexpr int kCudnnNchw = 0;
+constexpr int kCudnnCrossCorrelation = 1;
+constexpr int kCudnnFmaMath = 3;  // f32 products in f32, not in TF32.
+constexpr int kCudnnDeterministic = 1;
+constexpr int kCudnnRelu = 1;
+constexpr int kCudnnPropagateNan = 1;
+
+// cudnnConvolution{Fwd,BwdData,BwdFilter}AlgoPerf_t, which have one layout.
+struct CudnnPerf {
+  int algo;
+  int status;
+  float time;  // Milliseconds.
+  size_t memory;
+  int determinism;
+  int math_type;
+  int reserved[3];
+};
+
+struct Cudnn {
+  int (*create)(Handle*);
+  int (*set_stream)(Handle, Stream);
+  const char* (*error)(int);
+  void (*last_error)(char*, size_t);
+  size_t (*version)();
+  int (*create_tensor)(Handle*);
+  int (*set_tensor)(Handle, int type, int rank, const int* shape, const int* strides);
+  int (*create_filter)(Handle*);
+  int (*set_filter)(Handle, int type, int format, int rank, const int* shape);
+  int (*create_convolution)(Handle*);
+  int (*set_convolution)(Handle, int rank, const int* pads, const int* strides,
+                         const int* dilations, int mode, int type);
+  int (*set_math)(Handle, int math);
+  int (*set_groups)(Handle, int groups);
+  int (*create_activation)(Handle*);
+  int (*set_activation)(Handle, int mode, int nan, double coefficient);
+
+  // Each `get` lists the algorithms in the order that the library guesses for their speed.
+  int (*get_forward)(Handle, Handle x_type, Handle w_type, Handle convolution, Handle y_type,
+                     int most, int* found, CudnnPerf* perf);
+  int (*get_data)(Handle, Handle w_type, Handle y_type, Handle convolution, Handle x_type, int most,
+                  int* found, CudnnPerf* perf);
+  int (*get_filter)(Handle, Handle x_type, Handle y_type, Handle convolution, Handle w_type,
+                    int most, int* found, CudnnPerf* perf);
+
+  int (*forward)(Handle, const void* alpha, Handle x_type, const void* x, Handle w_type,
+                 const void* w, Handle convolution, int algo, void* workspace, size_t bytes,
+                 const void* beta, Handle y_type, void* y);
+  int (*forward_activated)(Handle, const void* alpha, Handle x_type, const void* x, Handle w_type,
+                           const void* w, Handle convolution, int algo, void* workspace,
+                           size_t bytes, const void* alpha_z, Handle z_type, const void* z,
+                           Handle bias_type, const void* bias, Handle activation, Handle y_type,
+                           void* y);
+  int (*backward_data)(Handle, const void* alpha, Handle w_type, const void* w, Handle y_type,
+                       const void* y, Handle convolution, int algo, void* workspace, size_t bytes,
+                       const void* beta, Handle x_type, void* x);
+  int (*backward_filter)(Handle, const void* alpha, Handle x_type, const void* x, Handle y_type,
+                         const void* y, Handle convolution, int algo, void* workspace, size_t bytes,
+                         const void* beta, Handle w_type, void* w);
+  int (*add)(Handle, const void* alpha, Handle a_type, const void* a, const void* beta,
+             Handle c_type, void* c);
+  int (*activate)(Handle, Handle activation, const void* alpha, Handle x_type, const void* x,
+                  const void* beta, Handle y_type, void* y);
+};
+
+// cuBLASLt
+
+constexpr int kLtFloat = 0;       // CUDA_R_32F
+constexpr int kLtCompute = 68;    // CUBLAS_COMPUTE_32F: f32 products in f32, not in TF32.
+constexpr int kLtTransposeA = 3;  // CUBLASLT_MATMUL_DESC_*
+constexpr int kLtTransposeB = 4;
+constexpr int kLtEpilogue = 7;
+constexpr int kLtBias = 8;
+constexpr int kLtBatchCount = 5;  // CUBLASLT_MATRIX_LAYOUT_*
+constexpr int kLtBatchStride = 6;
+constexpr int kLtMostWorkspace = 1;  // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+constexpr int kLtEpilogueNone = 1;   // CUBLASLT_EPILOGUE_*, to be added up but for the first.
+constexpr int kLtEpilogueRelu = 2;
+constexpr int kLtEpilogueBias = 4;
+
+struct LtAlgo {
+  uint64_t data[8];
+};
+
+struct LtHeuristic {
+  LtAlgo algo;
+  size_t workspace;  // Bytes.
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+struct CublasLt {
+  int (*create)(Handle*);
+  const char* (*error)(int);
+  int (*create_product)(Handle*, int compute, int scale_type);
+  int (*set_product)(Handle, int attribute, const void* value, size_t bytes);
+  int (*create_layout)(Handle*, int type, uint64_t rows, uint64_t columns, int64_t stride);
+  int (*set_layout)(Handle, int attribute, const void* value, size_t bytes);
+  int (*create_preference)(Handle*);
+  int (*set_preference)(Handle, int attribute, const void* value, size_t bytes);
+  int (*destroy_preference)(Handle);
+  int (*heuristic)(Handle, Handle product, Handle a, Handle b, Handle c, Handle d,
+                   Handle preference, int most, LtHeuristic* results, int* found);
+  int (*matmul)(Handle, Handle product, const void* alpha, const void* a, Handle a_layout,
+                const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
+                void* d, Handle d_layout, const LtAlgo* algo, void* workspace, size_t bytes,
+                Stream stream);
+};
+
+// The driver
+
+constexpr unsigned kStreamNonBlocking = 1;
+constexpr int kCaptureThreadLocal = 1;  // Calls of other threads are none of a capture's business.
+
+struct Driver {
+  int (*create_event)(Handle*, unsigned flags);
+  int (*record_event)(Handle, Stream);
+  int (*wait_event)(Handle);
+  int (*elapsed)(float* milliseconds, Handle start, Handle end);
+  int (*is_capturing)(Stream, int* status);  // 0: no.
+  int (*error_name)(int, const char**);
+  int (*create_stream)(Stream*, unsigned flags);
+  int (*begin_capture)(Stream, int mode);
+  int (*end_capture)(Stream, Handle* graph);
+  int (*instantiate)(Handle* executable, Handle graph, unsigned long long flags);
+  int (*launch)(Handle executable, Stream);
+  int (*destroy_graph)(Handle);
+  int (*destroy_executable)(Handle);
+};
+
+// Where to look for the libraries; empty for the system's own search. To be called before they are
+// first used: later calls change nothing.
+void SetLibraryPaths(const std::string& cudnn, const std::string& cublaslt,
+                     const std::string& driver);
+
+// The loaded libraries. Throw std::runtime_error, which says what to install, where there is none.
+const Cudnn& LoadCudnn();
+const CublasLt& LoadCublasLt();
+const Driver& LoadDriver();
+
+}  // namespace memc::cuda
+
+#endif  // MEMC_CUDA_LIBRARY_H_

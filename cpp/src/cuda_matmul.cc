@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products by cuBLASLt. Its matrices are column-major: a row-major matrix is the transpose
+// of a column-major one with the same bytes, so c = a b is computed as c' = b' a'.
+#include <algorithm>
+#include <stdexcept>
+
+#include "memc/cuda_kernels.h"
+
+namespace memc::cuda {
+
+namespace {
+
+constexpr int kMostWays = 8;
+
+// `rows` x `columns` column-major elements without gaps, `batch` times every `stride` elements.
+Handle Layout(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+  const CublasLt& lt = LoadCublasLt();
+  Handle layout = nullptr;
+  CheckLt(lt.create_layout(&layout, kLtFloat, rows, columns, rows), "cublasLtMatrixLayoutCreate");
+  if (batch > 1) {
+    const auto count = static_cast<int32_t>(batch);
+    CheckLt(lt.set_layout(layout, kLtBatchCount, &count, sizeof(count)),
+            "cublasLtMatrixLayoutSetAttribute");
+    CheckLt(lt.set_layout(layout, kLtBatchStride, &stride, sizeof(stride)),
+            "cublasLtMatrixLayoutSetAttribute");
+  }
+  return layout;
+}
+
+void Set(Handle product, int attribute, int32_t value) {
+  CheckLt(LoadCublasLt().set_product(product, attribute, &value, sizeof(value)),
+          "cublasLtMatmulDescSetAttribute");
+}
+
+void SetBias(Handle product, const float* bias) {
+  CheckLt(
+      LoadCublasLt().set_product(product, kLtBias, static_cast<const void*>(&bias), sizeof(bias)),
+      "cublasLtMatmulDescSetAttribute");
+}
+
+int Run(const ProductSite& site, const LtAlgo& algo, Handle handle, const Place& place,
+        const float* a, const float* b, float* c) {
+  const float one = 1;
+  const float zero = 0;
+  // The library's first matrix is b, its second a.
+  return LoadCublasLt().matmul(handle, site.product, &one, b, site.b, a, site.a, &zero, c, site.c,
+                               c, site.c, &algo, place.workspace, place.bytes, place.stream);
+}
+
+// The algorithms for a site that fit the workspace, in the order of the library's guess.
+std::vector<LtHeuristic> Candidates(const ProductSite& site, Handle handle, size_t bytes) {
+  const CublasLt& lt = LoadCublasLt();
+  Handle preference = nullptr;
+  CheckLt(lt.create_preference(&preference), "cublasLtMatmulPreferenceCreate");
+  const auto most = static_cast<uint64_t>(bytes);
+  const int set = lt.set_preference(preference, kLtMostWorkspace, &most, sizeof(most));
+  std::vector<LtHeuristic> found(kMostWays);
+  int count = 0;
+  const int status = lt.heuristic(handle, site.product, site.b, site.a, site.c, site.c, preference,
+                                  kMostWays, found.data(), &count);
+  lt.destroy_preference(preference);
+  CheckLt(set, "cublasLtMatmulPreferenceSetAttribute");
+  CheckLt(status, "cublasLtMatmulAlgoGetHeuristic");
+  found.resize(count);
+  const auto fails = [&](const LtHeuristic& h) { return h.status != 0 || h.workspace > bytes; };
+  found.erase(std::remove_if(found.begin(), found.end(), fails), found.end());
+  return found;
+}
+
+Key KeyOf(const Product& p, bool bias, size_t bytes) {
+  return {p.transpose_a,
+          p.transpose_b,
+          p.relu,
+          bias,
+          p.m,
+          p.n,
+          p.k,
+          p.batch,
+          p.stride_a,
+          p.stride_b,
+          static_cast<int64_t>(bytes)};
+}
+
+// The descriptors of a product, without an algorithm.
+ProductSite Describe(const Product& p, const float* bias) {
+  ProductSite made;
+  CheckLt(LoadCublasLt().create_product(&made.product, kLtCompute, kLtFloat),
+          "cublasLtMatmulDescCreate");
+  Set(made.product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
+  Set(made.product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));
+  const int epilogue = (p.relu ? kLtEpilogueRelu : 0) + (bias != nullptr ? kLtEpilogueBias : 0);
+  Set(made.product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
+  if (bias != nullptr) SetBias(made.product, bias);
+  made.a =
+      p.transpose_a ? Layout(p.m, p.k, p.batch, p.stride_a) : Layout(p.k, p.m, p.batch, p.stride_a);
+  made.b =
+      p.transpose_b ? Layout(p.k, p.n, p.batch, p.stride_b) : Layout(p.n, p.k, p.batch, p.stride_b);
+  made.c = Layout(p.n, p.m, p.batch, p.m * p.n);
+  return made;
+}
+
+}  // namespace
+
+void Matmul(const Product& p, const Place& place, const float* a, const float* b, const float* bias,
+            float* c) {
+  Context& context = ContextOf(place.device);
+  const std::lock_guard<std::mutex> lock(context.mutex);
+  const Handle handle = context.Lt();
+  const Key key = KeyOf(p, bias != nullptr, place.bytes);
+  auto found = context.products.find(key);
+  if (found == context.products.end()) {
+    ProductSite made = Describe(p, bias);
+    const std::vector<LtHeuristic> candidates = Candidates(made, handle, place.bytes);
+    std::vector<std::function<int()>> ways;
+    ways.reserve(candidates.size());
+    for (const LtHeuristic& one : candidates) {
+      ways.emplace_back([&] { return Run(made, one.algo, handle, place, a, b, c); });
+    }
+    const int best = context.Fastest(ways, place.stream);
+    if (best < 0) throw std::invalid_argument("cuBLASLt has no algorithm for this product");
+    made.algo = candidates[best].algo;
+    found = context.products.emplace(key, made).first;
+  }
+  if (bias != nullptr) SetBias(found->second.product, bias);
+  CheckLt(Run(found->second, found->second.algo, handle, place, a, b, c), "cublasLtMatmul");
+}
+
+}  // namespace memc::cuda

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA library kernels for f32 convolutions, their gradients (cuDNN) and matrix products (cuBLASLt).
+
+The kernels live in `libmemc_core` (`cpp/src/cuda_exports.cc`), which registers them when it is loaded and loads the
+libraries when they are first called. Some also take fused groups: the op, then a bias, a residual and a ReLU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core import Op, Value
+from ..types import DType, TensorType
+from .base import LibraryKernel
+from .window import Window, window
+
+MAX_ELEMENTS = 2**31 - 1
+"""What cuDNN's descriptors count in."""
+
+MOST_WORKSPACE = 1 << 28
+"""Bytes beyond which no algorithm for one call is worth its memory."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """An op, or a fused group that begins with one, as a library kernel computes it."""
+
+    main: Op
+    result: TensorType
+    bias: int | None = None
+    """Position of the bias among the operands of the op or group."""
+    residual: int | None = None
+    """Position of what is added element by element."""
+    relu: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is no more than the main op."""
+        return self.bias is None and self.residual is None and not self.relu
+
+
+def call_of(op: Op) -> Call | None:
+    """The call that computes an op or group; None for a group that does something else after its first op."""
+    if op.region is None:
+        own = 2 if len(op.operands) == 3 and op.name in ("conv", "conv_transpose") else None
+        return Call(op, op.results[0].type, own)
+    main, *rest = op.region.ops
+    params = op.region.params
+    if len(op.results) != 1 or any(v not in params for v in main.operands) or main.operands[:2] != params[:2]:
+        return None
+    bias: Value | None = main.operands[2] if len(main.operands) == 3 else None
+    residual: Value | None = None
+    relu = False
+    current = main.result
+    for step in rest:
+        if relu or current not in step.operands or step.result.type != main.result.type:
+            return None
+        if step.name == "relu":
+            relu = True
+        elif step.name == "add" and step.operands.count(current) == 1:
+            other = step.operands[1 - step.operands.index(current)]
+            if other not in params:
+                return None
+            if is_row(other.type, main.result.type) and main.name == "matmul" and bias is residual is None:
+                bias = other
+            elif other.type == main.result.type and residual is None:
+                residual = other
+            else:
+                return None
+        else:
+            return None
+        current = step.result
+    if op.region.returns != [current]:
+        return None
+    return Call(main, op.result.type, _position(params, bias), _position(params, residual), relu)
+
+
+def _position(params: Sequence[Value], value: Value | None) -> int | None:
+    return None if value is None else params.index(value)
+
+
+def is_row(type: TensorType, result: TensorType) -> bool:
+    """Whether a tensor is one row that is added to every row of `result`."""
+    return type.elements == result.shape[-1] and type.rank > 0 and type.shape[-1] == result.shape[-1]
+
+
+def _all_f32(op: Op) -> bool:
+    return all(v.type.dtype is DType.F32 and 0 < v.type.elements <= MAX_ELEMENTS for v in (*op.operands, *op.results))
+
+
+def _optional(position: int | None) -> int:
+    return -1 if position is None else position
+
+
+# Matrix products
+
+
+def _matmul_supports(op: Op) -> bool:
+    call = call_of(op)
+    if call is None or not _all_f32(op) or not _all_f32(call.main):
+        return False
+    # The library has ReLU only as part of what follows a bias or nothing, and no residual without reading the result.
+    if call.residual is not None:
+        return False
+    batch = math.prod(call.result.shape[:-2])
+    return all(math.prod(v.type.shape[:-2]) in (1, batch) for v in call.main.operands)
+
+
+def _matmul_scalars(op: Op) -> Sequence[int | float]:
+    """Operand count, bias, relu, transpose_a, transpose_b."""
+    call = call_of(op)
+    assert call is not None
+    transposed = (int(bool(call.main.attrs.get(name, False))) for name in ("transpose_a", "transpose_b"))
+    return (len(op.operands), _optional(call.bias), int(call.relu), *transposed)
+
+
+def _matmul_workspace(op: Op) -> tuple[int, int]:
+    """Least and most bytes: of use where a product is split along its depth, which takes a copy of the result for each
+    part."""
+    return (0, min(MOST_WORKSPACE, 32 * op.results[0].type.nbytes))
+
+
+# Convolutions
+
+
+def _group(op: Op) -> int:
+    group = op.attrs["group"]
+    assert isinstance(group, int)
+    return group
+
+
+def _weights(main: Op) -> TensorType:
+    return main.result.type if main.name == "conv_grad_weight" else main.operands[1].type
+
+
+def _images(main: Op) -> tuple[TensorType, TensorType]:
+    """x and y of the convolution that an op is, or is a gradient of."""
+    if main.name == "conv":
+        return main.operands[0].type, main.result.type
+    if main.name == "conv_transpose":
+        return main.result.type, main.operands[0].type
+    return main.operands[0].type, main.operands[1].type
+
+
+def _window(main: Op) -> Window:
+    weights = _weights(main)
+    return window(main.attrs, weights.shape[2:], weights.rank - 2)
+
+
+def fits(view: Window, image: Sequence[int], out: Sequence[int]) -> bool:
+    """Whether padding by `low` on both sides gives the same windows: the library pads both sides alike."""
+    return all(
+        size + 2 * low >= d * (k - 1) + 1 and (size + 2 * low - d * (k - 1) - 1) // s + 1 == n
+        for size, low, d, k, s, n in zip(image, view.low, view.dilations, view.kernel, view.strides, out)
+    )
+
+
+def _conv_supports(op: Op) -> bool:
+    call = call_of(op)
+    if call is None or not _all_f32(op) or not _all_f32(call.main):
+        return False
+    x, y = _images(call.main)
+    return x.rank in (3, 4, 5) and fits(_window(call.main), x.shape[2:], y.shape[2:])
+
+
+def _forward_supports(op: Op) -> bool:
+    """A group must end as the library's own kernel does: bias (zeros if there is none), residual if any, ReLU."""
+    call = call_of(op)
+    if call is None or not _conv_supports(op) or is_depthwise(call.main):
+        return False
+    return op.region is None or call.relu
+
+
+def _plain_supports(op: Op) -> bool:
+    return op.region is None and _conv_supports(op)
+
+
+def is_depthwise(main: Op) -> bool:
+    """Whether every group has one input channel: few products for each element, which generated code does faster."""
+    return _group(main) > 1 and _weights(main).shape[1] == 1
+
+
+def _conv_scalars(op: Op) -> Sequence[int | float]:
+    """Operand count, bias, residual, relu, group, axes, then strides, pads and dilations of each axis."""
+    call = call_of(op)
+    assert call is not None
+    view = _window(call.main)
+    ends = (_optional(call.bias), _optional(call.residual), int(call.relu))
+    return (len(op.operands), *ends, _group(call.main), view.rank, *view.strides, *view.low, *view.dilations)
+
+
+def _conv_workspace(op: Op) -> tuple[int, int]:
+    """Least and most bytes: of use up to the matrix of all patches, or all tiles transformed."""
+    call = call_of(op)
+    assert call is not None
+    _, y = _images(call.main)
+    weights = _weights(call.main)
+    patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
+    return (0, min(MOST_WORKSPACE, max(4 * patches, 1 << 23)))
+
+
+MATMUL_CUDA = LibraryKernel(
+    target="cuda",
+    symbol="memc.cuda.matmul",
+    supports=_matmul_supports,
+    scalars=_matmul_scalars,
+    workspace=_matmul_workspace,
+    groups=True,
+)
+"""f32 matrix products, one or a batch, then a bias and ReLU."""
+
+CONV_CUDA = LibraryKernel(
+    target="cuda",
+    symbol="memc.cuda.conv",
+    supports=_forward_supports,
+    scalars=_conv_scalars,
+    workspace=_conv_workspace,
+    groups=True,
+)
+"""f32 convolution over one to three spatial axes, then a bias, a residual and ReLU."""
+
+CONV_TRANSPOSE_CUDA = LibraryKernel(
+    target="cuda",
+    symbol="memc.cuda.conv_transpose",
+    supports=_plain_supports,
+    scalars=_conv_scalars,
+    workspace=_conv_workspace,
+)
+"""f32 transposed convolution: the gradient of convolutions in their data."""
+
+CONV_GRAD_WEIGHT_CUDA = LibraryKernel(
+    target="cuda",
+    symbol="memc.cuda.conv_grad_weight",
+    supports=_plain_supports,
+    scalars=_conv_scalars,
+    workspace=_conv_workspace,
+)
+"""The gradient of f32 convolutions in their weights."""

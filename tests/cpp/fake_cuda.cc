@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// The few entry points of cuDNN, cuBLASLt and the CUDA driver that memc calls, on host memory and by
+// the plainest loops, so that tests can check descriptors, layouts and errors without a GPU.
+// FAKE_CUDA_FAILS names an entry point that returns an error. Every call is counted in `calls`.
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr int kNotSupported = 3000;
+constexpr int kFails = 4000;
+
+bool Fails(const char* name) {
+  const char* chosen = std::getenv("FAKE_CUDA_FAILS");
+  return chosen != nullptr && std::strcmp(chosen, name) == 0;
+}
+
+struct Tensor {
+  std::vector<int> shape;
+  std::vector<int> strides;
+};
+
+struct Convolution {
+  std::vector<int> pads, strides, dilations;
+  int math = 0;
+  int groups = 1;
+};
+
+struct Layout {
+  uint64_t rows = 0;
+  uint64_t columns = 0;
+  int64_t stride = 0;
+  int32_t batch = 1;
+  int64_t batch_stride = 0;
+};
+
+struct Product {
+  int32_t transpose_a = 0;
+  int32_t transpose_b = 0;
+  int32_t epilogue = 1;
+  const float* bias = nullptr;
+};
+
+template <typename T>
+T& As(void* handle) {
+  return *static_cast<T*>(handle);
+}
+
+int Offset(const Tensor& t, const std::vector<int>& at) {
+  int offset = 0;
+  for (size_t i = 0; i < at.size(); ++i) offset += at[i] * t.strides[i];
+  return offset;
+}
+
+// Calls visit(index of x, of w, of y) for every product of a convolution.
+template <typename Visit>
+void Products(const Tensor& x, const Tensor& w, const Tensor& y, const Convolution& c,
+              const Visit& visit) {
+  const size_t axes = c.pads.size();
+  std::vector<int> at_y(axes + 2, 0);
+  std::vector<int> at_w(axes + 2, 0);
+  std::vector<int> at_x(axes + 2, 0);
+  const int per_group = y.shape[1] / c.groups;
+  const auto next = [](std::vector<int>& at, const std::vector<int>& shape, size_t from) {
+    for (size_t i = at.size(); i-- > from;) {
+      if (++at[i] < shape[i]) return true;
+      at[i] = 0;
+    }
+    return false;
+  };
+  do {
+    do {
+      at_w[0] = at_y[1];
+      at_x[0] = at_y[0];
+      at_x[1] = at_y[1] / per_group * w.shape[1] + at_w[1];
+      bool inside = true;
+      for (size_t i = 0; i < axes; ++i) {
+        const int p = at_y[i + 2] * c.strides[i] - c.pads[i] + at_w[i + 2] * c.dilations[i];
+        inside = inside && p >= 0 && p < x.shape[i + 2];
+        at_x[i + 2] = p;
+      }
+      if (inside) visit(Offset(x, at_x), Offset(w, at_w), Offset(y, at_y));
+    } while (next(at_w, w.shape, 1));
+  } while (next(at_y, y.shape, 0));
+}
+
+size_t Elements(const Tensor& t) {
+  size_t n = 1;
+  for (const int d : t.shape) n *= static_cast<size_t>(d);
+  return n;
+}
+
+struct Perf {
+  int algo, status;
+  float time;
+  size_t memory;
+  int determinism, math_type, reserved[3];
+};
+
+// Algorithm 0 is not deterministic, 1 needs 64 bytes of workspace, 2 none, 3 is not supported.
+int List(int most, int* count, Perf* perf) {
+  const Perf all[] = {{0, 0, 1, 0, 0, 3, {}},
+                      {1, 0, 2, 64, 1, 3, {}},
+                      {2, 0, 3, 0, 1, 3, {}},
+                      {3, kNotSupported, -1, 0, 1, 3, {}}};
+  *count = most < 4 ? most : 4;
+  for (int i = 0; i < *count; ++i) perf[i] = all[i];
+  return 0;
+}
+
+// What a call of an algorithm with this workspace returns.
+int Check(const char* name, const Convolution& c, int algo, void* workspace, size_t bytes) {
+  if (Fails(name)) return kFails;
+  if (c.math != 3 || (algo != 1 && algo != 2)) return kFails;
+  if (algo == 1 && (bytes < 64 || workspace == nullptr)) return kFails;
+  if (algo == 1) std::memset(workspace, 0xFF, 64);
+  return 0;
+}
+
+int Forward(const float* x, const Tensor& xt, const float* w, const Tensor& wt,
+            const Convolution& c, float* y, const Tensor& yt) {
+  std::vector<double> sums(Elements(yt), 0.0);
+  Products(xt, wt, yt, c, [&](int i, int j, int k) { sums[k] += static_cast<double>(x[i]) * w[j]; });
+  for (size_t i = 0; i < sums.size(); ++i) y[i] = static_cast<float>(sums[i]);
+  return 0;
+}
+
+// c += a, which has extents of 1 where it is spread out.
+void Add(const float* a, const Tensor& at, float* c, const Tensor& ct) {
+  for (size_t i = 0; i < Elements(ct); ++i) {
+    size_t rest = i;
+    int offset = 0;
+    for (size_t axis = ct.shape.size(); axis-- > 0;) {
+      const int index = static_cast<int>(rest % ct.shape[axis]);
+      rest /= ct.shape[axis];
+      if (at.shape[axis] != 1) offset += index * at.strides[axis];
+    }
+    c[i] += a[offset];
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int calls = 0;
+
+int cudnnCreate(void** h) { return Fails("cudnnCreate") ? kFails : (*h = new int(0), 0); }
+int cudnnSetStream(void*, void*) { return 0; }
+const char* cudnnGetErrorString(int) { return "FAKE_CUDNN_ERROR"; }
+void cudnnGetLastErrorString(char* text, size_t size) { std::strncpy(text, "no reason", size); }
+size_t cudnnGetVersion() { return 90000; }
+int cudnnCreateTensorDescriptor(void** h) { return *h = new Tensor, 0; }
+int cudnnSetTensorNdDescriptor(void* h, int, int rank, const int* shape, const int* strides) {
+  As<Tensor>(h) = {{shape, shape + rank}, {strides, strides + rank}};
+  return rank < 4 ? kFails : 0;
+}
+int cudnnCreateFilterDescriptor(void** h) { return *h = new Tensor, 0; }
+int cudnnSetFilterNdDescriptor(void* h, int, int, int rank, const int* shape) {
+  std::vector<int> strides(rank, 1);
+  for (int i = rank - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
+  As<Tensor>(h) = {{shape, shape + rank}, strides};
+  return 0;
+}
+int cudnnCreateConvolutionDescriptor(void** h) { return *h = new Convolution, 0; }
+int cudnnSetConvolutionNdDescriptor(void* h, int rank, const int* pads, const int* strides,
+                                    const int* dilations, int, int) {
+  auto& c = As<Convolution>(h);
+  c.pads.assign(pads, pads + rank);
+  c.strides.assign(strides, strides + rank);
+  c.dilations.assign(dilations, dilations + rank);
+  return 0;
+}
+int cudnnSetConvolutionMathType(void* h, int math) { return As<Convolution>(h).math = math, 0; }
+int cudnnSetConvolutionGroupCount(void* h, int n) { return As<Convolution>(h).groups = n, 0; }
+int cudnnCreateActivationDescriptor(void** h) { return *h = new int(0), 0; }
+int cudnnSetActivationDescriptor(void*, int mode, int, double) { return mode == 1 ? 0 : kFails; }
+
+int cudnnGetConvolutionForwardAlgorithm_v7(void*, void*, void*, void*, void*, int most, int* count,
+                                           Perf* perf) {
+  return List(most, count, perf);
+}
+int cudnnGetConvolutionBackwardDataAlgorithm_v7(void*, void*, void*, void*, void*, int most,
+                                                int* count, Perf* perf) {
+  return List(most, count, perf);
+}
+int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void*, void*, void*, void*, void*, int most,
+                                                  int* count, Perf* perf) {
+  return List(most, count, perf);
+}
+
+int cudnnConvolutionForward(void*, const void*, void* xt, const void* x, void* wt, const void* w,
+                            void* c, int algo, void* workspace, size_t bytes, const void*, void* yt,
+                            void* y) {
+  ++calls;
+  const int status = Check("cudnnConvolutionForward", As<Convolution>(c), algo, workspace, bytes);
+  if (status != 0) return status;
+  return Forward(static_cast<const float*>(x), As<Tensor>(xt), static_cast<const float*>(w),
+                 As<Tensor>(wt), As<Convolution>(c), static_cast<float*>(y), As<Tensor>(yt));
+}
+
+int cudnnConvolutionBiasActivationForward(void*, const void*, void* xt, const void* x, void* wt,
+                                          const void* w, void* c, int algo, void* workspace,
+                                          size_t bytes, const void* alpha_z, void* zt,
+                                          const void* z, void* bt, const void* bias, void*,
+                                          void* yt, void* y) {
+  ++calls;
+  const int status = Check("cudnnConvolutionBiasActivationForward", As<Convolution>(c), algo,
+                           workspace, bytes);
+  if (status != 0) return status;
+  auto* result = static_cast<float*>(y);
+  const std::vector<float> added(static_cast<const float*>(z),
+                                 static_cast<const float*>(z) + Elements(As<Tensor>(zt)));
+  Forward(static_cast<const float*>(x), As<Tensor>(xt), static_cast<const float*>(w),
+          As<Tensor>(wt), As<Convolution>(c), result, As<Tensor>(yt));
+  Add(static_cast<const float*>(bias), As<Tensor>(bt), result, As<Tensor>(yt));
+  if (*static_cast<const float*>(alpha_z) != 0) {
+    Add(added.data(), As<Tensor>(zt), result, As<Tensor>(yt));
+  }
+  for (size_t i = 0; i < added.size(); ++i) result[i] = std::fmax(result[i], 0.0F);
+  return 0;
+}
+
+int cudnnConvolutionBackwardData(void*, const void*, void* wt, const void* w, void* yt,
+                                 const void* y, void* c, int algo, void* workspace, size_t bytes,
+                                 const void*, void* xt, void* x) {
+  ++calls;
+  const int status =
+      Check("cudnnConvolutionBackwardData", As<Convolution>(c), algo, workspace, bytes);
+  if (status != 0) return status;
+  const auto* g = static_cast<const float*>(y);
+  const auto* weights = static_cast<const float*>(w);
+  auto* result = static_cast<float*>(x);
+  std::fill(result, result + Elements(As<Tensor>(xt)), 0.0F);
+  Products(As<Tensor>(xt), As<Tensor>(wt), As<Tensor>(yt), As<Convolution>(c),
+           [&](int i, int j, int k) { result[i] += g[k] * weights[j]; });
+  return 0;
+}
+
+int cudnnConvolutionBackwardFilter(void*, const void*, void* xt, const void* x, void* yt,
+                                   const void* y, void* c, int algo, void* workspace, size_t bytes,
+                                   const void*, void* wt, void* w) {
+  ++calls;
+  const int status =
+      Check("cudnnConvolutionBackwardFilter", As<Convolution>(c), algo, workspace, bytes);
+  if (status != 0) return status;
+  const auto* g = static_cast<const float*>(y);
+  const auto* image = static_cast<const float*>(x);
+  auto* result = static_cast<float*>(w);
+  std::fill(result, result + Elements(As<Tensor>(wt)), 0.0F);
+  Products(As<Tensor>(xt), As<Tensor>(wt), As<Tensor>(yt), As<Convolution>(c),
+           [&](int i, int j, int k) { result[j] += g[k] * image[i]; });
+  return 0;
+}
+
+int cudnnAddTensor(void*, const void*, void* at, const void* a, const void*, void* ct, void* c) {
+  ++calls;
+  Add(static_cast<const float*>(a), As<Tensor>(at), static_cast<float*>(c), As<Tensor>(ct));
+  return 0;
+}
+int cudnnActivationForward(void*, void*, const void*, void* xt, const void* x, const void*, void*,
+                           void* y) {
+  ++calls;
+  for (size_t i = 0; i < Elements(As<Tensor>(xt)); ++i) {
+    static_cast<float*>(y)[i] = std::fmax(static_cast<const float*>(x)[i], 0.0F);
+  }
+  return 0;
+}
+
+int cublasLtCreate(void** h) { return *h = new int(0), 0; }
+const char* cublasLtGetStatusString(int) { return "FAKE_CUBLAS_ERROR"; }
+int cublasLtMatmulDescCreate(void** h, int compute, int type) {
+  *h = new Product;
+  return compute == 68 && type == 0 ? 0 : kFails;
+}
+int cublasLtMatmulDescSetAttribute(void* h, int attribute, const void* value, size_t size) {
+  auto& p = As<Product>(h);
+  if (attribute == 8) return std::memcpy(&p.bias, value, size), 0;
+  int32_t* fields[] = {&p.transpose_a, &p.transpose_b, nullptr, nullptr, &p.epilogue};
+  if (attribute < 3 || attribute > 7 || fields[attribute - 3] == nullptr || size != 4) return kFails;
+  return std::memcpy(fields[attribute - 3], value, size), 0;
+}
+int cublasLtMatrixLayoutCreate(void** h, int, uint64_t rows, uint64_t columns, int64_t stride) {
+  return *h = new Layout{rows, columns, stride, 1, 0}, 0;
+}
+int cublasLtMatrixLayoutSetAttribute(void* h, int attribute, const void* value, size_t size) {
+  if (attribute == 5) return std::memcpy(&As<Layout>(h).batch, value, size), 0;
+  return std::memcpy(&As<Layout>(h).batch_stride, value, size), attribute == 6 ? 0 : kFails;
+}
+int cublasLtMatmulPreferenceCreate(void** h) { return *h = new uint64_t(0), 0; }
+int cublasLtMatmulPreferenceSetAttribute(void* h, int attribute, const void* value, size_t size) {
+  return std::memcpy(h, value, size), attribute == 1 && size == 8 ? 0 : kFails;
+}
+int cublasLtMatmulPreferenceDestroy(void* h) { return delete static_cast<uint64_t*>(h), 0; }
+
+struct Heuristic {
+  uint64_t algo[8];
+  size_t workspace;
+  int status;
+  float waves;
+  int reserved[4];
+};
+
+int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void* preference,
+                                   int most, Heuristic* found, int* count) {
+  if (Fails("cublasLtMatmulAlgoGetHeuristic")) return kFails;
+  *count = 0;
+  for (uint64_t bytes : {uint64_t{128}, uint64_t{0}}) {
+    if (bytes > *static_cast<uint64_t*>(preference) || *count == most) continue;
+    found[*count] = {{bytes}, bytes, 0, 1.0F, {}};
+    ++*count;
+  }
+  return 0;
+}
+
+int cublasLtMatmul(void*, void* product, const void*, const void* a, void* at, const void* b,
+                   void* bt, const void*, const void*, void*, void* d, void* dt,
+                   const uint64_t* algo, void* workspace, size_t bytes, void*) {
+  ++calls;
+  if (Fails("cublasLtMatmul") || algo[0] > bytes) return kFails;
+  std::memset(workspace, 0xFF, algo[0]);
+  const auto& p = As<Product>(product);
+  const auto &la = As<Layout>(at), &lb = As<Layout>(bt), &ld = As<Layout>(dt);
+  const uint64_t depth = p.transpose_a != 0 ? la.rows : la.columns;
+  if ((p.transpose_b != 0 ? lb.columns : lb.rows) != depth) return kFails;
+  for (int32_t n = 0; n < ld.batch; ++n) {
+    const float* left = static_cast<const float*>(a) + n * la.batch_stride;
+    const float* right = static_cast<const float*>(b) + n * lb.batch_stride;
+    float* out = static_cast<float*>(d) + n * ld.batch_stride;
+    for (uint64_t j = 0; j < ld.columns; ++j) {
+      for (uint64_t i = 0; i < ld.rows; ++i) {
+        double sum = (p.epilogue & 4) != 0 ? p.bias[i] : 0;
+        for (uint64_t k = 0; k < depth; ++k) {
+          sum += static_cast<double>(left[p.transpose_a != 0 ? k + i * la.stride : i + k * la.stride]) *
+                 right[p.transpose_b != 0 ? j + k * lb.stride : k + j * lb.stride];
+        }
+        out[i + j * ld.stride] = static_cast<float>((p.epilogue & 2) != 0 ? std::fmax(sum, 0) : sum);
+      }
+    }
+  }
+  return 0;
+}
+
+int cuEventCreate(void** h, unsigned) { return *h = new int(0), 0; }
+int cuEventRecord(void*, void*) { return 0; }
+int cuEventSynchronize(void*) { return 0; }
+// Each way seems slower than the one before it.
+int cuEventElapsedTime(float* ms, void*, void*) {
+  static float time = 0;
+  return *ms = ++time, 0;
+}
+int cuStreamIsCapturing(void*, int* status) { return *status = 0, 0; }
+int cuStreamCreate(void** h, unsigned) { return *h = new int(0), 0; }
+int cuStreamBeginCapture_v2(void*, int) { return 0; }
+int cuStreamEndCapture(void*, void** graph) { return *graph = new int(0), 0; }
+int cuGraphInstantiateWithFlags(void** h, void*, unsigned long long) { return *h = new int(0), 0; }
+int cuGraphLaunch(void*, void*) { return ++calls, Fails("cuGraphLaunch") ? kFails : 0; }
+int cuGraphDestroy(void* h) { return delete static_cast<int*>(h), 0; }
+int cuGraphExecDestroy(void* h) { return delete static_cast<int*>(h), 0; }
+int cuGetErrorName(int, const char** name) { return *name = "FAKE_CUDA_ERROR", 0; }
+
+}  // extern "C"

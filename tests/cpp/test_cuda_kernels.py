@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CUDA library kernels against the ops' numpy references, over fake libraries that compute on the host."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm_ffi
+
+from memc import native
+from memc.ir.build import IRBuilder
+from memc.ir.core import FUSED, Block, Function, Module, Op, Value
+from memc.ir.evaluate import run_op
+from memc.ir.types import DType, TensorType
+from memc.passes.select_kernels import library_kernel
+
+Array = npt.NDArray[Any]
+RNG = np.random.default_rng(5)
+COMPILER = shutil.which("c++") or shutil.which("g++")
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake libraries, all in one."""
+    path = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
+    source = Path(__file__).with_name("fake_cuda.cc")
+    assert COMPILER is not None
+    subprocess.run([COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def kernels(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels, over the fake libraries from their first call on."""
+    native.load()
+    tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[str(fake)] * 3)
+    monkeypatch.delenv("FAKE_CUDA_FAILS", raising=False)
+
+
+def some(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+Step = tuple[str, Sequence[int], dict[str, Any]]
+
+
+def make_op(arrays: Sequence[Array], steps: Sequence[Step]) -> Op:
+    """The op of one step, or the group of several; each reads arrays and results before it by position."""
+    values = [Value(f"x{i}", TensorType(DType.from_numpy(a.dtype), a.shape)) for i, a in enumerate(arrays)]
+    function = Function(list(values))
+    builder = IRBuilder(Module([function]), function, function.ops)
+    known = list(values)
+    for name, positions, attrs in steps:
+        known.append(builder.op(name, [known[n] for n in positions], **attrs))
+    if len(steps) == 1:
+        return function.ops[0]
+    operands = [Value(v.name, v.type) for v in values]
+    return Op(FUSED, operands, [Value("y", known[-1].type)], region=Block(values, function.ops, [known[-1]]))
+
+
+def check(arrays: Sequence[Array], *steps: Step, symbol: str, workspace: int = 0) -> None:
+    op = make_op(arrays, steps)
+    kernel = library_kernel(op, "cuda")
+    assert kernel is not None and kernel.symbol == symbol
+    wide = [a.astype(np.float64) for a in arrays]
+    (expected,) = run_op(make_op(wide, steps), wide)
+    result = np.full(op.result.type.shape, np.nan, np.float32)
+    scratch = np.zeros(workspace + 64, np.uint8)
+    tensors = [*arrays, result, *([scratch[:workspace]] if workspace else [])]
+    for _ in range(2):  # The second call finds what the first has set up.
+        result.fill(np.nan)
+        tvm_ffi.get_global_func(symbol)(*map(tvm_ffi.from_dlpack, tensors), *kernel.scalars(op))
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * max(np.abs(expected).max(), 1))
+    assert not scratch[workspace:].any()
+
+
+@pytest.mark.parametrize("transpose_a", [False, True])
+@pytest.mark.parametrize("transpose_b", [False, True])
+@pytest.mark.parametrize(
+    ("lead_a", "lead_b"), [((), ()), ((3,), (3,)), ((3,), ()), ((), (3,)), ((2, 3), (2, 3)), ((2, 3), (1, 1))]
+)
+def test_products(
+    kernels: None, transpose_a: bool, transpose_b: bool, lead_a: tuple[int, ...], lead_b: tuple[int, ...]
+) -> None:
+    a = some(*lead_a, 5, 4) if transpose_a else some(*lead_a, 4, 5)
+    b = some(*lead_b, 7, 5) if transpose_b else some(*lead_b, 5, 7)
+    attrs = {"transpose_a": transpose_a, "transpose_b": transpose_b}
+    product: Step = ("matmul", (0, 1), attrs)
+    check([a, b], product, symbol="memc.cuda.matmul")
+    check([a, b, some(7)], product, ("add", (2, 3), {}), symbol="memc.cuda.matmul")
+    check([a, b, some(1, 7)], product, ("add", (3, 2), {}), ("relu", (4,), {}), symbol="memc.cuda.matmul")
+    check([a, b], product, ("relu", (2,), {}), symbol="memc.cuda.matmul", workspace=256)
+
+
+def test_products_that_stay_generated() -> None:
+    plain = {"transpose_a": False, "transpose_b": False}
+    for a, b in (
+        (some(2, 3, 4, 5), some(3, 5, 6)),  # Broadcast over part of the batch.
+        (some(4, 5).astype(np.float64), some(5, 6).astype(np.float64)),
+        (some(0, 5), some(5, 6)),
+    ):
+        assert library_kernel(make_op([a, b], [("matmul", (0, 1), plain)]), "cuda") is None
+    a, b = some(4, 5), some(5, 6)
+    for other in (some(4, 1), some(4, 6)):  # A column, and a residual.
+        steps: list[Step] = [("matmul", (0, 1), plain), ("add", (2, 3), {})]
+        assert library_kernel(make_op([a, b, other], steps), "cuda") is None
+    assert library_kernel(make_op([a, b], [("matmul", (0, 1), plain), ("exp", (2,), {})]), "cuda") is None
+
+
+CONVOLUTIONS = [
+    # x, w, strides, pads, dilations, group
+    ((2, 3, 8, 9), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 4, 9, 8), (6, 2, 3, 2), (2, 1), (1, 0, 1, 0), (2, 1), 2),
+    ((2, 3, 8, 8), (4, 3, 3, 3), (2, 2), (1, 1, 0, 0), (1, 1), 1),  # No window reaches the last pad.
+    ((1, 3, 12), (5, 3, 4), (3,), (2, 2), (1,), 1),
+    ((1, 2, 5, 6, 4), (3, 2, 2, 3, 1), (1, 2, 1), (0, 1, 0, 0, 1, 0), (1, 1, 1), 1),
+]
+
+
+def attributes(case: tuple[Any, ...]) -> dict[str, Any]:
+    return {"strides": case[2], "pads": case[3], "dilations": case[4], "group": case[5]}
+
+
+@pytest.mark.parametrize("workspace", [0, 64])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions(kernels: None, case: tuple[Any, ...], workspace: int) -> None:
+    x, w = some(*case[0]), some(*case[1])
+    conv: Step = ("conv", (0, 1), attributes(case))
+    check([x, w], conv, symbol="memc.cuda.conv", workspace=workspace)
+    bias = some(w.shape[0])
+    with_bias: Step = ("conv", (0, 1, 2), attributes(case))
+    check([x, w, bias], with_bias, symbol="memc.cuda.conv", workspace=workspace)
+    check([x, w, bias], with_bias, ("relu", (3,), {}), symbol="memc.cuda.conv", workspace=workspace)
+    result = make_op([x, w], [conv]).result.type.shape
+    added: list[Step] = [with_bias, ("add", (3, 4), {}), ("relu", (5,), {})]
+    check([x, w, bias, some(*result)], *added, symbol="memc.cuda.conv", workspace=workspace)
+
+
+@pytest.mark.parametrize("workspace", [0, 64])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_gradients_of_convolutions(kernels: None, case: tuple[Any, ...], workspace: int) -> None:
+    x, w = some(*case[0]), some(*case[1])
+    attrs = attributes(case)
+    y = some(*make_op([x, w], [("conv", (0, 1), attrs)]).result.type.shape)
+    for_weight = {**attrs, "kernel": w.shape[2:]}
+    check([x, y], ("conv_grad_weight", (0, 1), for_weight), symbol="memc.cuda.conv_grad_weight", workspace=workspace)
+    rank = len(attrs["strides"])
+    free = make_op([y, w], [("conv_transpose", (0, 1), {**attrs, "output_padding": (0,) * rank})]).result.type.shape
+    padding = tuple(n - m for n, m in zip(x.shape[2:], free[2:]))
+    transposed = {**attrs, "output_padding": padding}
+    symbol = "memc.cuda.conv_transpose"
+    check([y, w], ("conv_transpose", (0, 1), transposed), symbol=symbol, workspace=workspace)
+    bias = some(x.shape[1])
+    check([y, w, bias], ("conv_transpose", (0, 1, 2), transposed), symbol=symbol, workspace=workspace)
+
+
+def test_convolutions_that_stay_generated() -> None:
+    def kernel(x: Array, w: Array, **changes: Any) -> Any:
+        attrs: dict[str, Any] = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, **changes}
+        return library_kernel(make_op([x, w], [("conv", (0, 1), attrs)]), "cuda")
+
+    x, w = some(1, 4, 8, 8), some(4, 4, 3, 3)
+    assert kernel(x, w) is not None
+    assert kernel(x, w, pads=(0, 0, 1, 1)) is None  # More windows at the end than at the beginning.
+    assert kernel(x, w, pads=(1, 1, 0, 0)) is None
+    assert kernel(x, some(4, 1, 3, 3), group=4) is None  # One input channel per group.
+    assert kernel(x.astype(np.float64), w.astype(np.float64)) is None
+
+
+def in_process(fake: str, body: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `body` where the libraries are not yet loaded; `a` is a tensor and `call(symbol, ...)` calls a kernel."""
+    program = (
+        "import numpy as np, tvm_ffi\nfrom memc import native\nnative.load()\n"
+        "a = tvm_ffi.from_dlpack(np.ones((1, 1, 4, 4), np.float32))\ncall = lambda s, *x: tvm_ffi.get_global_func(s)(*x)\n"
+    )
+    paths = {"MEMC_CUDNN": fake, "MEMC_CUBLASLT": fake, "MEMC_CUDA_DRIVER": fake}
+    given = {**os.environ, **paths, **environment}
+    return subprocess.run([sys.executable, "-c", program + body], capture_output=True, text=True, env=given)
+
+
+CONV = "call('memc.cuda.conv', a, a, tvm_ffi.from_dlpack(np.ones((1,1,1,1),np.float32)), 2,-1,-1,0,1,2,1,1,0,0,1,1)"
+MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0)"
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "message"),
+    [
+        ("cudnnCreate", CONV, "memc.cuda.conv: cudnnCreate: FAKE_CUDNN_ERROR (no reason)"),
+        ("cudnnConvolutionForward", CONV, "memc.cuda.conv: cuDNN has no deterministic f32 algorithm"),
+        ("cublasLtMatmulAlgoGetHeuristic", MATMUL, "memc.cuda.matmul: cublasLtMatmulAlgoGetHeuristic: FAKE_CUBLAS"),
+        ("cublasLtMatmul", MATMUL, "memc.cuda.matmul: cuBLASLt has no algorithm"),
+    ],
+)
+def test_errors_name_the_kernel_and_the_function(fake: Path, name: str, call: str, message: str) -> None:
+    done = in_process(str(fake), call, FAKE_CUDA_FAILS=name)
+    assert done.returncode != 0 and message in done.stderr
+
+
+def test_a_missing_library_names_its_wheel() -> None:
+    done = in_process("/nowhere/libnone.so", MATMUL)
+    assert "cannot load /nowhere/libnone.so" in done.stderr
+    assert "install the wheel nvidia-cublas, or compile with --kernels generated" in done.stderr
+
+
+def test_a_library_without_a_function_says_so(fake: Path) -> None:
+    done = in_process(str(native.library_path()), MATMUL)
+    assert "it lacks cublasLtCreate" in done.stderr
