@@ -17,6 +17,7 @@ import numpy.typing as npt
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.runtime import manifest as manifests
 from memc.runtime import safetensors
+from memc.runtime.algorithms import Algorithms
 from memc.runtime.cuda_graph import Replays
 from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest, Spec
 from memc.runtime.target import machine, missing_flags
@@ -67,6 +68,7 @@ class Executable:
         self._enqueue = enqueue(manifest, self.machine["main"], (self.arena, self.weights), cuda_graph)
         self._makers = [self.machine[f"output.{n}"] for n in range(len(self.outputs) if manifest.kind == "cuda" else 0)]
         self._staged: dict[str, Any] = {}
+        self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
         self._running = threading.Lock()
         if manifest.weights_bytes:
             upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
@@ -78,6 +80,9 @@ class Executable:
             given = [self.tensor(spec, value) for spec, value in bound]
             made = [self.buffer(n) for n in range(len(self.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
+            if self._algorithms is not None:  # The first run chooses them.
+                self._algorithms.save()
+                self._algorithms = None
         return {spec.name: value for spec, (value, _) in zip(self.outputs, made)}
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -239,6 +244,11 @@ def check_device(manifest: Manifest, device: Any) -> None:
         )
 
 
+def calls_cuda(manifest: Manifest) -> bool:
+    """Whether the artifact calls cuDNN or cuBLASLt."""
+    return any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions)
+
+
 def load_kernel_library(manifest: Manifest) -> None:
     """Register the kernels the artifact calls: those of libmemc_core and of the libraries that it loads."""
     if not manifest.library_functions:
@@ -254,7 +264,7 @@ def load_kernel_library(manifest: Manifest) -> None:
     for symbol in manifest.library_functions:
         if tvm_ffi.get_global_func(symbol, allow_missing=True) is None:
             raise UnsupportedError(f"{manifest.path}: needs {symbol}, which this version of memc does not have")
-    if any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions):
+    if calls_cuda(manifest):
         try:
             tvm_ffi.get_global_func("memc.cuda.load")()
         except RuntimeError as error:

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <limits>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 
 namespace memc::cuda {
@@ -19,6 +20,23 @@ bool IsCaptured(Stream stream) {
   int status = 0;
   CheckDriver(LoadDriver().is_capturing(stream, &status), "cuStreamIsCapturing");
   return status != 0;
+}
+
+// Milliseconds of some runs, enqueued on `stream`.
+float Measure(Context& context, const std::function<int(const Choice&)>& run, const Choice& choice,
+              Stream stream) {
+  const Driver& driver = LoadDriver();
+  if (context.start == nullptr) {
+    CheckDriver(driver.create_event(&context.start, 0), "cuEventCreate");
+    CheckDriver(driver.create_event(&context.end, 0), "cuEventCreate");
+  }
+  CheckDriver(driver.record_event(context.start, stream), "cuEventRecord");
+  for (int i = 0; i < kRuns; ++i) run(choice);
+  CheckDriver(driver.record_event(context.end, stream), "cuEventRecord");
+  CheckDriver(driver.wait_event(context.end), "cuEventSynchronize");
+  float time = 0;
+  CheckDriver(driver.elapsed(&time, context.start, context.end), "cuEventElapsedTime");
+  return time;
 }
 
 }  // namespace
@@ -57,30 +75,28 @@ Handle Context::Lt() {
   return lt;
 }
 
-int Context::Fastest(const std::vector<std::function<int()>>& ways, Stream stream) {
-  const Driver& driver = LoadDriver();
-  const bool measure = measuring && ways.size() > 1 && !IsCaptured(stream);
-  if (measure && start == nullptr) {
-    CheckDriver(driver.create_event(&start, 0), "cuEventCreate");
-    CheckDriver(driver.create_event(&end, 0), "cuEventCreate");
-  }
-  int best = -1;
+Choice Context::Decide(const Key& key, const std::function<int(const Choice&)>& run,
+                       const std::function<std::vector<Choice>()>& candidates, Stream stream) {
+  const auto known = choices.find(key);
+  if (known != choices.end() && run(known->second) == 0) return known->second;
+  const bool measure = measuring && !IsCaptured(stream);
+  const Choice* best = nullptr;
   float least = std::numeric_limits<float>::infinity();
-  for (size_t i = 0; i < ways.size(); ++i) {
-    if (ways[i]() != 0) continue;
-    if (!measure) return static_cast<int>(i);
-    CheckDriver(driver.record_event(start, stream), "cuEventRecord");
-    for (int run = 0; run < kRuns; ++run) ways[i]();
-    CheckDriver(driver.record_event(end, stream), "cuEventRecord");
-    CheckDriver(driver.wait_event(end), "cuEventSynchronize");
-    float time = 0;
-    CheckDriver(driver.elapsed(&time, start, end), "cuEventElapsedTime");
+  const std::vector<Choice> all = candidates();
+  for (const Choice& choice : all) {
+    if (run(choice) != 0) continue;
+    const float time = measure ? Measure(*this, run, choice, stream) : 0;
     if (time < least) {
       least = time;
-      best = static_cast<int>(i);
+      best = &choice;
     }
+    if (!measure) break;
   }
-  return best;
+  if (best == nullptr) {
+    throw std::invalid_argument("the library has no algorithm for this call in its workspace");
+  }
+  if (measure) choices[key] = *best;
+  return *best;
 }
 
 Context& ContextOf(int device) {
@@ -90,6 +106,36 @@ Context& ContextOf(int device) {
   std::unique_ptr<Context>& found = contexts[device];
   if (found == nullptr) found = std::make_unique<Context>();
   return *found;
+}
+
+std::string ChoicesOf(int device) {
+  Context& context = ContextOf(device);
+  const std::lock_guard<std::mutex> lock(context.mutex);
+  std::ostringstream text;
+  for (const auto& [key, choice] : context.choices) {
+    for (const int64_t word : key) text << word << ' ';
+    for (const int64_t word : choice) text << word << ' ';
+    text << '\n';
+  }
+  return text.str();
+}
+
+void Remember(int device, const std::string& text) {
+  std::istringstream words(text);
+  std::map<Key, Choice> found;
+  int64_t first = 0;
+  while (words >> first) {
+    Key key{first};
+    Choice choice{};
+    for (size_t i = 1; i < key.size(); ++i) words >> key[i];
+    for (int64_t& word : choice) words >> word;
+    if (words.fail()) break;
+    found.emplace(key, choice);
+  }
+  if (!words.eof()) throw std::invalid_argument("not a list of algorithms that memc wrote");
+  Context& context = ContextOf(device);
+  const std::lock_guard<std::mutex> lock(context.mutex);
+  context.choices.merge(found);
 }
 
 void SetMeasure(bool measure) { measuring = measure; }

@@ -13,8 +13,6 @@ constexpr int kMostAlgorithms = 16;
 constexpr float kOne = 1;
 constexpr float kZero = 0;
 
-enum Kind : int64_t { kForward, kData, kFilter };
-
 Key KeyOf(Kind kind, const Convolution& c, bool bias, bool residual, size_t bytes) {
   Key key{kind, c.rank, c.group, c.relu, bias, residual, static_cast<int64_t>(bytes)};
   auto at = key.begin() + 7;
@@ -86,6 +84,8 @@ std::vector<int> Algorithms(Kind kind, const ConvolutionSite& s, Handle handle, 
       status = cudnn.get_filter(handle, s.x, s.y, s.convolution, s.w, kMostAlgorithms, &count,
                                 perf.data());
       break;
+    default:
+      throw std::invalid_argument("not a convolution");
   }
   CheckCudnn(status, "cudnnGetConvolutionAlgorithm");
   std::vector<int> found;
@@ -106,6 +106,8 @@ struct Way {
   bool fused;
 };
 
+Way WayOf(const Choice& choice) { return {static_cast<int>(choice[0]), choice[1] != 0}; }
+
 // The site of `key`, made at the first call with the fastest of its ways. `run` enqueues one way
 // and returns its status.
 template <typename Runner>
@@ -115,24 +117,18 @@ const ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Ke
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(shape, channels);
-  std::vector<Way> ways;
-  for (const int algo : Algorithms(kind, made, handle, place.bytes)) {
-    if (may_fuse) ways.push_back({algo, true});
-    ways.push_back({algo, false});
-  }
-  std::vector<std::function<int()>> runs;
-  runs.reserve(ways.size());
-  for (const Way& way : ways) {
-    runs.emplace_back([&] { return run(made, way); });
-  }
-  const int best = context.Fastest(runs, place.stream);
-  if (best < 0) {
-    throw std::invalid_argument(
-        "cuDNN has no deterministic f32 algorithm for this convolution in " +
-        std::to_string(place.bytes) + " bytes of workspace");
-  }
-  made.algo = ways[best].algo;
-  made.fused = ways[best].fused;
+  const auto candidates = [&] {
+    std::vector<Choice> all;
+    for (const int algo : Algorithms(kind, made, handle, place.bytes)) {
+      if (may_fuse) all.push_back({algo, 1});
+      all.push_back({algo, 0});
+    }
+    return all;
+  };
+  const auto attempt = [&](const Choice& choice) { return run(made, WayOf(choice)); };
+  const Way way = WayOf(context.Decide(key, attempt, candidates, place.stream));
+  made.algo = way.algo;
+  made.fused = way.fused;
   return context.convolutions.emplace(key, made).first->second;
 }
 

@@ -8,6 +8,9 @@
 //   memc.cuda.set_libraries(cudnn, cublaslt, driver)   paths, empty for the system's search
 //   memc.cuda.load()                                   loads all three, or says what is missing
 //   memc.cuda.set_measure(flag)                        whether algorithms are chosen by their time
+//   memc.cuda.version() -> str                         of cuDNN and cuBLASLt
+//   memc.cuda.choices(device) -> str                   the algorithms of the call sites so far
+//   memc.cuda.remember(device, choices)                takes them from there
 //   memc.cuda.capture(device, function) -> function   what `function` enqueues, to be launched at
 //   once memc.cuda.matmul(a, b, others..., c, workspace?, operands, bias, relu, transpose_a,
 //   transpose_b) memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu,
@@ -232,6 +235,15 @@ ffi::Function Capture(int device, const ffi::Function& function) {
       [graph, device]() { graph->Launch(TVMFFIEnvGetStream(kDLCUDA, device)); });
 }
 
+ffi::String Version() {
+  return "cuDNN " + std::to_string(cuda::LoadCudnn().version()) + ", cuBLASLt " +
+         std::to_string(cuda::LoadCublasLt().version());
+}
+
+ffi::String Choices(int device) { return cuda::ChoicesOf(device); }
+
+void Remember(int device, const ffi::String& text) { cuda::Remember(device, text); }
+
 void Load(ffi::PackedArgs /*args*/) {
   cuda::LoadDriver();
   cuda::LoadCublasLt();
@@ -246,6 +258,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   };
   add("memc.cuda.set_libraries", ffi::Function::FromTyped(SetLibraries));
   add("memc.cuda.set_measure", ffi::Function::FromTyped(cuda::SetMeasure));
+  add("memc.cuda.version", ffi::Function::FromTyped(Version));
+  add("memc.cuda.choices", ffi::Function::FromTyped(Choices));
+  add("memc.cuda.remember", ffi::Function::FromTyped(Remember));
   add("memc.cuda.capture", ffi::Function::FromTyped(Capture));
   add("memc.cuda.load", Named<Load>("memc.cuda.load"));
   add("memc.cuda.matmul", Named<Matmul>("memc.cuda.matmul"));

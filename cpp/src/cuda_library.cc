@@ -87,6 +87,7 @@ CublasLt FindCublasLt() {
   void* lib = OpenCublasLt();
   CublasLt c{};
   Find(lib, "cublasLtCreate", c.create);
+  Find(lib, "cublasLtGetVersion", c.version);
   Find(lib, "cublasLtGetStatusString", c.error);
   Find(lib, "cublasLtMatmulDescCreate", c.create_product);
   Find(lib, "cublasLtMatmulDescSetAttribute", c.set_product);

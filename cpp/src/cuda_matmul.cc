@@ -2,7 +2,7 @@
 // Matrix products by cuBLASLt. Its matrices are column-major: a row-major matrix is the transpose
 // of a column-major one with the same bytes, so c = a b is computed as c' = b' a'.
 #include <algorithm>
-#include <stdexcept>
+#include <iterator>
 
 #include "memc/cuda_kernels.h"
 
@@ -38,33 +38,38 @@ void SetBias(Handle product, const float* bias) {
       "cublasLtMatmulDescSetAttribute");
 }
 
-int Run(const ProductSite& site, const LtAlgo& algo, Handle handle, const Place& place,
+int Run(const ProductSite& site, const Choice& choice, Handle handle, const Place& place,
         const float* a, const float* b, float* c) {
   const float one = 1;
   const float zero = 0;
+  LtAlgo algo{};
+  std::copy(choice.begin(), choice.end(), std::begin(algo.data));
   // The library's first matrix is b, its second a.
   return LoadCublasLt().matmul(handle, site.product, &one, b, site.b, a, site.a, &zero, c, site.c,
                                c, site.c, &algo, place.workspace, place.bytes, place.stream);
 }
 
 // The algorithms for a site that fit the workspace, in the order of the library's guess.
-std::vector<LtHeuristic> Candidates(const ProductSite& site, Handle handle, size_t bytes) {
+std::vector<Choice> Candidates(const ProductSite& site, Handle handle, size_t bytes) {
   const CublasLt& lt = LoadCublasLt();
   Handle preference = nullptr;
   CheckLt(lt.create_preference(&preference), "cublasLtMatmulPreferenceCreate");
   const auto most = static_cast<uint64_t>(bytes);
   const int set = lt.set_preference(preference, kLtMostWorkspace, &most, sizeof(most));
-  std::vector<LtHeuristic> found(kMostWays);
+  std::array<LtHeuristic, kMostWays> found{};
   int count = 0;
   const int status = lt.heuristic(handle, site.product, site.b, site.a, site.c, site.c, preference,
                                   kMostWays, found.data(), &count);
   lt.destroy_preference(preference);
   CheckLt(set, "cublasLtMatmulPreferenceSetAttribute");
   CheckLt(status, "cublasLtMatmulAlgoGetHeuristic");
-  found.resize(count);
-  const auto fails = [&](const LtHeuristic& h) { return h.status != 0 || h.workspace > bytes; };
-  found.erase(std::remove_if(found.begin(), found.end(), fails), found.end());
-  return found;
+  std::vector<Choice> usable;
+  for (int i = 0; i < count; ++i) {
+    if (found[i].status != 0 || found[i].workspace > bytes) continue;
+    std::copy(std::begin(found[i].algo.data), std::end(found[i].algo.data),
+              usable.emplace_back().begin());
+  }
+  return usable;
 }
 
 Key KeyOf(const Product& p, bool bias, size_t bytes) {
@@ -110,15 +115,11 @@ void Matmul(const Product& p, const Place& place, const float* a, const float* b
   auto found = context.products.find(key);
   if (found == context.products.end()) {
     ProductSite made = Describe(p, bias);
-    const std::vector<LtHeuristic> candidates = Candidates(made, handle, place.bytes);
-    std::vector<std::function<int()>> ways;
-    ways.reserve(candidates.size());
-    for (const LtHeuristic& one : candidates) {
-      ways.emplace_back([&] { return Run(made, one.algo, handle, place, a, b, c); });
-    }
-    const int best = context.Fastest(ways, place.stream);
-    if (best < 0) throw std::invalid_argument("cuBLASLt has no algorithm for this product");
-    made.algo = candidates[best].algo;
+    const auto run = [&](const Choice& choice) {
+      return Run(made, choice, handle, place, a, b, c);
+    };
+    const auto all = [&] { return Candidates(made, handle, place.bytes); };
+    made.algo = context.Decide(key, run, all, place.stream);
     found = context.products.emplace(key, made).first;
   }
   if (bias != nullptr) SetBias(found->second.product, bias);

@@ -197,9 +197,13 @@ MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0)"
     ("name", "call", "message"),
     [
         ("cudnnCreate", CONV, "memc.cuda.conv: cudnnCreate: FAKE_CUDNN_ERROR (no reason)"),
-        ("cudnnConvolutionForward", CONV, "memc.cuda.conv: cuDNN has no deterministic f32 algorithm"),
+        (
+            "cudnnConvolutionForward",
+            CONV,
+            "memc.cuda.conv: the library has no algorithm for this call in its workspace",
+        ),
         ("cublasLtMatmulAlgoGetHeuristic", MATMUL, "memc.cuda.matmul: cublasLtMatmulAlgoGetHeuristic: FAKE_CUBLAS"),
-        ("cublasLtMatmul", MATMUL, "memc.cuda.matmul: cuBLASLt has no algorithm"),
+        ("cublasLtMatmul", MATMUL, "memc.cuda.matmul: the library has no algorithm"),
     ],
 )
 def test_errors_name_the_kernel_and_the_function(fake: Path, name: str, call: str, message: str) -> None:

@@ -23,8 +23,13 @@ void CheckCudnn(int status, const char* what);
 void CheckLt(int status, const char* what);
 void CheckDriver(int status, const char* what);
 
-// A call site: what is called and all that the choice of an algorithm depends on, then zeros.
+// A call site: the kind of call and all that the choice of an algorithm depends on, then zeros.
 using Key = std::array<int64_t, 32>;
+
+enum Kind : int64_t { kForward, kData, kFilter, kProduct };
+
+// The algorithm of a call site: cuBLASLt's own words, or cuDNN's number and whether it is fused.
+using Choice = std::array<int64_t, 8>;
 
 // What a call site of cuBLASLt keeps from its first call on.
 struct ProductSite {
@@ -32,7 +37,7 @@ struct ProductSite {
   Handle a = nullptr;
   Handle b = nullptr;
   Handle c = nullptr;
-  LtAlgo algo{};
+  Choice algo{};
 };
 
 // The same for cuDNN.
@@ -67,15 +72,18 @@ struct Context {
   Stream capture = nullptr;  // What captures run on.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
+  std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.
 
   // Makes what is not there yet. With `mutex` held.
   Handle Cudnn(Stream stream);
   Handle Lt();
 
-  // The index of the fastest of `ways`, each of which enqueues the same computation and returns
-  // its status, 0 if it can. Without `measure`, or while `stream` is captured into a graph, the
-  // first that can; it has been run then. Returns -1 if none can. With `mutex` held.
-  int Fastest(const std::vector<std::function<int()>>& ways, Stream stream);
+  // The choice for a new call site: the one that is known for it if that can run, else the fastest
+  // of `candidates`, else, unless ways are measured, the first of them that can run. `run` enqueues
+  // the call with a choice and returns its status, 0 if it can; the chosen one has been run at
+  // least once. Throws std::invalid_argument if none can. With `mutex` held.
+  Choice Decide(const Key& key, const std::function<int(const Choice&)>& run,
+                const std::function<std::vector<Choice>()>& candidates, Stream stream);
 };
 
 // The context of a device, made at the first call; lives as long as the process.
@@ -97,6 +105,12 @@ class Graph {
  private:
   Handle executable_ = nullptr;
 };
+
+// The choices of a device as text, a line for each call site, and back again: sites that were not
+// called yet take theirs from it if they can. Throws std::invalid_argument for other text. They
+// mean something only to the same versions of the libraries on the same kind of device.
+std::string ChoicesOf(int device);
+void Remember(int device, const std::string& text);
 
 // Whether call sites measure their ways at the first call. True at the start.
 void SetMeasure(bool measure);

@@ -110,6 +110,7 @@ struct LtHeuristic {
 
 struct CublasLt {
   int (*create)(Handle*);
+  size_t (*version)();
   const char* (*error)(int);
   int (*create_product)(Handle*, int compute, int scale_type);
   int (*set_product)(Handle, int attribute, const void* value, size_t bytes);

@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Speed and memory of CUDA artifacts beside PyTorch, on two machines: one compiles, one has the GPU and PyTorch.
+
+    python benchmarks/gpu_speed.py prepare --models DIR --cache CACHE --out FOLDER CASE ...
+    python benchmarks/gpu_speed.py run FOLDER [--compile] [--profile DIR] [--json FILE] [--markdown FILE]
+
+A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step with SGD, MODEL the last part of the name of a
+model in DIR/training; `--kernels library,generated` compiles it both ways. Artifacts travel without their large weights,
+which `run` draws from a seed; the two ways' outputs are compared, and with `--profile` the kernels' times are listed.
+
+Everything is f32 without TF32, PyTorch's settings but for that are its own. A time is the median of 50 runs, each until the
+device is idle, with inputs on the device. memc's memory is arena, weights, inputs and outputs; PyTorch's is the peak that it
+reserved. Each case runs in a process of its own, one contestant after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu_compare import card, link_package, relative_error, start_device, used_memory
+
+Array = npt.NDArray[Any]
+
+CARRIED = 1 << 16
+"""Bytes up to which a weight travels; it may be a constant that means something."""
+
+KINDS = {"library": "auto", "generated": "generated"}
+"""What the compiler's option says for each way."""
+
+
+def prepare(args: argparse.Namespace) -> int:
+    import models as all_models
+
+    import memc
+    from memc.runtime import manifest, safetensors
+
+    for case in args.cases:
+        stem, batch, *mode = case.split(":")
+        (model,) = [m for m in all_models.MODELS if m.name == f"training/{stem}"]
+        path = model.path(args.models, args.cache)
+        for way in args.kernels.split(","):
+            start = time.perf_counter()
+            folder = args.out / case.replace(":", ".") / f"{way}.memc"
+            options: dict[str, Any] = {"kernels": KINDS[way], "input_shapes": model.shapes(int(batch))}
+            if mode:
+                options["train"] = memc.BuildGradient(optimizer="sgd")
+            done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
+            described = {s.spec.name: s.spec for s in manifest.read(folder).weights}
+            small = {
+                n: np.array(a) for n, a in safetensors.read(folder / manifest.WEIGHTS).items() if a.size <= CARRIED
+            }
+            entries = [(n, described[n].dtype, described[n].shape, a.size, lambda a=a: a) for n, a in small.items()]
+            safetensors.write(folder / manifest.WEIGHTS, entries)
+            (folder / manifest.SOURCE).unlink(missing_ok=True)
+            (folder / manifest.TEXT).unlink()
+            size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+            spent = time.perf_counter() - start
+            print(f"{case} {way}: {done.report.kernels} kernels, {size / 2**20:.2f} MiB, {spent:.0f} s", flush=True)
+        facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": below(model)}
+        (args.out / case.replace(":", ".") / "case.json").write_text(json.dumps(facts))
+    return 0
+
+
+def below(model: Any) -> dict[str, int | None]:
+    """The vocabulary of each input of ids."""
+    return {name: item.below for name, item in model.inputs.items()}
+
+
+def run(args: argparse.Namespace) -> int:
+    rows = []
+    end = time.monotonic() + args.seconds
+    for folder in sorted(p for p in args.folder.iterdir() if (p / "case.json").is_file()):
+        left = end - time.monotonic()
+        if left < 20 or not any(p in folder.name for p in args.only or [""]):
+            continue
+        command = [sys.executable, __file__, "one", str(folder), *(["--compile"] if args.compile else [])]
+        command += ["--profile", str(args.profile)] if args.profile else []
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=left)
+            rows.append(json.loads(done.stdout.splitlines()[-1]))
+        except (IndexError, ValueError):  # The other cases go on.
+            rows.append({"case": folder.name, "note": done.stderr.strip()[-600:] or f"exit code {done.returncode}"})
+        except subprocess.TimeoutExpired:
+            rows.append({"case": folder.name, "note": "out of time"})
+        print(json.dumps(rows[-1]), flush=True)
+        if args.json:
+            args.json.write_text(json.dumps({"card": card(), "rows": rows}, indent=1) + "\n")
+        if args.markdown:
+            args.markdown.write_text(table(rows) + "\n")
+    print(table(rows))
+    return 0
+
+
+def one(args: argparse.Namespace) -> int:
+    """Print one case's row as JSON."""
+    link_package()
+    facts = json.loads((args.folder / "case.json").read_text())
+    row: dict[str, Any] = {"case": facts["case"]}
+    start_device()
+    outputs: dict[str, Array] = {}
+    for way in sorted(p.stem for p in args.folder.glob("*.memc")):
+        for graph in (True, False):
+            measured, result = measure_memc(args.folder / f"{way}.memc", facts, graph, way, args.profile)
+            row[way if graph else f"{way}, no graph"] = measured
+            outputs.setdefault(way, result)
+            row["difference"] = max(row.get("difference", 0.0), relative_error(result, next(iter(outputs.values()))))
+    row["eager"] = measure_torch(facts, None, args.profile)
+    if args.compile:
+        row["compiled"] = measure_torch(facts, "reduce-overhead", None)
+    print(json.dumps(row))
+    return 0
+
+
+def measure_memc(
+    artifact: Path, facts: dict[str, Any], graph: bool, way: str, profile: Path | None
+) -> tuple[dict[str, Any], Array]:
+    """Milliseconds and bytes of an artifact, and what it computed first."""
+    import tvm
+
+    from memc.runtime import executable, manifest, safetensors
+
+    before = used_memory()
+    with tempfile.TemporaryDirectory() as temporary:
+        whole = Path(temporary) / "model.memc"
+        shutil.copytree(artifact, whole)
+        described = manifest.read(whole)
+        stored = safetensors.read(artifact / manifest.WEIGHTS)
+        entries = [
+            (s.spec.name, s.spec.dtype, s.spec.shape, s.spec.nbytes, lambda s=s: weight(s.spec, stored))
+            for s in described.weights
+        ]
+        safetensors.write(whole / manifest.WEIGHTS, entries)
+        exe = executable.load(whole, cuda_graph=graph)
+    feeds = draw_feeds(exe.inputs, facts["below"])
+    placed = {name: exe.moved(exe.tensor(exe.input(name), value)) for name, value in feeds.items()}
+    first = executable.Executable.run_numpy(exe, feeds)
+    result = np.concatenate([np.asarray(v, np.float32).reshape(-1) for v in first.values()])
+    call = lambda: executable.Executable.__call__(exe, **placed)  # noqa: E731
+    sync = tvm.cuda(0).sync
+    start = time.perf_counter()
+    call()
+    sync()
+    warm = time.perf_counter() - start
+    measured = {
+        "ms": median_ms(call, sync),
+        "arena": exe.manifest.arena_bytes,
+        "weights": exe.manifest.weights_bytes,
+        "io": sum(s.nbytes for s in (*exe.inputs, *exe.outputs)),
+        "device": used_memory() - before,
+        "second call s": round(warm, 3),
+    }
+    if profile and not graph:
+        write_profile(call, sync, profile / f"{facts['case'].replace(':', '.')}.{way}.txt")
+    return measured, result
+
+
+def weight(spec: Any, stored: dict[str, Array]) -> Array:
+    """A weight's data as bytes: what was carried, or numbers from a seed of its name."""
+    if spec.name in stored:
+        return np.asarray(stored[spec.name])
+    rng = np.random.default_rng(zlib.crc32(spec.name.encode()))
+    fan_in = max(int(np.prod(spec.shape[1:])), 1)
+    data = rng.standard_normal(spec.shape, np.float32) * np.float32((1.0 / fan_in) ** 0.5)
+    return np.asarray(data.reshape(-1).view(np.uint8))
+
+
+def draw_feeds(inputs: Sequence[Any], vocabulary: dict[str, int | None]) -> dict[str, Array]:
+    """Inputs from a seed: ids, labels, a learning rate, or normally distributed numbers."""
+    rng = np.random.default_rng(0)
+    made: dict[str, Array] = {}
+    for spec in inputs:
+        limit = vocabulary.get(spec.name) or (4 if spec.dtype.startswith("i") else None)
+        if limit is not None:
+            made[spec.name] = rng.integers(0, limit, spec.shape).astype("int64" if spec.dtype == "i64" else "int32")
+        elif spec.shape == ():
+            made[spec.name] = np.asarray(1e-3, np.float32)
+        else:
+            made[spec.name] = rng.standard_normal(spec.shape, np.float32)
+    return made
+
+
+def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None) -> dict[str, Any]:
+    """The same of PyTorch, as it is or compiled in a mode."""
+    import torch
+    import torch_models
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.manual_seed(0)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    model = torch_models.build(facts["stem"]).cuda().train(facts["train"])
+    size = {"inception_v3": 299, "unet": 256}.get(facts["stem"], 224)
+    shape = {"bert_base": (128,), "lstm": (50, 1024)}.get(facts["stem"], (3, size, size))
+    if facts["stem"] == "bert_base":
+        x = torch.randint(0, 30522, (facts["batch"], *shape), device="cuda")
+    else:
+        x = torch.randn(facts["batch"], *shape, device="cuda")
+    chosen = torch.compile(model, mode=mode) if mode else model
+    if facts["train"]:
+        labels = torch.randint(0, 4, (facts["batch"],), device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+        def call() -> None:
+            loss = torch.nn.functional.cross_entropy(chosen(x), labels)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+    else:
+
+        def call() -> None:
+            with torch.no_grad():
+                chosen(x)
+
+    measured = {"ms": median_ms(call, torch.cuda.synchronize)}
+    measured["reserved"] = torch.cuda.max_memory_reserved()
+    if profile:
+        write_profile(call, torch.cuda.synchronize, profile / f"{facts['case'].replace(':', '.')}.eager.txt")
+    return measured
+
+
+def median_ms(call: Callable[[], Any], sync: Callable[[], None], runs: int = 50, warm: int = 10) -> float:
+    times = []
+    for number in range(warm + runs):
+        sync()
+        start = time.perf_counter()
+        call()
+        sync()
+        if number >= warm:
+            times.append(time.perf_counter() - start)
+    return float(np.median(times) * 1e3)
+
+
+def write_profile(call: Callable[[], Any], sync: Callable[[], None], path: Path) -> None:
+    """The device time of each kernel over three runs."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with profile(activities=[ProfilerActivity.CUDA]) as found:
+        for _ in range(3):
+            call()
+        sync()
+        torch.cuda.synchronize()
+    rows = sorted(found.key_averages(), key=lambda r: -r.self_device_time_total)
+    total = sum(r.self_device_time_total for r in rows)
+    lines = [f"{total / 3:.1f} us in {sum(r.count for r in rows) // 3} kernels"]
+    lines += [f"{r.self_device_time_total / 3:9.1f} us {r.count // 3:5d} {r.key[:110]}" for r in rows[:40]]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Times in ms, ratios to PyTorch eager, memory in MiB."""
+    contestants = [
+        k
+        for k in ("library", "library, no graph", "generated", "generated, no graph", "eager", "compiled")
+        if any(k in row for row in rows)
+    ]
+    head = ["case", *contestants, "library / eager", "memc MiB", "eager MiB", "memory ratio", "difference"]
+    lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- " + "| --: " * (len(head) - 1) + "|"]
+    for row in rows:
+        if "note" in row:
+            lines.append(f"| {row['case']} | {row['note'].splitlines()[-1][:200]} |")
+            continue
+        cells = [row["case"], *(f"{row[k]['ms']:.3f}" if k in row else "" for k in contestants)]
+        mine, theirs = row.get("library", row.get("generated")), row["eager"]
+        held = mine["arena"] + mine["weights"] + mine["io"]
+        cells += [f"{mine['ms'] / theirs['ms']:.2f}", f"{held / 2**20:.1f}", f"{theirs['reserved'] / 2**20:.1f}"]
+        cells += [f"{held / theirs['reserved']:.2f}", f"{row['difference']:.1e}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    done = [r for r in rows if "library" in r]
+    if done:
+        speed = np.exp(np.mean([np.log(r["library"]["ms"] / r["eager"]["ms"]) for r in done]))
+        lines += ["", f"Geometric mean of library / eager: {speed:.2f} over {len(done)} cases."]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    first = verbs.add_parser("prepare", help="compile here, without a GPU")
+    first.add_argument("cases", nargs="+")
+    first.add_argument("--models", type=Path, required=True)
+    first.add_argument("--cache", type=Path, required=True)
+    first.add_argument("--out", type=Path, required=True)
+    first.add_argument("--arch", default="sm_90")
+    first.add_argument("--kernels", default="library")
+    first.set_defaults(verb=prepare)
+    second = verbs.add_parser("run", help="measure on a machine with a GPU")
+    second.add_argument("folder", type=Path)
+    second.add_argument("--only", nargs="*", help="parts of cases' names")
+    second.add_argument("--seconds", type=float, default=3600, help="stop beginning cases after that many")
+    second.add_argument("--json", type=Path)
+    second.add_argument("--markdown", type=Path)
+    third = verbs.add_parser("one", help="measure one case; what `run` calls")
+    third.add_argument("folder", type=Path)
+    for verb in (second, third):
+        verb.add_argument("--compile", action="store_true", help="also torch.compile with mode reduce-overhead")
+        verb.add_argument("--profile", type=Path, help="folder for lists of kernels and their times")
+    second.set_defaults(verb=run)
+    third.set_defaults(verb=one)
+    args = parser.parse_args()
+    return int(args.verb(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
