@@ -51,7 +51,7 @@ class Options:
     alignment: int | None = None
     """Bytes; None for the target's own (64 on CPU, 256 on CUDA)."""
     kernels: str = "auto"
-    """`auto`: library kernels where they exist; `generated`: TVM's only."""
+    """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
     pass_pipeline: str | None = None
     """Replaces the level's pipeline."""
     disabled_passes: Sequence[str] = ()
@@ -146,7 +146,7 @@ def compile(
     if not 0 <= chosen.opt_level <= 3:
         raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
     if chosen.kernels not in KERNELS:
-        raise UsageError(f"kernels: expected auto or generated, got {chosen.kernels}")
+        raise UsageError(f"kernels: expected auto, library or generated, got {chosen.kernels}")
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
     if alignment < 1 or alignment & (alignment - 1):

@@ -22,7 +22,9 @@ TargetName = Annotated[str, typer.Option("--target", help="llvm (CPU) or cuda.")
 Arch = Annotated[Optional[str], typer.Option("--arch", help="GPU architecture for cuda, for example sm_90.")]
 Mcpu = Annotated[Optional[str], typer.Option("--mcpu", help="CPU to compile for (default: native).")]
 OptLevel = Annotated[int, typer.Option("-O", "--opt-level", metavar="N", help="Optimization level, 0 to 3.")]
-Kernels = Annotated[str, typer.Option("--kernels", help="auto: library kernels where they exist; or generated.")]
+Kernels = Annotated[
+    str, typer.Option("--kernels", help="auto or library: library kernels where they exist; or generated.")
+]
 Pipeline = Annotated[
     Optional[str],
     typer.Option(

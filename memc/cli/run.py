@@ -36,6 +36,9 @@ def run(
     atol: options.Atol = 1e-5,
     seed: options.Seed = 0,
     print_statistics: Annotated[bool, typer.Option("--print-statistics", help="Print memory by space.")] = False,
+    cuda_graph: Annotated[
+        bool, typer.Option("--cuda-graph/--no-cuda-graph", help="On CUDA, launch each run as one graph (default).")
+    ] = True,
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -44,7 +47,7 @@ def run(
     from memc.runtime.executable import load
 
     set_up_logging(verbose, quiet)
-    executable = load(artifact)
+    executable = load(artifact, cuda_graph=cuda_graph)
     given = parse_pairs(input or [], "--input")
     specs = {spec.name: spec for spec in executable.inputs}
     for name in given:

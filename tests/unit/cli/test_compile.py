@@ -101,7 +101,7 @@ def test_budget(memc, model: str) -> None:
         (["-O4"], 2, "optimization level: expected 0 to 3, got 4"),
         (["--target", "rocm"], 2, "target: expected one of llvm, cuda, got 'rocm'"),
         (["--arch", "sm_90"], 2, "arch 'sm_90': only --target cuda has GPU architectures"),
-        (["--kernels", "fast"], 2, "kernels: expected auto or generated, got fast"),
+        (["--kernels", "fast"], 2, "kernels: expected auto, library or generated, got fast"),
         (["--alignment", "0"], 2, "alignment: expected a power of two of bytes, got 0"),
         (["--alignment", "96"], 2, "alignment: expected a power of two of bytes, got 96"),
         (["--alignment", "32"], 2, "alignment: expected at least 64, which kernels rely on, got 32"),
