@@ -67,16 +67,16 @@ class Bert(nn.Module):
 
 def build(stem: str) -> nn.Module:
     """The module of a model by the last part of its name, without dropout. Raises ValueError for one that has none here."""
-    import torchvision
-
     own: dict[str, Any] = {"unet": UNet, "lstm": Recurrent, "bert_base": Bert}
     if stem in own:
         module = own[stem]()
-    elif hasattr(torchvision.models, stem):
+    else:
+        import torchvision
+
+        if not hasattr(torchvision.models, stem):
+            raise ValueError(f"no PyTorch module for {stem}")
         extra = {"aux_logits": False, "init_weights": True} if stem in ("googlenet", "inception_v3") else {}
         module = getattr(torchvision.models, stem)(**extra)
-    else:
-        raise ValueError(f"no PyTorch module for {stem}")
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.0
