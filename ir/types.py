@@ -30,6 +30,8 @@ class DType(Enum):
     U8 = "u8"
     BOOL = "bool"
 
+    __hash__ = object.__hash__  # Members are compared by identity; the enumeration's own takes far longer.
+
     @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy dtype with the same bits (bf16 comes from ml_dtypes; bool is one byte)."""

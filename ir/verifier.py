@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from .core import FUSED, Block, Function, Module, Op, Value
+from .core import FUSED, Attr, Block, Function, Module, Op, Value
 from .errors import InvalidError, OpError
 from .ops.base import lookup
 from .printer import print_name, print_op
@@ -21,11 +21,15 @@ MAX_BYTES = 2**62
 """Dimensions and tensor sizes in bytes stay below this."""
 
 
-def verify(module: Module) -> None:
+Known = dict[Op, tuple[list[TensorType], dict[str, Attr]]]
+"""Ops whose types have been inferred, with the operands', the results' and the attributes that they had then."""
+
+
+def verify(module: Module, known: Known | None = None) -> None:
     """Raise InvalidError unless `module` is valid IR.
 
     The first line of the message names function, op index, op and value, what was expected and what was found; the
-    op's text follows.
+    op's text follows. Types are not inferred anew for ops that are as `known` has them; it is brought up to date.
     """
     from .verify_memory import verify_memory
 
@@ -34,14 +38,14 @@ def verify(module: Module) -> None:
         if function.name in names:
             raise InvalidError(f"invalid IR: expected each function once, got @{function.name} again")
         names.add(function.name)
-        verify_function(function)
+        verify_function(function, {} if known is None else known)
         verify_memory(function)
         _weights(module, function)
 
 
-def verify_function(function: Function) -> None:
+def verify_function(function: Function, known: Known) -> None:
     """Structure and types of one function. Raises InvalidError."""
-    _BlockCheck(function.name, function, is_region=False).run()
+    _BlockCheck(function.name, function, False, known).run()
     names = function.result_names
     where = Where(function.name)
     if names and len(names) != len(function.returns):
@@ -85,6 +89,7 @@ class _BlockCheck:
     function: str
     block: Block
     is_region: bool
+    known: Known
 
     def run(self) -> None:
         self.names: set[str] = set()
@@ -128,7 +133,10 @@ class _BlockCheck:
         if op.workspace is not None:
             self._workspace(where, op.workspace, op)
         self._region(where, op)
-        _infer(where, op)
+        seen = ([v.type for v in (*op.operands, *op.results)], dict(op.attrs))
+        if op.name == "constant" or self.known.get(op) != seen:  # Arrays do not compare.
+            _infer(where, op)
+            self.known[op] = seen
 
     def _workspace(self, where: Where, workspace: Value, op: Op) -> None:
         self._define(where, workspace, op)
@@ -148,13 +156,13 @@ class _BlockCheck:
         if lookup(op.name) is not None and op.name != FUSED:
             where.fail(f"expected no region on {op.name}")
         _same_types(where, "region parameters (the operands' types)", op.operands, region.params)
-        _BlockCheck(f"{self.function}, region of op {where.index}", region, is_region=True).run()
+        _BlockCheck(f"{self.function}, region of op {where.index}", region, True, self.known).run()
         _same_types(where, "yielded values (the results' types)", op.results, region.returns)
 
 
 def _same_types(where: Where, what: str, expected: list[Value], got: list[Value]) -> None:
-    left, right = [str(v.type) for v in expected], [str(v.type) for v in got]
-    if left != right:
+    if [v.type for v in expected] != [v.type for v in got]:
+        left, right = [str(v.type) for v in expected], [str(v.type) for v in got]
         where.fail(f"expected {what} {', '.join(left) or 'none'}, got {', '.join(right) or 'none'}")
 
 

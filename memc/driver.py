@@ -225,7 +225,9 @@ def _require_types(options: Options) -> None:
 def bytes_at_level_0(module: Module, alignment: int) -> int:
     """Arena bytes of the module without any memory optimization (-O0), leaving it as it is."""
     before = Snapshot.of(module, module.main)
-    PassManager.parse("materialize-returns,decompose").run(module)
+    manager = PassManager.parse("materialize-returns,decompose")
+    manager.verify_each = False  # The pipeline's own run of them is verified.
+    manager.run(module)
     unoptimized = unoptimized_bytes(module.main, alignment)
     before.restore()
     return unoptimized

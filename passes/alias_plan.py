@@ -14,7 +14,7 @@ reach do not grow (`_cheaper`), and taken back while that lowers the peak (`plan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -70,15 +70,39 @@ class AliasPlan:
         return int(self.live.max(initial=0))
 
 
-def plan_aliases(function: Function, alignment: int = ALIGNMENT, refine: bool = True) -> AliasPlan:
+@dataclass(frozen=True)
+class OpRules:
+    """What an op says of its result 0, wherever it runs. See `op_rules.py`."""
+
+    assigned: tuple[int, Value] | None
+    view: int | None
+    in_place: Sequence[int]
+    slices: Sequence[int | None]
+    """Empty if none of the operands is a part."""
+
+    @staticmethod
+    def of(op: Op) -> OpRules:
+        offsets = slice_offsets(op)
+        slices = offsets if any(offset is not None for offset in offsets) else ()
+        return OpRules(assigned_state(op), view_offset(op), in_place_operands(op), slices)
+
+
+Rules = dict[Op, OpRules]
+"""Of ops met before. To be handed to the next plan for the same ops, in whatever order they are."""
+
+
+def plan_aliases(
+    function: Function, alignment: int = ALIGNMENT, refine: bool = True, rules: Rules | None = None
+) -> AliasPlan:
     """The better of a careful and an eager plan, without the risky decisions that turn out to raise its peak.
 
     `function` must not hold aliases yet. With `refine` false the last step is left out, which is quicker.
     """
-    careful = _Planner(function, alignment, False, ())
+    rules = {} if rules is None else rules
+    careful = _Planner(function, alignment, False, (), rules)
     best = careful.run()
     if careful.declined:
-        best = min(best, _Planner(function, alignment, True, ()).run(), key=lambda plan: plan.peak)
+        best = min(best, _Planner(function, alignment, True, (), rules).run(), key=lambda plan: plan.peak)
     if not refine or not best.risky:
         return best
     refused: set[Decision] = set()
@@ -87,7 +111,7 @@ def plan_aliases(function: Function, alignment: int = ALIGNMENT, refine: bool = 
         blamed = [decision for decision, lower, upper in best.risky if lower <= top < upper]
         if not blamed:
             break
-        attempt = _Planner(function, alignment, True, refused | set(blamed)).run()
+        attempt = _Planner(function, alignment, True, refused | set(blamed), rules).run()
         if attempt.peak >= best.peak:
             break
         best, refused = attempt, refused | set(blamed)
@@ -105,8 +129,11 @@ def planned_peak(function: Function, alignment: int = ALIGNMENT, refine: bool = 
 
 
 class _Planner:
-    def __init__(self, function: Function, alignment: int, eager: bool, refused: Collection[Decision]) -> None:
+    def __init__(
+        self, function: Function, alignment: int, eager: bool, refused: Collection[Decision], rules: Rules
+    ) -> None:
         self.function = function
+        self.rules = rules
         self.alignment = alignment
         self.eager = eager
         self.refused = refused
@@ -120,30 +147,38 @@ class _Planner:
         """Index of the last op that reads or defines a value; beyond all ops for a returned one."""
         self.assigned: dict[Value, int] = {}
         """Index of the op that gives a state its new content."""
-        self.plan = AliasPlan({}, {}, {}, np.zeros(end, np.int64), [])
+        self.plan = AliasPlan({}, {}, {}, np.zeros(0, np.int64), [])
         for index, op in enumerate(function.ops):
+            if op not in rules:
+                rules[op] = OpRules.of(op)
             for value in (*op.operands, *op.results):
                 self.last[value] = index
-            if (found := assigned_state(op)) is not None:
+            if (found := rules[op].assigned) is not None:
                 self.assigned[found[1]] = index
         for value in self.returned:
             self.last[value] = end
+        change = [0] * (end + 1)
         for param in function.params:
-            self._own(param, 0)
+            self._own(param, 0, change)
         for index, op in enumerate(function.ops):
             for value in op.results:
-                self._own(value, index)
+                self._own(value, index, change)
             if op.workspace is not None:
-                self.plan.live[index] += align(op.workspace.type.nbytes, alignment)
+                size = align(op.workspace.type.nbytes, alignment)
+                change[index] += size
+                change[index + 1] -= size
+        self.plan.live = np.cumsum(np.array(change[:end], np.int64))
 
-    def _own(self, value: Value, index: int) -> None:
+    def _own(self, value: Value, index: int, change: list[int]) -> None:
+        """Give the value a storage of its own; `change` takes by how much it moves the live bytes at each op."""
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
         self.size[value] = size = value.type.nbytes
-        output = value in self.returned
-        storage = Storage(value, size, index, upper, is_fixed(value), output, [value], [value])
+        storage = Storage(value, size, index, upper, is_fixed(value), value in self.returned, [value], [value])
         self.plan.storage[value] = storage
         self.plan.offset[value] = 0
-        self._count(storage, 1)
+        if not storage.fixed and not storage.output:
+            change[index] += align(size, self.alignment)
+            change[upper] -= align(size, self.alignment)
 
     def _count(self, storage: Storage, sign: int) -> None:
         if not storage.fixed and not storage.output:
@@ -161,7 +196,7 @@ class _Planner:
 
     def _try_assign(self, op: Op) -> bool:
         """The new content of a state goes over the old one, which takes no bytes of the arena."""
-        found = assigned_state(op)
+        found = self.rules[op].assigned
         if found is None:
             return False
         number, _ = found
@@ -173,7 +208,7 @@ class _Planner:
         return True
 
     def _try_view(self, index: int, op: Op) -> bool:
-        within = view_offset(op)
+        within = self.rules[op].view
         if within is None or (op, 0) in self.refused:
             return False
         if self.last[op.results[0]] >= self.assigned.get(self._storage(op, 0).root, len(self.function.ops)):
@@ -181,7 +216,9 @@ class _Planner:
         return self._join(index, op, 0, self.plan.offset[op.operands[0]] + within)
 
     def _try_in_place(self, index: int, op: Op) -> bool:
-        allowed = in_place_operands(op)
+        allowed = self.rules[op].in_place
+        if not allowed:
+            return False
         legal = [k for k in allowed if (op, k) not in self.refused and self._may_overwrite(index, op, k, allowed)]
         # Whole storages first, and of those the one that has been live for longest: it may become an output's.
         legal.sort(key=lambda k: (self._storage(op, k).size != self.size[op.results[0]], self._storage(op, k).lower))
@@ -229,10 +266,12 @@ class _Planner:
         return True
 
     def _try_slices(self, index: int, op: Op) -> None:
+        if not self.rules[op].slices:
+            return
         result = op.results[0]
         target = self.plan.storage[result]
         chosen: list[tuple[int, int, Storage]] = []
-        for k, offset in enumerate(slice_offsets(op)):
+        for k, offset in enumerate(self.rules[op].slices):
             value, storage = op.operands[k], self._storage(op, k)
             movable = not (storage.fixed or storage.output) and storage.size == self.size[value] > 0
             if offset is None or offset % self.alignment or not movable or (op, k) in self.refused:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from memc.ir.core import Module
 from memc.ir.errors import CheckError, MemcError
 from memc.ir.printer import print_module
-from memc.ir.verifier import verify
+from memc.ir.verifier import Known, verify
 from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass, class_name
 from memc.passes.check_plan import check_plan
@@ -55,6 +55,7 @@ class PassManager:
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
         self.timings, self.given_peak = [], None
+        known: Known = {}
         before = print_module(module) if self.print_ir_after_change else ""
         for item in self.passes[: self.stop_after]:
             if item.orders and self.given_peak is None:
@@ -67,12 +68,12 @@ class PassManager:
                 if self.print_ir_after_all or text != before:
                     self.dump(f"// -----// IR Dump After {class_name(item.name)} ({item.name}) //----- //\n{text}")
                 before = text
-            self._verify(item, module)
+            self._verify(item, module, known)
 
-    def _verify(self, item: Pass, module: Module) -> None:
+    def _verify(self, item: Pass, module: Module, known: Known) -> None:
         try:
             if self.verify_each:
-                verify(module)
+                verify(module, known)
             if item.plans:
                 check_plan(module, getattr(item, "alignment", 1))
         except MemcError as error:

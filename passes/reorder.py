@@ -17,7 +17,7 @@ from typing import ClassVar
 from memc.ir.core import Function, Module
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, peak
-from memc.passes.alias_plan import AliasPlan, plan_aliases
+from memc.passes.alias_plan import AliasPlan, Rules, plan_aliases
 from memc.passes.base import Pass
 from memc.passes.duration import Seconds
 from memc.passes.in_place import apply_plan
@@ -82,7 +82,8 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
     deadline = None if search.time_limit is None else time.monotonic() + search.time_limit
     work = search.work
     bound = order_bound(function, alignment)
-    best_ops, best = list(function.ops), plan_aliases(function, alignment)
+    rules: Rules = {}
+    best_ops, best = list(function.ops), plan_aliases(function, alignment, rules=rules)
     tried = {tuple(best_ops)}
     for _ in range(MAX_ROUNDS):
         if best.peak <= bound:
@@ -102,7 +103,7 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
                 continue
             tried.add(tuple(ops))
             function.ops = ops
-            attempt = plan_aliases(function, alignment)
+            attempt = plan_aliases(function, alignment, rules=rules)
             if attempt.peak < best.peak:
                 best_ops, best = ops, attempt
         function.ops = list(best_ops)
