@@ -74,6 +74,10 @@ class BufferColumns(Sequence[Buffer]):
             np.array([-1 if b.offset is None else b.offset for b in buffers], np.int64),
         )
 
+    def take(self, indices: Int64s) -> BufferColumns:
+        """The buffers at these indices, in their order."""
+        return BufferColumns(*(column[indices] for column in (self.sizes, self.lowers, self.uppers, self.offsets)))
+
     def __len__(self) -> int:
         return len(self.sizes)
 

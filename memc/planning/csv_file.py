@@ -5,79 +5,86 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
 
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 
-from .tensors import ARENA, Tensor
+from .tensors import ARENA, Int64s, Tensor, TensorColumns
 
 _NAMES = {"buffer": "id", "buffer_id": "id", "start": "lower", "begin": "lower", "end": "upper"}
 _REQUIRED = ("id", "lower", "upper", "size")
 _KNOWN = (*_REQUIRED, "alignment", "offset", "hint", "gaps", "alias", "alias_offset", "space")
+_TEXTS = ("id", "alias", "space")
+_DEFAULTS = {"alignment": 1, "offset": -1, "alias_offset": 0}
+"""Of columns of numbers that may be empty."""
+
+ROWS = 1 << 16
+"""Rows read at a time."""
 
 
-def read_csv(path: str | Path) -> tuple[list[Tensor], int]:
+def read_csv(path: str | Path) -> tuple[TensorColumns, int]:
     """The tensors of a file and their alignment in bytes.
 
     Raises UsageError if the file cannot be read, InvalidError with file, line and field if it is malformed,
     UnsupportedError for gaps in lifetimes and for alignments that differ.
     """
-    rows = _rows(path)
-    header = [name.strip() for name in rows[0]]
-    columns = [_NAMES.get(name, name) for name in header]
-    for name in columns:
-        if name not in _KNOWN:
-            raise InvalidError(f"{path}:1: expected columns among {', '.join(_KNOWN)}, got `{name}`")
-    for name in _REQUIRED:
-        if columns.count(name) != 1:
-            raise InvalidError(f"{path}:1: expected one column `{name}`, got {', '.join(header)}")
-    if len(set(columns)) != len(columns):
-        raise InvalidError(f"{path}:1: expected each column once, got {', '.join(header)}")
-    for line, row in enumerate(rows[1:], 2):
-        if len(row) != len(columns):
-            raise InvalidError(f"{path}:{line}: expected {len(columns)} fields, got {len(row)}")
-    table: dict[str, Sequence[str]] = {name: () for name in columns}
-    table.update(zip(columns, zip(*rows[1:])))
-    count = len(rows) - 1
-    uppers = _whole(path, table, "upper")
+    try:
+        parts = _parts(_text(path))
+        widths, fields = next(parts)
+        header = [name.strip() for name in fields[: widths[0]]]
+        table = _Table(path, _columns(path, header))
+        table.add(widths[1:], fields[widths[0] :])
+        for widths, fields in parts:
+            table.add(widths, fields)
+    except csv.Error as error:
+        raise InvalidError(f"{path}: expected CSV, got: {error}") from None
+    uppers = table.numbers("upper")
     if "end" in header:
-        uppers = [upper + 1 for upper in uppers]
-    _refuse_gaps(path, table.get("gaps", ()))
-    blanks = [""] * count
-    tensors = [
-        Tensor(id_, lower, upper, size, offset, alias or None, alias_offset or 0, space or ARENA)
-        for id_, lower, upper, size, offset, alias, alias_offset, space in zip(
-            table["id"],
-            _whole(path, table, "lower"),
-            uppers,
-            _whole(path, table, "size"),
-            _optional(path, table, "offset", count),
-            table.get("alias", blanks),
-            _optional(path, table, "alias_offset", count),
-            table.get("space", blanks),
-        )
-    ]
-    return tensors, _alignment(path, _optional(path, table, "alignment", count))
+        uppers = uppers + 1
+    tensors = TensorColumns(
+        table.texts["id"],
+        table.numbers("lower"),
+        uppers,
+        table.numbers("size"),
+        table.numbers("offset", -1),
+        table.texts.get("alias") if any(table.texts.get("alias", ())) else None,
+        table.numbers("alias_offset", 0),
+        [space or ARENA for space in table.texts["space"]] if any(table.texts.get("space", ())) else None,
+    )
+    return tensors, table.alignment
 
 
 def plan_csv(tensors: Sequence[Tensor], offsets: Sequence[int]) -> str:
     """A plan as `id,lower,upper,size,offset`; with the columns of aliases and spaces if there are any."""
-    more: list[str] = []
-    if any(tensor.alias is not None for tensor in tensors):
-        more += ["alias", "alias_offset"]
-    if any(tensor.space != ARENA for tensor in tensors):
-        more.append("space")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*_REQUIRED, "offset", *more])
-    for t, offset in zip(tensors, offsets):
-        values = {"alias": t.alias or "", "alias_offset": t.alias_offset if t.alias else "", "space": t.space}
-        writer.writerow([t.id, t.lower, t.upper, t.size, offset, *(values[name] for name in more)])
-    return text.getvalue().rstrip("\n")
+    t = TensorColumns.of(tensors)
+    names = [*_REQUIRED, "offset"]
+    numbers = [t.lowers.tolist(), t.uppers.tolist(), t.sizes.tolist(), offsets]
+    columns: list[Iterable[str]] = [_quoted(t.ids), *(map(str, column) for column in numbers)]
+    if t.aliases is not None:
+        within = t.alias_offsets.tolist() if t.alias_offsets is not None else [0] * len(t)
+        names += ["alias", "alias_offset"]
+        columns += [_quoted(t.aliases), [str(offset) if alias else "" for alias, offset in zip(t.aliases, within)]]
+    if t.spaces is not None:
+        names.append("space")
+        columns.append(_quoted(t.spaces))
+    return "\n".join([",".join(names), *map(",".join, zip(*columns))])
 
 
-def _rows(path: str | Path) -> list[list[str]]:
+def _quoted(texts: Sequence[str]) -> Sequence[str]:
+    """Fields as CSV writes them: in quotes where they hold what has a meaning there."""
+    special = re.compile('[",\r\n]')
+    if not special.search("".join(texts)):
+        return texts
+    return ['"' + text.replace('"', '""') + '"' if special.search(text) else text for text in texts]
+
+
+def _text(path: str | Path) -> str:
     try:
         text = Path(path).read_bytes().decode("utf-8-sig").rstrip()
     except OSError as error:
@@ -86,50 +93,120 @@ def _rows(path: str | Path) -> list[list[str]]:
         raise InvalidError(f"{path}: expected CSV in UTF-8, got {error.reason} at byte {error.start}") from None
     if not text:
         raise InvalidError(f"{path}: expected a header such as id,lower,upper,size, got an empty file")
-    try:
-        return list(csv.reader(io.StringIO(text, newline="")))
-    except csv.Error as error:
-        raise InvalidError(f"{path}: expected CSV, got: {error}") from None
+    return text
 
 
-def _whole(path: str | Path, table: dict[str, Sequence[str]], name: str) -> list[int]:
-    try:
-        return list(map(int, table[name]))
-    except ValueError:
-        for line, text in enumerate(table[name], 2):
-            _number(path, line, name, text)
-        raise
+def _parts(text: str) -> Iterator[tuple[list[int], list[str]]]:
+    """Many rows at a time: how many fields each has, and all fields one after another.
+
+    Lists of fields for every row would take most of the time and memory, so text without quotes is cut as a whole.
+    """
+    if '"' in text:
+        rows = csv.reader(io.StringIO(text, newline=""))
+        while part := list(islice(rows, ROWS)):
+            yield list(map(len, part)), list(chain.from_iterable(part))
+        return
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for begin in range(0, len(lines), ROWS):
+        chosen = lines[begin : begin + ROWS]
+        yield [line.count(",") + 1 for line in chosen], ",".join(chosen).split(",")
 
 
-def _number(path: str | Path, line: int, name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidError(f"{path}:{line}: {name}: expected a whole number, got `{text[:40]}`") from None
+def _columns(path: str | Path, header: Sequence[str]) -> list[str]:
+    """The columns by their first names."""
+    names = [_NAMES.get(name, name) for name in header]
+    for name in names:
+        if name not in _KNOWN:
+            raise InvalidError(f"{path}:1: expected columns among {', '.join(_KNOWN)}, got `{name}`")
+    for name in _REQUIRED:
+        if names.count(name) != 1:
+            raise InvalidError(f"{path}:1: expected one column `{name}`, got {', '.join(header)}")
+    if len(set(names)) != len(names):
+        raise InvalidError(f"{path}:1: expected each column once, got {', '.join(header)}")
+    return names
 
 
-def _optional(path: str | Path, table: dict[str, Sequence[str]], name: str, count: int) -> list[int | None]:
-    if name not in table:
-        return [None] * count
-    return [_number(path, line, name, text) if text.strip() else None for line, text in enumerate(table[name], 2)]
+class _Table:
+    """The columns of the rows so far."""
 
+    def __init__(self, path: str | Path, names: Sequence[str]) -> None:
+        self.path = path
+        self.names = names
+        self.count = 0
+        self.texts: dict[str, list[str]] = {name: [] for name in names if name in _TEXTS}
+        self.alignment = 1
+        self._parts: dict[str, list[Int64s]] = {name: [] for name in names}
 
-def _refuse_gaps(path: str | Path, gaps: Sequence[str]) -> None:
-    for line, text in enumerate(gaps, 2):
-        if text.strip():
-            raise UnsupportedError(f"{path}:{line}: gaps: lifetimes with gaps are not supported, got `{text[:40]}`")
+    def add(self, widths: Sequence[int], fields: Sequence[str]) -> None:
+        """Append rows of so many fields each."""
+        first, width = self.count + 2, len(self.names)
+        if widths.count(width) != len(widths):
+            line, got = next((line, got) for line, got in enumerate(widths, first) if got != width)
+            raise InvalidError(f"{self.path}:{line}: expected {width} fields, got {got}")
+        for column, name in enumerate(self.names):
+            texts = fields[column::width]
+            if name in _TEXTS:
+                self.texts[name] += texts
+            elif name in _REQUIRED:
+                self._parts[name].append(self._whole(name, texts, first))
+            elif name in _DEFAULTS:
+                self._parts[name].append(self._optional(name, texts, first))
+            elif name == "gaps":
+                self._refuse_gaps(texts, first)
+        if "alignment" in self.names and widths:
+            self._align(self._parts["alignment"][-1], first)
+        self.count += len(widths)
 
+    def numbers(self, name: str, default: int = 0) -> Int64s:
+        """A column of numbers; of the default if there is none."""
+        if name not in self.names:
+            return np.full(self.count, default, np.int64)
+        return np.concatenate(self._parts[name]) if self.count else np.zeros(0, np.int64)
 
-def _alignment(path: str | Path, values: Sequence[int | None]) -> int:
-    chosen = 1
-    for line, value in enumerate(values, 2):
-        given = 1 if value is None else value
-        if given < 1:
-            raise InvalidError(f"{path}:{line}: alignment: expected 1 or more bytes, got {given}")
-        if line == 2:
-            chosen = given
-        elif given != chosen:
+    def _whole(self, name: str, texts: Sequence[str], first: int) -> Int64s:
+        try:
+            return np.fromiter(map(int, texts), np.int64, len(texts))
+        except (ValueError, OverflowError):
+            return np.array([self._number(name, text, line) for line, text in enumerate(texts, first)], np.int64)
+
+    def _optional(self, name: str, texts: Sequence[str], first: int) -> Int64s:
+        """Numbers of at least 0; the default where nothing is given."""
+        default = _DEFAULTS[name]
+        if not any(map(str.strip, texts)):
+            return np.full(len(texts), default, np.int64)
+        values = self._whole(name, [text if text.strip() else "0" for text in texts], first)
+        for index in np.flatnonzero(values < 0)[:1]:
+            self._fail(first + index, name, f"expected bytes from 0 to 2**62, got {values[index]}")
+        values[[not text.strip() for text in texts]] = default
+        return values
+
+    def _number(self, name: str, text: str, line: int) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            self._fail(line, name, f"expected a whole number, got `{text[:40]}`")
+        if not -(2**63) <= number < 2**63:
+            expected = "times below 2**62" if name in ("lower", "upper") else "bytes from 0 to 2**62"
+            self._fail(line, name, f"expected {expected}, got {text[:40]}")
+        return number
+
+    def _refuse_gaps(self, texts: Sequence[str], first: int) -> None:
+        for line, text in enumerate(texts, first):
+            if text.strip():
+                raise UnsupportedError(
+                    f"{self.path}:{line}: gaps: lifetimes with gaps are not supported, got `{text[:40]}`"
+                )
+
+    def _align(self, values: Int64s, first: int) -> None:
+        for index in np.flatnonzero(values < 1)[:1]:
+            self._fail(first + index, "alignment", f"expected 1 or more bytes, got {values[index]}")
+        if not self.count:
+            self.alignment = int(values[0])
+        for index in np.flatnonzero(values != self.alignment)[:1]:
             raise UnsupportedError(
-                f"{path}:{line}: alignment: expected {chosen} as in line 2, got {given}; one for all"
+                f"{self.path}:{first + index}: alignment: expected {self.alignment} as in line 2, got {values[index]}; "
+                "one for all"
             )
-    return chosen
+
+    def _fail(self, line: int, name: str, message: str) -> NoReturn:
+        raise InvalidError(f"{self.path}:{line}: {name}: {message}")

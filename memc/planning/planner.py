@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Union
 
+import numpy as np
+
 from memc import driver
 from memc.frontend.graph import Graph, read_graph
 from memc.ir.core import Module
@@ -17,12 +19,12 @@ from memc.ir.liveness import ALIGNMENT, lifetimes
 from memc.passes.manager import PassManager
 from memc.passes.order_solvers import order_lower_bound, order_peak, order_solver_names, solve_order
 from memc.passes.pipelines import pipeline
-from memc.passes.solvers import MAX_BYTES, Buffer, Problem, Violation, check, solve, solver_names
+from memc.passes.solvers import MAX_BYTES, BufferColumns, Problem, Violation, check, solve, solver_names
 from memc.sizes import format_size
 
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem
-from .tensors import ARENA, Tensor, blocks_of
+from .tensors import ARENA, Int64s, Tensor, TensorColumns, blocks_of
 
 PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]
 """A path to .csv, .json, .json.gz, .memir or .onnx; a graph; a module; or tensors."""
@@ -146,11 +148,11 @@ def plan(
                     bound = max(bound, known)
                 if order_peak(problem, order) != found.peak:
                     raise RuntimeError(f"order solver {order_solver} states a wrong peak")
-            tensors = _storages(loaded, order)
+            tensors: Sequence[Tensor] = _storages(loaded, order)
         elif isinstance(loaded, Module):
             tensors = [Tensor(life.root.name, life.lower, life.upper, life.nbytes) for life in lifetimes(loaded.main)]
         else:
-            tensors = list(loaded)
+            tensors = loaded
         left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - begin))
         result = _place(tensors, name, first_line, capacity, alignment, solver, left, threads)
     except OverflowError:
@@ -174,7 +176,7 @@ def _require(name: str, known: Sequence[str], what: str) -> None:
         raise UsageError(f"{what} `{name}`: expected one of {', '.join(known)}")
 
 
-def _load(path: str | Path) -> tuple[Graph | Module | list[Tensor], int, int | None]:
+def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:
     """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
     text = str(path)
     if text.endswith(driver.GRAPH_SUFFIXES):
@@ -191,12 +193,11 @@ def _load(path: str | Path) -> tuple[Graph | Module | list[Tensor], int, int | N
     return tensors, alignment, 2
 
 
-def _storages(graph: Graph, order: Sequence[int]) -> list[Tensor]:
+def _storages(graph: Graph, order: Sequence[int]) -> TensorColumns:
     problem, storages = placement_problem(graph, order)
-    return [
-        Tensor(graph.storage_names[storage], buffer.lower, buffer.upper, buffer.size)
-        for storage, buffer in zip(storages, problem.buffers)
-    ]
+    buffers = BufferColumns.of(problem.buffers)
+    names = [graph.storage_names[storage] for storage in storages]
+    return TensorColumns(names, buffers.lowers, buffers.uppers, buffers.sizes, buffers.offsets)
 
 
 def _place(
@@ -210,44 +211,49 @@ def _place(
     threads: int | None,
 ) -> Plan:
     """Place each space on its own. A space that is over its capacity stays so; the caller sees to it."""
-    blocks = blocks_of(tensors, name, first_line)
-    at = [-1] * len(blocks.buffers)
-    names = list(dict.fromkeys(blocks.spaces)) or [ARENA]
+    columns = TensorColumns.of(tensors, name)
+    blocks = blocks_of(columns, name, first_line)
+    buffers = blocks.buffers
+    at = np.full(len(buffers), -1, np.int64)
+    names, number = _numbered(blocks.spaces)
     limits = _capacities(capacity, names)
     spaces: list[SpacePlan] = []
-    for number, space in enumerate(names):
-        members = [index for index, other in enumerate(blocks.spaces) if other == space]
-        buffers = [blocks.buffers[index] for index in members]
-        _fixed_are_aligned(buffers, alignment, name)
-        problem = Problem(buffers, alignment, limits.get(space, MAX_BYTES))
-        share = None if time_limit is None else time_limit / (len(names) - number)
+    for index, space in enumerate(names):
+        members = np.flatnonzero(number == index) if len(names) > 1 else np.arange(len(buffers))
+        chosen = buffers.take(members)
+        _fixed_are_aligned(chosen, alignment, name)
+        problem = Problem(chosen, alignment, limits.get(space, MAX_BYTES))
+        share = None if time_limit is None else time_limit / (len(names) - index)
         began = time.perf_counter()
         solution = solve(problem, solver, time_limit=share, threads=threads)
         if time_limit is not None:
             time_limit = max(0.0, time_limit - (time.perf_counter() - began))
         verdict = check(replace(problem, capacity=MAX_BYTES), solution)
         if not verdict.ok:
-            pair = [buffers[index] for index in (verdict.first, verdict.second) if index is not None]
-            if verdict.violation is Violation.OVERLAP and all(buffer.offset is not None for buffer in pair):
-                ids = [_id(tensors, blocks.block, members[i]) for i in (verdict.first, verdict.second) if i is not None]
+            pair = [i for i in (verdict.first, verdict.second) if i is not None]
+            if verdict.violation is Violation.OVERLAP and all(chosen[i].offset is not None for i in pair):
+                ids = [f"`{columns.ids[int(np.argmax(blocks.block == members[i]))]}`" for i in pair]
                 raise InvalidError(f"{name}: offset: tensors {' and '.join(ids)} overlap where they are pre-placed")
             raise RuntimeError(f"solver {solver} returned an invalid plan: {verdict}")
-        for index, offset in zip(members, solution.offsets):
-            at[index] = offset
+        at[members] = solution.offset_array()
         spaces.append(SpacePlan(space, solution.peak, solution.lower_bound, limits.get(space)))
-    offsets = [at[block] + within for block, within in zip(blocks.block, blocks.within)]
+    offsets: list[int] = (at[blocks.block] + blocks.within).tolist()
     peak, bound = sum(space.peak for space in spaces), sum(space.lower_bound for space in spaces)
     return Plan(peak, bound, 0.0, solver, tensors, offsets, spaces)
 
 
-def _id(tensors: Sequence[Tensor], block: Sequence[int], wanted: int) -> str:
-    return f"`{tensors[block.index(wanted)].id}`"
+def _numbered(spaces: Sequence[str] | None) -> tuple[list[str], Int64s]:
+    """The names of the spaces, and of each block the number of its space."""
+    if not spaces:
+        return [ARENA], np.zeros(0, np.int64)
+    index = {name: number for number, name in enumerate(dict.fromkeys(spaces))}
+    return list(index), np.array([index[space] for space in spaces], np.int64)
 
 
-def _fixed_are_aligned(buffers: Sequence[Buffer], alignment: int, name: str) -> None:
-    for buffer in buffers:
-        if buffer.offset is not None and buffer.offset % alignment:
-            raise InvalidError(f"{name}: offset: expected multiples of the alignment {alignment}, got {buffer.offset}")
+def _fixed_are_aligned(buffers: BufferColumns, alignment: int, name: str) -> None:
+    fixed = buffers.offsets[buffers.offsets >= 0]
+    for offset in fixed[fixed % alignment != 0][:1]:
+        raise InvalidError(f"{name}: offset: expected multiples of the alignment {alignment}, got {offset}")
 
 
 def _capacities(capacity: int | Mapping[str, int] | None, names: Sequence[str]) -> dict[str, int]:
