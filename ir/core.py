@@ -171,6 +171,9 @@ class Module:
     weights: dict[str, Array] = field(default_factory=dict)
     """Data by name of weight parameter, and what states begin with; arrays may be memory-mapped. Empty for a module
     parsed from text."""
+    constants: set[str] = field(default_factory=set)
+    """Names of weights that hold no parameter but what the importer computed, such as masks and initial states: never
+    trained. Not in the text."""
 
     @property
     def main(self) -> Function:

@@ -108,7 +108,7 @@ def build_gradient(
     if not dropout:
         forward, logits = without_dropout(forward, logits)
     drawn_from = share_seed(forward)
-    trained = _train_weights(function, frozen)
+    trained = _train_weights(module, function, frozen)
     step = _Step(module, function, IRBuilder(module, function, function.ops, names))
     inputs = function.params_of(Role.INPUT)
     batches = [_split(step, value, accumulate) for value in inputs]
@@ -145,15 +145,17 @@ def _output(function: Function, name: str | None) -> Value:
     return function.returns[names.index(name) if name is not None else 0]
 
 
-def _train_weights(function: Function, frozen: Sequence[str]) -> list[Value]:
-    """Make the float weights states, but for frozen ones and running statistics; returns them."""
+def _train_weights(module: Module, function: Function, frozen: Sequence[str]) -> list[Value]:
+    """Make the float weights states, but for constants and frozen ones; returns them without running statistics."""
     statistics = {v for op in function.ops if op.name == "batch_norm" for v in op.operands[3:]}
     for pattern in frozen:
         if not any(fnmatch.fnmatchcase(p.name, pattern) for p in function.params_of(Role.WEIGHT)):
             raise UsageError(f"build-gradient: no weight has a name like {pattern!r}")
     trained = []
     for param in function.params_of(Role.WEIGHT):
-        if not param.type.dtype.is_float or any(fnmatch.fnmatchcase(param.name, pattern) for pattern in frozen):
+        if not param.type.dtype.is_float or param.name in module.constants:
+            continue
+        if any(fnmatch.fnmatchcase(param.name, pattern) for pattern in frozen):
             continue
         if param not in statistics:
             trained.append(param)

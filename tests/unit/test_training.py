@@ -214,3 +214,22 @@ def test_arrays_by_name() -> None:
     found = compiled().run_numpy({"x": X, "labels": T, "learning_rate": np.float32(RATE)})
     assert list(found) == ["loss"] and found["loss"].shape == ()
     assert found["loss"] == pytest.approx(mse(W.astype(np.float64), B.astype(np.float64))[0], rel=1e-5)
+
+
+def test_what_the_model_makes_of_constants_is_not_trained() -> None:
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["initial"]),
+        helper.make_node("Constant", [], ["mask"], value=numpy_helper.from_array(np.ones((4, 40), np.float32))),
+        helper.make_node("Add", ["x", "initial"], ["sum"]),
+        helper.make_node("Mul", ["sum", "mask"], ["masked"]),
+        helper.make_node("Mul", ["masked", "w"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "constants",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 40])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 40])],
+        [numpy_helper.from_array(np.array([4, 40]), "shape"), numpy_helper.from_array(np.ones(40, np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert memc.compile(model, train=BuildGradient(loss="mse"), opt_level=1).load().states.keys() == {"w"}

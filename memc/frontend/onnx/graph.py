@@ -66,6 +66,8 @@ class State:
     """Values made of known arrays, by the array's identity: each becomes one weight however often it is read."""
     trainable: bool = False
     """Whether stored floats become weights that can be trained, rather than data known at import."""
+    parameters: set[Value] = field(default_factory=set)
+    """Those weights."""
     streams: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for ops that draw at random: bodies that are imported more than once get new ones each time."""
     depth: int = 0
@@ -98,6 +100,7 @@ def _as_weight(state: State, name: str, array: Array) -> Known:
     if array.dtype not in _FLOATS:
         return array
     value = Value(name, TensorType(DType.from_numpy(array.dtype), array.shape), role=Role.WEIGHT)
+    state.parameters.add(value)
     state.builder.function.params.append(value)
     state.builder.module.weights[name] = array
     return value

@@ -100,6 +100,7 @@ def _import(
     _add_outputs(state, graph, results)
     _prune(module)
     _unique_names(module)
+    module.constants = {w.name for w in function.params_of(Role.WEIGHT) if w not in state.parameters}
     return module
 
 
