@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One training step of each training model on the CPU, held against PyTorch's: loss, gradients, updated weights.
+
+    python benchmarks/training_step.py --models DIR --cache CACHE [--json FILE] [--markdown FILE] [NAME ...]
+
+Needs PyTorch, which runs the same ONNX file (`torch_onnx.py`). The loss is the cross entropy of the first output with seeded
+classes; the optimizer is SGD with momentum, whose buffer holds the gradient after the first step. The models are exported
+for inference, so that they have no dropout.
+
+Everything is computed four times: by memc and by PyTorch, in f32 and in f64 (`onnx_double.py`). A network with ReLU or max
+pooling has a gradient that jumps where an input crosses zero or the maximum passes to another element. Among the millions of
+inputs of a step a few always lie closer to that than the rounding errors of f32, so that any two f32 implementations differ
+by such jumps, and PyTorch's f32 results from its own f64 ones. In f64 there are none, and both must agree: that is the test.
+In f32, the distance of each from PyTorch's f64 results tells which of them is off.
+
+The error of a tensor is norm(a - b) / norm(b), b being PyTorch's; a cell has that of the worst tensor. Gradients and running
+means that are zero but for rounding (a bias before a batch normalization, a key's before a softmax: a norm in f64 below 1e-10
+of the largest one's) have no direction to compare: their error is norm(a - b) / (norm of the largest gradient or mean), in a
+column of its own.
+
+| column | meaning |
+| --- | --- |
+| weights | trained tensors: all of PyTorch's parameters, none missed and none more, or the model does not pass |
+| f64: gradients, weights, statistics, zeros | errors of memc to PyTorch, both in f64; `zeros` with the number of such tensors |
+| f32: loss, weights, statistics | errors of memc to PyTorch, both in f32 |
+| f32 gradients: memc, PyTorch | errors of each to PyTorch in f64 |
+| of each other | of memc to PyTorch, both in f32 |
+| compile, passes, step | CPU seconds of all threads to compile, of it in passes, and of the first step, in f32 |
+
+`passes`: every error in f64 is below 1e-4, and in f32 those of loss, updated weights and running statistics.
+
+What batch normalization does to its running statistics: ONNX's `momentum` is the share of the old ones that stays; the new
+variance is the unbiased one, as PyTorch has it (ONNX's own training mode takes the biased). Tensors that the exporter joined for
+equal contents are trained apart, by both. Each model runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import numpy as np
+import numpy.typing as npt
+from onnx_double import write_double
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+TOLERANCE = 1e-4
+ZERO = 1e-10
+"""Of the norm of the largest tensor: less in f64 is zero."""
+RATE, MOMENTUM = 1 / 64, 0.9
+CLASSES = 4
+"""Labels are below this: the fewest classes of any model."""
+SLOT = ".momentum"
+"""How memc names the state of a weight that holds its gradient after the first step."""
+
+HEADER = """\
+| model | weights | loss | f64: gradients | weights | statistics | zeros | f32: loss | weights | statistics \
+| f32 gradients: memc | PyTorch | of each other | compile s | passes s | step s | ops | passes |
+| --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |"""
+
+
+@dataclass
+class Step:
+    """What one step gives: tensors by name."""
+
+    loss: float
+    gradients: Arrays
+    weights: Arrays
+    """After the step."""
+    statistics: Arrays
+    """After the step."""
+    facts: dict[str, float] = field(default_factory=dict)
+
+
+def cpu_seconds() -> float:
+    """Of this process, all its threads, and the processes that it has run."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+def by_torch(path: Path, feeds: Arrays, labels: Array, double: bool) -> Step:
+    import torch
+    from torch_onnx import Network
+
+    network = Network.load(path, torch.float64 if double else torch.float32)
+    logits = network({name: torch.from_numpy(array) for name, array in feeds.items()})
+    loss = torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels))
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.optim.SGD(network.parameters.values(), lr=RATE, momentum=MOMENTUM).step()
+    return Step(
+        loss.item(),
+        {name: w.grad.numpy() for name, w in network.parameters.items() if w.grad is not None},
+        {name: w.detach().numpy() for name, w in network.parameters.items()},
+        {name: b.numpy() for name, b in network.buffers.items()},
+    )
+
+
+def by_memc(path: Path, feeds: Arrays, labels: Array, args: argparse.Namespace) -> Step:
+    import memc
+
+    marks: list[float] = []
+    compilation = memc.compile(
+        path,
+        dims={"batch": args.batch},
+        train=memc.BuildGradient(optimizer="sgd", momentum=MOMENTUM),
+        opt_level=args.opt_level,
+        progress=lambda stage: marks.append(cpu_seconds()),
+    )
+    marks.append(cpu_seconds())
+    step = compilation.load()
+    step.learning_rate = RATE
+    start = cpu_seconds()
+    loss = step(**feeds, labels=labels)
+    facts = {
+        "compile": marks[-1] - marks[0],
+        "passes": marks[2] - marks[1],
+        "step": cpu_seconds() - start,
+        "ops": len(compilation.module.main.ops),
+        "arena": compilation.report.arena_bytes,
+    }
+    states = step.state()
+    gradients = {name.removesuffix(SLOT): array for name, array in states.items() if name.endswith(SLOT)}
+    weights = {name: states[name] for name in gradients}
+    others = {name: array for name, array in states.items() if name not in weights and not name.endswith(SLOT)}
+    return Step(loss, gradients, weights, others, facts)
+
+
+def norm(a: Array) -> float:
+    return float(np.linalg.norm(a.reshape(-1).astype(np.float64, copy=False)))
+
+
+def distances(found: Arrays, expected: Arrays, names: Iterable[str]) -> dict[str, float]:
+    """Norms of the differences; infinite for a tensor that was not found."""
+    return {n: norm(found[n] - expected[n]) if n in found else np.inf for n in names}
+
+
+def worst(found: Arrays, expected: Arrays, names: Iterable[str]) -> float:
+    """The largest relative error among the tensors `names`."""
+    return max((d / norm(expected[n]) for n, d in distances(found, expected, names).items()), default=0.0)
+
+
+def zeros(truth: Arrays) -> set[str]:
+    """The tensors that are zero but for rounding."""
+    norms = {n: norm(a) for n, a in truth.items()}
+    return {n for n, size in norms.items() if size <= ZERO * max(norms.values())}
+
+
+def zero_error(found: Arrays, expected: Arrays, names: Iterable[str]) -> float:
+    """The largest distance among the tensors `names`, over the norm of the largest tensor."""
+    largest = max(map(norm, expected.values()), default=1.0)
+    return max((d / largest for d in distances(found, expected, names).values()), default=0.0)
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """All numbers of one model's row."""
+    from models import select
+
+    (model,) = select([f"training/{name}"])
+    path = model.path(args.models, args.cache)
+    feeds = model.feeds(args.batch)
+    labels = np.random.default_rng(0).integers(0, CLASSES, args.batch)
+    truth = by_torch(path, feeds, labels, double=True)
+    no_gradient, no_mean = zeros(truth.gradients), zeros(truth.statistics)
+    kept, moved = truth.gradients.keys() - no_gradient, truth.statistics.keys() - no_mean
+
+    def compared(found: Step, expected: Step) -> dict[str, float]:
+        of_gradients = zero_error(found.gradients, expected.gradients, no_gradient)
+        return {
+            "loss": abs(found.loss - expected.loss) / abs(expected.loss),
+            "gradients": worst(found.gradients, expected.gradients, kept),
+            "weights": update_error(found, expected, no_gradient),
+            "statistics": worst(found.statistics, expected.statistics, moved),
+            "zeros": max(of_gradients, zero_error(found.statistics, expected.statistics, no_mean)),
+        }
+
+    row: dict[str, Any] = {"model": name, "weights": len(truth.weights), "zeros": len(no_gradient | no_mean)}
+    with tempfile.TemporaryDirectory() as folder:
+        wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in feeds.items()}
+        mine = by_memc(write_double(path, Path(folder)), wide, labels, args)
+    row["unlike"] = sorted(
+        (truth.weights.keys() ^ mine.weights.keys()) | (truth.statistics.keys() ^ mine.statistics.keys())
+    )
+    row["f64"] = compared(mine, truth)
+    mine = by_memc(path, feeds, labels, args)
+    row |= mine.facts
+    row["memc"] = worst(mine.gradients, truth.gradients, kept)
+    narrow = by_torch(path, feeds, labels, double=False)
+    row["torch"] = worst(narrow.gradients, truth.gradients, kept)
+    row["f32"] = compared(mine, narrow)
+    row["loss"] = mine.loss
+    row["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    errors = [*row["f64"].values(), *(row["f32"][k] for k in ("loss", "weights", "statistics"))]
+    row["good"] = not row["unlike"] and max(errors) < TOLERANCE
+    return row
+
+
+def update_error(found: Step, expected: Step, no_gradient: set[str]) -> float:
+    """The largest relative error of the updated weights. A weight of zero that has no gradient stays zero but for rounding."""
+    still = {n for n in no_gradient if norm(expected.weights[n]) <= 1e-6 * norm(np.ones_like(expected.weights[n]))}
+    return worst(found.weights, expected.weights, expected.weights.keys() - still)
+
+
+def line(row: dict[str, Any]) -> str:
+    wide, narrow = row["f64"], row["f32"]
+    errors = [wide[k] for k in ("gradients", "weights", "statistics")]
+    others = [*(narrow[k] for k in ("loss", "weights", "statistics")), row["memc"], row["torch"], narrow["gradients"]]
+    cells = [
+        row["model"],
+        f"{row['weights']}" + (f", {len(row['unlike'])} unlike" if row["unlike"] else ""),
+        f"{row['loss']:.4f}",
+        *(f"{n:.1e}" for n in errors),
+        f"{row['zeros']}: {wide['zeros']:.1e}" if row["zeros"] else "-",
+        *(f"{n:.1e}" for n in others),
+        *(f"{row[k]:.1f}" for k in ("compile", "passes", "step")),
+        f"{row['ops']:,}",
+        "yes" if row["good"] else "**no**",
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def versions() -> str:
+    import onnx
+    import torch
+    import tvm
+
+    import memc
+
+    return (
+        f"memc {memc.__version__}, PyTorch {torch.__version__}, onnx {onnx.__version__}, TVM {tvm.__version__}, "
+        f"numpy {np.__version__}, Python {platform.python_version()}; {platform.machine()}."
+    )
+
+
+def run_apart(name: str) -> dict[str, Any]:
+    """`measure` in a process of its own, with the arguments of this one."""
+    command = [sys.executable, *sys.argv, "--one", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: failed with exit code {done.returncode}")
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    title, rest = (__doc__ or "").split("\n", 1)
+    parts = [f"# {title.rstrip('.')}", "Written by `benchmarks/training_step.py`:\n" + rest.rstrip(), versions()]
+    return "\n\n".join([*parts, summary(rows), "\n".join([HEADER, *map(line, rows)])]) + "\n"
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    good = sum(row["good"] for row in rows)
+    close = sum(row["f32"]["gradients"] < TOLERANCE for row in rows)
+    itself = sum(row["torch"] < TOLERANCE for row in rows)
+    return (
+        f"{good} of {len(rows)} models pass. In f32, all gradients of {close} models are within {TOLERANCE:g} of PyTorch's; "
+        f"PyTorch's own are of its f64 ones for {itself}."
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="models by name; all by default")
+    parser.add_argument("--models", type=Path, required=True, help="folder with training/")
+    parser.add_argument("--cache", type=Path, default=Path("build/models"))
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--opt-level", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="write all rows; those there of models not measured now are kept")
+    parser.add_argument("--markdown", type=Path)
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(measure(args.one, args)))
+        return 0
+    from models import MODELS
+
+    names = [m.name.split("/")[1] for m in MODELS if m.family == "training"]
+    stored = json.loads(args.json.read_text()) if args.json and args.json.exists() else []
+    rows = {row["model"]: row for row in stored}
+    print(HEADER)
+    for name in args.names or names:
+        rows[name] = run_apart(name)
+        print(line(rows[name]), flush=True)
+        ordered = [rows[n] for n in names if n in rows]
+        if args.json:
+            args.json.write_text(json.dumps(ordered, indent=1) + "\n")
+        if args.markdown:
+            args.markdown.write_text(markdown(ordered))
+    print(summary(list(rows.values())))
+    return int(not all(row["good"] for row in rows.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
