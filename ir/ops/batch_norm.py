@@ -15,7 +15,7 @@ from .axes import number_of
 from .base import Attrs, Decompose, OpDef, Trait, register
 from .casts import cast, widen
 from .common import compute_dtype, count
-from .derivatives import sum_to
+from .derivatives import scaled, sum_to
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -61,7 +61,7 @@ def inverse_deviation(b: IRBuilder, op: Op, x: Value) -> Value:
 
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-    """With the statistics held fixed, which is what training with frozen statistics means."""
+    """Reads x and all parameters. The statistics are operands like others: fixed where nothing makes them."""
     (g,) = grads
     if g is None:
         return [None] * 5
@@ -71,8 +71,12 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     of_x = cast(b, b.op("mul", [g, b.op("mul", [scale, inverse])]), op.operands[0].type.dtype)
     along = b.op("mul", [g, b.op("mul", [b.op("sub", [x, mean]), inverse])])
     flat = TensorType(x.type.dtype, scale.type.shape)
-    found = [b.op("reshape", [sum_to(b, v, flat)], shape=(x.type.shape[1],)) for v in (along, g)]
-    return [of_x, *(cast(b, v, op.operands[k].type.dtype) for k, v in zip((1, 2), found)), None, None]
+    of_scale, of_bias = (sum_to(b, v, flat) for v in (along, g))
+    slope = b.op("mul", [scale, inverse])
+    of_mean = b.op("neg", [b.op("mul", [slope, of_bias])])
+    of_variance = scaled(b, b.op("mul", [b.op("mul", [slope, inverse]), of_scale]), -0.5)
+    found = [b.op("reshape", [v], shape=(x.type.shape[1],)) for v in (of_scale, of_bias, of_mean, of_variance)]
+    return [of_x, *(cast(b, v, operand.type.dtype) for v, operand in zip(found, op.operands[1:]))]
 
 
 register(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random graphs: gradients agree with finite differences, and mirror counts do not change a bit of them."""
+"""Random graphs: gradients agree with finite differences, and mirror counts do not change a bit of them.
+
+20 of them by default, 200 with the `nightly` profile.
+"""
 
 import copy
 
@@ -56,6 +59,63 @@ def largest(b, x):
     return b.op("pad", [values], low=(0, 0, 0, 0), high=(0, 0, 0, 1), mode="constant", value=0.0)
 
 
+def plus(b, x, number):
+    return b.op("add", [x, b.constant(np.array(number))])
+
+
+def divided(b, x, y):
+    return b.op("div", [x, plus(b, b.op("sin", [y]), 2.0)])
+
+
+def power(b, x, y):
+    return b.op("pow", [plus(b, b.op("sigmoid", [x]), 1.0), b.op("tanh", [y])])
+
+
+def below_the_largest(b, x):
+    return b.op("sub", [x, b.op("reduce_max", [x], axes=(0, 2), keepdims=True)])
+
+
+def from_one_channel(b, x):
+    part = b.op("slice", [x], starts=(0, 0, 0, 0), stops=(2, 1, 3, 3), steps=(1, 1, 1, 1))
+    return b.op("broadcast", [part], shape=SHAPE)
+
+
+def running_product(b, x):
+    factors = plus(b, b.op("mul", [b.op("tanh", [x]), b.constant(np.array(0.5))]), 1.0)
+    return b.op("cumprod", [factors], axis=2, exclusive=True, reverse=False)
+
+
+def resized(b, x):
+    index, weight = np.array([[0, 1], [1, 2], [1, 0]], np.int32), np.array([[0.3, 0.7], [1.2, -0.2], [0.5, 0.5]])
+    return b.op("resize", [x, *(b.constant(t) for t in (index, weight, index, weight))], axes=(2, 3))
+
+
+def sampled(b, x):
+    grid = np.random.default_rng(3).uniform(-1.2, 1.2, (2, 3, 3, 2))
+    return b.op("grid_sample", [x, b.constant(grid)], mode="cubic", padding_mode="reflection", align_corners=False)
+
+
+def sampled_where(b, x, y):
+    """x at positions near the middle that y moves."""
+    part = b.op("transpose", [b.op("sin", [y])], perm=(0, 2, 3, 1))
+    return b.op("grid_sample", [x, part], mode="linear", padding_mode="zeros", align_corners=True)
+
+
+def grouped(b, x):
+    weight = b.constant(np.random.default_rng(4).uniform(-1, 1, (2, 1, 3, 3)))
+    return b.op("conv", [x, weight], strides=(1, 1), dilations=(2, 2), pads=(2,) * 4, group=2)
+
+
+def attention(b, x, y):
+    scores = b.op("softmax", [matrix_product(b, x, y)], axis=3)
+    return b.op("matmul", [scores, y], transpose_a=False, transpose_b=False)
+
+
+def joined(b, x, y):
+    both = b.op("concat", [x, y], axis=1)
+    return b.op("slice", [both], starts=(0, 3, 0, 0), stops=(2, -1, 3, 3), steps=(1, -2, 1, 1))
+
+
 ONE = {
     **{
         name: (lambda b, x, name=name: b.op(name, [x]))
@@ -75,6 +135,19 @@ ONE = {
     "gather": lambda b, x: b.op("gather", [x, b.constant(np.array([2, 0, 2]))], axis=2),
     "cumsum": lambda b, x: b.op("cumsum", [x], axis=3, exclusive=False, reverse=True),
     "top_k": largest,
+    "exp": lambda b, x: b.op("exp", [b.op("tanh", [x])]),
+    "sqrt": lambda b, x: b.op("sqrt", [b.op("softplus", [x])]),
+    "reciprocal": lambda b, x: b.op("reciprocal", [plus(b, b.op("mul", [x, x]), 1.0)]),
+    "sum_pool": lambda b, x: b.op("sum_pool", [x], **POOL),
+    "gather_elements": lambda b, x: b.op(
+        "gather_elements", [x, b.constant(np.random.default_rng(6).integers(0, 3, SHAPE))], axis=3
+    ),
+    "reduce_max": below_the_largest,
+    "broadcast": from_one_channel,
+    "cumprod": running_product,
+    "resize": resized,
+    "grid_sample": sampled,
+    "grouped": grouped,
     "dropout": lambda b, x: b.op("dropout", [x, b.constant(np.array(3))], ratio=0.25, stream=1),
 }
 TWO = {
@@ -85,6 +158,12 @@ TWO = {
     "matmul": matrix_product,
     "scatter_nd": scattered,
     "by_mean": by_mean,
+    "div": divided,
+    "pow": power,
+    "attention": attention,
+    "joined": joined,
+    "sampled_where": sampled_where,
+    "conv_by": lambda b, x, y: b.op("conv", [x, b.op("tanh", [y])], **WINDOW, pads=(1,) * 4, group=1),
     "select": lambda b, x, y: b.op("select", [b.op("less", [x, zeros(b, x.type)]), x, y]),
 }
 WITH_WEIGHT = {
