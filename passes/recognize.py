@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""recognize: formulas become the one op that computes them, whose gradient keeps fewer values.
+"""recognize: formulas become others that compute the same, whose gradient keeps fewer values.
 
     x * sigmoid(x)                                           silu(x)
     x / 2 * (1 + erf(x / sqrt(2)))                           gelu(x)
     x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))    gelu(x) {approximate = tanh}
     a transpose of a matrix, times another                   matmul {transpose_a}, likewise b
+    max_pool(relu(x))                                        relu(max_pool(x)), see pool_first.py
 
 Exporters write activations out, with factors in any sequence: then a value for each step would be kept.
 """
@@ -18,9 +19,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from memc.ir.core import Attr, Function, Module, Op, Role, Value
+from memc.ir.core import Attr, Function, Module, Op, Role, Value, fresh_names
 from memc.passes.base import Pass
 from memc.passes.canonicalize import remove_dead
+from memc.passes.pool_first import pool_first
 from memc.passes.undo import is_raw
 
 DEPTH = 4
@@ -36,6 +38,7 @@ def recognize(module: Module, function: Function) -> None:
         found = _matched(module, op)
         if found is not None:
             function.ops[number] = found
+    pool_first(function, fresh_names(v.name for v in function.values()))
     remove_dead(module, function)
 
 
@@ -186,7 +189,7 @@ class _Formula:
 
 @dataclass(frozen=True)
 class Recognize(Pass):
-    """Activations that are written out, and products of transposes, become single ops; before build-gradient."""
+    """Formulas become others whose gradients keep fewer values; before build-gradient."""
 
     name: ClassVar[str] = "recognize"
 

@@ -11,8 +11,9 @@ from memc.ir.core import Function, Module, Role, Value, fresh_names
 from memc.ir.evaluate import evaluate
 from memc.ir.parser import parse
 from memc.ir.types import DType, TensorType
-from memc.passes.build_gradient import BuildGradient
+from memc.passes.build_gradient import BuildGradient, build_gradient
 from memc.passes.manager import PassManager
+from memc.passes.optimizers import Optimizer
 
 
 def gelu(sequence: tuple[int, ...], dtype: DType = DType.F32) -> Module:
@@ -66,3 +67,27 @@ def test_a_training_step_keeps_no_transposed_weight() -> None:
     module.weights["w"] = np.ones((4, 8), np.float32)
     BuildGradient().apply(module)
     assert "transpose" not in [op.name for op in module.main.ops]
+
+
+def test_gradients_are_those_of_the_pool_behind_relu() -> None:
+    """Windows with positive elements, with none, and with ties at zero."""
+    text = (
+        "func @main(%x: f32[2,1,8,8] {role = input}, %w: f32[1,1,8,8] {role = weight}) -> f32[2,1,4,4] {\n"
+        "%s = mul(%x, %w) : f32[2,1,8,8]\n%r = relu(%s) : f32[2,1,8,8]\n"
+        "%y = max_pool(%r) {dilations = [1, 1], kernel = [3, 3], pads = [1, 1, 1, 1], strides = [2, 2]} : f32[2,1,4,4]\n"
+        "return %y\n}"
+    )
+    random = np.random.default_rng(0)
+    inputs = {"x": random.integers(-4, 3, (2, 1, 8, 8)).astype(np.float32)}
+    inputs["labels"] = random.normal(size=(2, 1, 4, 4)).astype(np.float32)
+    found = []
+    for passes in ("", "recognize"):
+        module = parse(text)
+        module.weights["w"] = np.ones((1, 1, 8, 8), np.float32)
+        PassManager.parse(passes).run(module)
+        build_gradient(module, "mse", Optimizer("none"))
+        found.append(evaluate(module, inputs)["w.grad"])
+        pooled = next(op for op in module.main.ops if op.name == "max_pool").result
+    assert [op.name for op in module.main.uses()[pooled]] == ["relu", "max_pool_taps"]
+    np.testing.assert_array_equal(*found)
+    assert np.count_nonzero(found[0]) > 5
