@@ -15,7 +15,7 @@ import numpy as np
 
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 
-from .tensors import ARENA, Int64s, Tensor, TensorColumns
+from .tensors import ARENA, Int64s, Tensor, TensorColumns, shown
 
 _NAMES = {"buffer": "id", "buffer_id": "id", "start": "lower", "begin": "lower", "end": "upper"}
 _REQUIRED = ("id", "lower", "upper", "size")
@@ -34,16 +34,13 @@ def read_csv(path: str | Path) -> tuple[TensorColumns, int]:
     Raises UsageError if the file cannot be read, InvalidError with file, line and field if it is malformed,
     UnsupportedError for gaps in lifetimes and for alignments that differ.
     """
-    try:
-        parts = _parts(_text(path))
-        widths, fields = next(parts)
-        header = [name.strip() for name in fields[: widths[0]]]
-        table = _Table(path, _columns(path, header))
-        table.add(widths[1:], fields[widths[0] :])
-        for widths, fields in parts:
-            table.add(widths, fields)
-    except csv.Error as error:
-        raise InvalidError(f"{path}: expected CSV, got: {error}") from None
+    parts = _parts(path, _text(path))
+    widths, fields = next(parts)
+    header = [name.strip() for name in fields[: widths[0]]]
+    table = _Table(path, _columns(path, header))
+    table.add(widths[1:], fields[widths[0] :])
+    for widths, fields in parts:
+        table.add(widths, fields)
     uppers = table.numbers("upper")
     if "end" in header:
         uppers = uppers + 1
@@ -96,15 +93,18 @@ def _text(path: str | Path) -> str:
     return text
 
 
-def _parts(text: str) -> Iterator[tuple[list[int], list[str]]]:
+def _parts(path: str | Path, text: str) -> Iterator[tuple[list[int], list[str]]]:
     """Many rows at a time: how many fields each has, and all fields one after another.
 
     Lists of fields for every row would take most of the time and memory, so text without quotes is cut as a whole.
     """
     if '"' in text:
-        rows = csv.reader(io.StringIO(text, newline=""))
-        while part := list(islice(rows, ROWS)):
-            yield list(map(len, part)), list(chain.from_iterable(part))
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        try:
+            while part := list(islice(rows, ROWS)):
+                yield list(map(len, part)), list(chain.from_iterable(part))
+        except csv.Error as error:
+            raise InvalidError(f"{path}:{rows.line_num}: expected CSV with quotes in pairs, got: {error}") from None
         return
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for begin in range(0, len(lines), ROWS):
@@ -117,7 +117,7 @@ def _columns(path: str | Path, header: Sequence[str]) -> list[str]:
     names = [_NAMES.get(name, name) for name in header]
     for name in names:
         if name not in _KNOWN:
-            raise InvalidError(f"{path}:1: expected columns among {', '.join(_KNOWN)}, got `{name}`")
+            raise InvalidError(f"{path}:1: expected columns among {', '.join(_KNOWN)}, got {shown(name)}")
     for name in _REQUIRED:
         if names.count(name) != 1:
             raise InvalidError(f"{path}:1: expected one column `{name}`, got {', '.join(header)}")
@@ -184,17 +184,17 @@ class _Table:
         try:
             number = int(text)
         except ValueError:
-            self._fail(line, name, f"expected a whole number, got `{text[:40]}`")
+            self._fail(line, name, f"expected a whole number, got {shown(text)}")
         if not -(2**63) <= number < 2**63:
             expected = "times below 2**62" if name in ("lower", "upper") else "bytes from 0 to 2**62"
-            self._fail(line, name, f"expected {expected}, got {text[:40]}")
+            self._fail(line, name, f"expected {expected}, got {shown(text)}")
         return number
 
     def _refuse_gaps(self, texts: Sequence[str], first: int) -> None:
         for line, text in enumerate(texts, first):
             if text.strip():
                 raise UnsupportedError(
-                    f"{self.path}:{line}: gaps: lifetimes with gaps are not supported, got `{text[:40]}`"
+                    f"{self.path}:{line}: gaps: lifetimes with gaps are not supported, got {shown(text)}"
                 )
 
     def _align(self, values: Int64s, first: int) -> None:

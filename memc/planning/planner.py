@@ -24,7 +24,7 @@ from memc.sizes import format_size
 
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem
-from .tensors import ARENA, Int64s, Tensor, TensorColumns, blocks_of
+from .tensors import ARENA, Int64s, Tensor, TensorColumns, blocks_of, shown
 
 PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]
 """A path to .csv, .json, .json.gz, .memir or .onnx; a graph; a module; or tensors."""
@@ -232,7 +232,7 @@ def _place(
         if not verdict.ok:
             pair = [i for i in (verdict.first, verdict.second) if i is not None]
             if verdict.violation is Violation.OVERLAP and all(chosen[i].offset is not None for i in pair):
-                ids = [f"`{columns.ids[int(np.argmax(blocks.block == members[i]))]}`" for i in pair]
+                ids = [shown(columns.ids[int(np.argmax(blocks.block == members[i]))]) for i in pair]
                 raise InvalidError(f"{name}: offset: tensors {' and '.join(ids)} overlap where they are pre-placed")
             raise RuntimeError(f"solver {solver} returned an invalid plan: {verdict}")
         at[members] = solution.offset_array()

@@ -22,6 +22,12 @@ ARENA = "arena"
 """The space of a tensor that names none."""
 
 
+def shown(text: str) -> str:
+    """Text from a file as part of a message of one line."""
+    whole = "".join(c if c.isprintable() else "?" for c in text)
+    return f"`{whole}`" if len(whole) <= 40 else f"`{whole[:37]}...`"
+
+
 @dataclass(frozen=True)
 class Tensor:
     """Bytes that are needed for some time."""
@@ -171,7 +177,7 @@ class _Grouping:
             seen: set[str] = set()
             for index, name in enumerate(t.ids):
                 if name in seen:
-                    self.fail(index, "id", f"expected a new id, got `{name}` again")
+                    self.fail(index, "id", f"expected a new id, got {shown(name)} again")
                 seen.add(name)
         self._require((t.sizes < 0) | (t.sizes > MAX_SIZE), "size", "expected bytes from 0 to 2**62", t.sizes)
         far = (np.abs(t.lowers) >= 2**62) | (np.abs(t.uppers) >= 2**62)
@@ -195,10 +201,14 @@ class _Grouping:
             root = at.get(aliases[index])
             if root is None or not is_root[root]:
                 self.fail(
-                    index, "alias", f"expected the id of a tensor that is no alias itself, got `{aliases[index]}`"
+                    index, "alias", f"expected the id of a tensor that is no alias itself, got {shown(aliases[index])}"
                 )
             if spaces is not None and spaces[index] not in (ARENA, spaces[root]):
-                self.fail(index, "space", f"expected {spaces[root]} as `{aliases[index]}` has, got {spaces[index]}")
+                self.fail(
+                    index,
+                    "space",
+                    f"expected {shown(spaces[root])} as {shown(aliases[index])} has, got {shown(spaces[index])}",
+                )
             roots[index] = root
         return roots
 
@@ -209,7 +219,7 @@ class _Grouping:
             root, fixed = roots[index], offsets[index] - within[index]
             if fixed < 0 or offsets[root] not in (-1, fixed):
                 name = self.tensors.ids[root]
-                message = f"expected the offset of `{name}` + {within[index]}, got {offsets[index]}"
+                message = f"expected the offset of {shown(name)} + {within[index]}, got {offsets[index]}"
                 self.fail(index, "offset", message)
             offsets[root] = fixed
         return offsets

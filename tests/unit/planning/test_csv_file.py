@@ -76,6 +76,20 @@ def test_quotes_change_nothing(tmp_path: Path, quote: str) -> None:
         read_csv(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('id,lower,upper,size\n"a,0,1,4\nb,0,1,4\n', r"p.csv:3: expected CSV with quotes in pairs, got: "),
+        ('id,lower,upper,size\na,0,1,"4\n,"\n', r"p.csv:2: size: expected a whole number, got `4\?,`$"),
+    ],
+)
+def test_errors_are_one_line_whatever_the_text_holds(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(content)
+    with pytest.raises(InvalidError, match=message):
+        read_csv(path)
+
+
 def test_numbers_beyond_64_bits() -> None:
     with pytest.raises(InvalidError, match=r"tensors\[1\]: size: expected a number of 64 bits, got 9"):
         TensorColumns.of([Tensor("a", 0, 1, 1), Tensor("b", 0, 1, 2**63)])
