@@ -111,10 +111,16 @@ def load_module(source: Source, options: Options) -> Module:
         return parse(text, str(path))
     from memc.frontend.onnx import import_onnx
 
-    trainable = options.train is not None
     return import_onnx(
-        source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind, trainable=trainable
+        source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind, trainable=_trains(options)
     )
+
+
+def _trains(options: Options) -> bool:
+    """Whether a training step is made of the model, by `train` or in the pipeline."""
+    if options.train is not None:
+        return True
+    return any(isinstance(item, BuildGradient) for item in PassManager.parse(options.pass_pipeline or "").passes)
 
 
 def compile(

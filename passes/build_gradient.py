@@ -122,6 +122,11 @@ def build_gradient(
         losses.append(_one_batch(step, forward, given, logits, labels[number], loss, trained, sums, number == 0))
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
+    if not gradients:
+        raise UsageError(
+            f"build-gradient: nothing to train: result `{logits.name}` depends on no weight"
+            + (" that is not frozen" if frozen else "")
+        )
     if clip_norm is not None:
         gradients = _clipped(step.builder, gradients, clip_norm)
     counter = _counter(step) if optimizer.counts_steps else None
@@ -342,12 +347,10 @@ class BuildGradient(Pass):
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
         if self.mirror_depth < 1:
             raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
+        self._optimizer()
 
-    def apply(self, module: Module) -> None:
-        recognize(module, module.main)
-        if self.mirror != "none":
-            Mirror(self.mirror, self.mirror_depth).apply(module)
-        optimizer = Optimizer(
+    def _optimizer(self) -> Optimizer:
+        return Optimizer(
             kind=self.optimizer,
             momentum=self.momentum,
             nesterov=self.nesterov,
@@ -356,10 +359,15 @@ class BuildGradient(Pass):
             beta2=self.beta2,
             epsilon=self.epsilon,
         )
+
+    def apply(self, module: Module) -> None:
+        recognize(module, module.main)
+        if self.mirror != "none":
+            Mirror(self.mirror, self.mirror_depth).apply(module)
         build_gradient(
             module,
             self.loss,
-            optimizer,
+            self._optimizer(),
             output=self.output,
             frozen=self.frozen,
             clip_norm=self.clip_norm,

@@ -4,20 +4,31 @@ Hutter 2019), in the form and with the defaults of PyTorch."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Value
+from memc.ir.errors import UsageError
 from memc.ir.ops.casts import cast
 from memc.ir.ops.derivatives import scaled, square
 from memc.ir.types import DType, TensorType
 
 OptimizerName = Literal["none", "sgd", "adam", "adamw"]
 OPTIMIZERS: tuple[OptimizerName, ...] = ("none", "sgd", "adam", "adamw")
+
+_ADAM = ("weight_decay", "beta1", "beta2", "epsilon")
+_TAKES: dict[OptimizerName, tuple[str, ...]] = {
+    "none": (),
+    "sgd": ("momentum", "nesterov", "weight_decay"),
+    "adam": _ADAM,
+    "adamw": _ADAM,
+}
+"""Options by optimizer."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +42,26 @@ class Optimizer:
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a number out of range, and for an option that the optimizer does not have."""
+        for name, value, least, below in (
+            ("momentum", self.momentum, 0.0, math.inf),
+            ("weight-decay", self.weight_decay, 0.0, math.inf),
+            ("beta1", self.beta1, 0.0, 1.0),
+            ("beta2", self.beta2, 0.0, 1.0),
+            ("epsilon", self.epsilon, 0.0, math.inf),
+        ):
+            if not least <= value < below:
+                limit = "at least 0" if below == math.inf else f"from 0 to below {below:g}"
+                raise UsageError(f"optimizer: expected {name} {limit}, got {value:g}")
+        for option in fields(self)[1:]:
+            if getattr(self, option.name) != option.default and option.name not in _TAKES[self.kind]:
+                takes = ", ".join(_TAKES[self.kind]).replace("_", "-") or "no options"
+                name = option.name.replace("_", "-")
+                raise UsageError(f"optimizer {self.kind}: has no option {name}; it takes {takes}")
+        if self.nesterov and not self.momentum:
+            raise UsageError("optimizer sgd: nesterov needs a momentum above 0")
 
     @property
     def slots(self) -> tuple[str, ...]:

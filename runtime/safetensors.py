@@ -59,8 +59,8 @@ def write(path: Path, entries: Iterable[Entry]) -> None:
                 file.write(data.reshape(-1).view(np.uint8).data)
 
 
-def read(path: Path) -> dict[str, Array]:
-    """The bytes (u8) of each tensor, memory-mapped. Raises ValueError for a file that is not of this format."""
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The header's entries by name, and where the tensors' bytes begin."""
     size = path.stat().st_size
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -72,11 +72,21 @@ def read(path: Path) -> dict[str, Array]:
             raise ValueError("header is not JSON") from None
     if not isinstance(header, dict):
         raise ValueError("header is not an object")
-    data = np.memmap(path, np.uint8, mode="r", offset=8 + length) if size > 8 + length else np.empty(0, np.uint8)
+    header.pop("__metadata__", None)
+    return header, 8 + length
+
+
+def types(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """The element type, in the format's spelling, and the shape of each tensor. Raises ValueError as `read` does."""
+    return {name: (str(entry["dtype"]), tuple(entry["shape"])) for name, entry in _header(path)[0].items()}
+
+
+def read(path: Path) -> dict[str, Array]:
+    """The bytes (u8) of each tensor, memory-mapped. Raises ValueError for a file that is not of this format."""
+    header, start = _header(path)
+    data = np.memmap(path, np.uint8, mode="r", offset=start) if path.stat().st_size > start else np.empty(0, np.uint8)
     found: dict[str, Array] = {}
     for name, entry in header.items():
-        if name == "__metadata__":
-            continue
         begin, end = entry["data_offsets"]
         if not 0 <= begin <= end <= data.size:
             raise ValueError(f"tensor {name} lies outside the file")

@@ -38,7 +38,9 @@ class TrainingStep(Executable):
         Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
         """
         if any(spec.name == RATE for spec in self.inputs) and RATE not in kwargs and len(args) < len(self.inputs):
-            kwargs[RATE] = np.float32(self.learning_rate)
+            kwargs[RATE] = self.learning_rate
+        if isinstance(kwargs.get(RATE), (int, float)):
+            kwargs[RATE] = np.float32(kwargs[RATE])
         results = super().__call__(*args, **kwargs)
         if len(self.outputs) > 1:
             return results
@@ -81,19 +83,26 @@ class TrainingStep(Executable):
             raise UsageError(f"{path}: cannot write the state: {error.strerror or error}") from None
 
     def restore(self, path: str | Path) -> None:
-        """Read what `save` wrote. Raises InvalidError for a damaged file or one of another model."""
+        """Read what `save` wrote. States that the step does not have are left aside.
+
+        Raises UsageError for a file that cannot be opened, InvalidError for a damaged one or one of another model.
+        """
         try:
-            stored = safetensors.read(Path(path))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            stored, types = safetensors.read(Path(path)), safetensors.types(Path(path))
+        except OSError as error:
+            raise UsageError(f"{path}: cannot read the state: {error.strerror or error}") from None
+        except (ValueError, KeyError, TypeError) as error:
             raise InvalidError(f"{path}: cannot be read as saved state: {error}") from None
         missing = sorted(self.states.keys() - stored.keys())
         if missing:
-            raise InvalidError(f"{path}: expected the state {missing[0]} and {len(missing) - 1} more, got none of them")
+            others = f" (nor {len(missing) - 1} others)" if len(missing) > 1 else ""
+            raise InvalidError(f"{path}: expected the state {missing[0]}, but it is not there{others}")
         found = {}
         for name, slot in self.states.items():
-            raw = stored[name]
-            if raw.size != slot.spec.nbytes:
-                raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, got {raw.size}")
+            raw, (dtype, shape) = stored[name], types[name]
+            if (dtype, shape) != (safetensors.CODES[slot.spec.dtype], slot.spec.shape) or raw.size != slot.spec.nbytes:
+                got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
+                raise InvalidError(f"{path}: expected {slot.spec}, got {got} of {raw.size} bytes")
             found[name] = typed(np.array(raw), slot.spec.dtype, slot.spec.shape)
         self.load_state(found)
 

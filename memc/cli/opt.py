@@ -73,7 +73,10 @@ def opt(
 
     if file.endswith((".onnx", *driver.GRAPH_SUFFIXES)):
         settings = driver.Options(
-            dims=parse_dims(dim or []), input_shapes=parse_shapes(input_shapes), bind=parse_bindings(bind or [])
+            dims=parse_dims(dim or []),
+            input_shapes=parse_shapes(input_shapes),
+            bind=parse_bindings(bind or []),
+            pass_pipeline=pass_pipeline,
         )
         write_text(output, process(driver.load_module(file, settings)))
         return

@@ -6,19 +6,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from memc.ir.core import Array
 from memc.ir.errors import UsageError
 from memc.ir.types import TensorType
+from memc.passes.base import Pass
 from memc.passes.build_gradient import LOSSES, BuildGradient
 from memc.passes.duration import Seconds
 from memc.passes.mirror import POLICIES
-from memc.passes.optimizers import OPTIMIZERS
+from memc.passes.optimizers import OPTIMIZERS, Optimizer
 from memc.passes.pipeline_text import parse_pipeline
 from memc.verification import random_array
 
@@ -136,14 +137,37 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
         if said or optimizer_options:
             raise UsageError("options of a training step (--loss, --optimizer and such) need --train")
         return None
-    (parsed,) = parse_pipeline(f"build-gradient{{{optimizer_options or ''}}}", {BuildGradient.name: BuildGradient})
-    assert isinstance(parsed, BuildGradient)
     for name, choices in (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
         if name in said and said[name] not in choices:
             raise UsageError(f"--{name} {said[name]}: expected one of {', '.join(choices)}")
     if "frozen" in said:
         said["frozen"] = tuple(said["frozen"])
-    return replace(parsed, **said)
+    return BuildGradient(**_optimizer_options(optimizer_options or ""), **said)
+
+
+@dataclass(frozen=True)
+class _OptimizerOptions(Pass):
+    """What `--optimizer-options` may say, read as pipelines are."""
+
+    name: ClassVar[str] = "optimizer"
+    momentum: float = Optimizer.momentum
+    nesterov: bool = Optimizer.nesterov
+    weight_decay: float = Optimizer.weight_decay
+    beta1: float = Optimizer.beta1
+    beta2: float = Optimizer.beta2
+    epsilon: float = Optimizer.epsilon
+
+
+def _optimizer_options(text: str) -> dict[str, Any]:
+    """`momentum=0.9 weight-decay=1e-4` as numbers by name. Raises UsageError."""
+    if "{" in text or "}" in text:
+        raise UsageError(f"--optimizer-options {text!r}: expected NAME=VALUE pairs, got braces")
+    try:
+        (parsed,) = parse_pipeline(f"optimizer{{{text}}}", {_OptimizerOptions.name: _OptimizerOptions})
+    except UsageError as error:
+        what = str(error).partition(": ")[2]  # Without the position, which counts from another beginning.
+        raise UsageError(f"--optimizer-options {text!r}: {what}") from None
+    return asdict(parsed)
 
 
 def parse_seconds(text: str, option: str) -> Seconds:

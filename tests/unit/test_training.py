@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import memc
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.passes.build_gradient import BuildGradient
+from memc.runtime import safetensors
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(3, 2)).astype(np.float32)
@@ -196,6 +197,44 @@ def test_options_that_do_not_fit() -> None:
         compiled(output="z")
     with pytest.raises(UsageError, match="at least 1 micro-batch"):
         BuildGradient(accumulate=0)
+    with pytest.raises(UsageError, match="nothing to train: result `y` depends on no weight that is not frozen"):
+        compiled(frozen=("*",))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"momentum": -1.0}, "expected momentum at least 0, got -1"),
+        ({"weight_decay": float("nan")}, "expected weight-decay at least 0, got nan"),
+        ({"optimizer": "adam", "beta2": 1.0}, "expected beta2 from 0 to below 1, got 1"),
+        ({"nesterov": True}, "nesterov needs a momentum"),
+        ({"optimizer": "adam", "momentum": 0.9}, "adam: has no option momentum; it takes weight-decay, beta1, beta2"),
+        ({"beta1": 0.5}, "sgd: has no option beta1; it takes momentum, nesterov, weight-decay"),
+        ({"optimizer": "none", "momentum": 0.9}, "none: has no option momentum; it takes no options"),
+    ],
+)
+def test_options_of_optimizers(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BuildGradient(**options)  # type: ignore[arg-type]
+
+
+def test_the_learning_rate_of_one_step_may_be_a_number() -> None:
+    step, given = compiled(), compiled()
+    given.learning_rate = 0.0
+    assert [step(X, T), step(X, T)] == [given(X, T, learning_rate=RATE), given(X, T, learning_rate=np.float32(RATE))]
+
+
+def test_state_of_another_model(tmp_path: Path) -> None:
+    step, path = compiled(), tmp_path / "state.safetensors"
+    with pytest.raises(UsageError, match="cannot read the state: No such file"):
+        step.restore(path)
+    step.save(path)
+    with pytest.raises(InvalidError, match=r"expected the state W.momentum, but it is not there \(nor 1 others\)"):
+        compiled(momentum=0.9).restore(path)
+    turned = [("W", "f32", (2, 3), W.nbytes, lambda: W), ("b", "f32", (2,), B.nbytes, lambda: B)]
+    safetensors.write(path, turned)
+    with pytest.raises(InvalidError, match=r"expected W: f32\[3,2\], got f32\[2,3\] of 24 bytes"):
+        step.restore(path)
 
 
 def test_names_that_training_needs() -> None:

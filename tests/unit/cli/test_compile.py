@@ -147,3 +147,36 @@ def test_nothing_but_an_artifact_is_replaced(memc, model: str) -> None:
     for batch in (1, 3):
         assert memc("compile", model, "--dim", f"batch={batch}", "-q", "-o", "a.memc").code == 0
     assert json.loads(Path("a.memc/plan.json").read_text())["inputs"][0]["shape"] == [3, 4]
+
+
+def test_training_options_that_do_not_fit(memc, model):
+    train = ("compile", model, "--dim", "batch=2", "--train", "--plan-only", "-q")
+    for options, message in [
+        (
+            ("--optimizer-options", "momemtum=1"),
+            "--optimizer-options 'momemtum=1': optimizer has no option 'momemtum' (did",
+        ),
+        (
+            ("--optimizer-options", "momentum=x"),
+            "--optimizer-options 'momentum=x': option 'momentum' of optimizer: expected",
+        ),
+        (("--optimizer-options", "loss=mse"), "--optimizer-options 'loss=mse': optimizer has no option 'loss'"),
+        (("--optimizer-options", "momentum=1},x{"), "expected NAME=VALUE pairs, got braces"),
+        (("--optimizer-options", "beta1=0.5"), "optimizer sgd: has no option beta1"),
+        (("--freeze", "*"), "nothing to train: result `y` depends on no weight that is not frozen"),
+        (("--seed", "-1"), "expected a seed from 0 to 2147483647, got -1"),
+    ]:
+        result = memc(*train, *options)
+        assert result.code == 2 and message in result.err and result.err.count("\n") == 1
+    for option in (["--no-dropout"], ["--seed", "1"], ["--clip-norm", "1"]):
+        result = memc("compile", model, "--dim", "batch=2", *option)
+        assert result.code == 2 and "need --train" in result.err
+
+
+def test_training_options_reach_the_step(memc, model):
+    result = memc(
+        *("compile", model, "--dim", "batch=2", "--train", "--plan-only", "-q", "-o", "-", "--loss", "mse"),
+        *("--optimizer-options", "momentum=0.9 nesterov weight-decay=1e-4", "--freeze", "one", "--accumulate", "2"),
+    )
+    assert result.code == 0 and "%w.momentum: f32[4,3] {role = state}" in result.out
+    assert "%one: f32[1] {role = state}" not in result.out and "%x: f32[4,4] {role = input}" in result.out

@@ -116,3 +116,9 @@ def test_errors(memc, text: str, arguments: list[str], code: int, message: str) 
     )
     result = memc("opt", *arguments)
     assert result.code == code and result.out == "" and result.err.startswith(f"memc: error: {message}")
+
+
+def test_a_pipeline_that_trains_keeps_weights_as_states(memc, model):
+    result = memc("opt", model, "--dim", "batch=2", "-p", "build-gradient{loss=mse}")
+    assert result.code == 0
+    assert "%w: f32[4,3] {role = state}" in result.out and "%one: f32[1] {role = state}" in result.out
