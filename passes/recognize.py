@@ -5,7 +5,7 @@
     x / 2 * (1 + erf(x / sqrt(2)))                           gelu(x)
     x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))    gelu(x) {approximate = tanh}
     a transpose of a matrix, times another                   matmul {transpose_a}, likewise b
-    max_pool(relu(x))                                        relu(max_pool(x)), see pool_first.py
+    max_pool(relu(x))                                        relu(max_pool(x)), likewise concat: see relu_later.py
 
 Exporters write activations out, with factors in any sequence: then a value for each step would be kept.
 """
@@ -22,7 +22,7 @@ import numpy as np
 from memc.ir.core import Attr, Function, Module, Op, Role, Value, fresh_names
 from memc.passes.base import Pass
 from memc.passes.canonicalize import remove_dead
-from memc.passes.pool_first import pool_first
+from memc.passes.relu_later import relu_later
 from memc.passes.undo import is_raw
 
 DEPTH = 4
@@ -38,7 +38,7 @@ def recognize(module: Module, function: Function) -> None:
         found = _matched(module, op)
         if found is not None:
             function.ops[number] = found
-    pool_first(function, fresh_names(v.name for v in function.values()))
+    relu_later(function, fresh_names(v.name for v in function.values()))
     remove_dead(module, function)
 
 
