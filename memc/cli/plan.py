@@ -36,7 +36,9 @@ def plan(
     alignment: Annotated[Optional[int], typer.Option("--alignment", metavar="BYTES", help="Of every offset.")] = None,
     reorder: Annotated[bool, typer.Option("--reorder", help="Choose the order of a graph's ops, too.")] = False,
     solver: Annotated[str, typer.Option("--solver", help="Of addresses.")] = "auto",
-    order_solver: Annotated[str, typer.Option("--order-solver", help="Of the order, with --reorder.")] = "auto",
+    order_solver: Annotated[
+        Optional[str], typer.Option("--order-solver", help="Of the order, with --reorder; auto by default.")
+    ] = None,
     time_limit: Annotated[
         Optional[str], typer.Option("--time-limit", metavar="TIME", help="For the search: 2s, 500ms or 1.5m.")
     ] = None,
@@ -57,13 +59,17 @@ def plan(
         raise UsageError("missing FILE: give a .csv problem, a .json graph, .memir text or an .onnx model")
     if json_path == "-" and output == "-":
         raise UsageError("--json and --csv: expected one of them on standard output, got both")
+    if order_solver is not None and not reorder:
+        raise UsageError("--order-solver: expected --reorder with it, without which the order is kept")
+    if full and json_path is None:
+        raise UsageError("--full: expected --json FILE with it, to which it adds order and offsets")
     result = make_plan(
         file,
         capacity=_capacity(capacity or []),
         alignment=alignment,
         reorder=reorder,
         solver=solver,
-        order_solver=order_solver,
+        order_solver=order_solver or "auto",
         time_limit=None if time_limit is None else parse_seconds(time_limit, "--time-limit"),
         threads=threads,
     )
