@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
-from memc.ir.ops.base import Trait, lookup
+from memc.ir.ops.base import lookup
 from memc.ir.verify_memory import Span, byte_range, overlap, ties_of, without
-from memc.passes.op_rules import assigned_state, has
+from memc.passes.op_rules import assigned_state
 from memc.passes.order_solvers import OrderProblem
 
 
@@ -71,8 +71,8 @@ def arranged(ops: Sequence[Op], order: Sequence[int]) -> list[Op]:
 
 
 def has_effects(op: Op) -> bool:
-    """Whether an op does more than make its results: it draws random numbers, or is foreign and makes nothing."""
-    return has(op, Trait.RANDOM) or (lookup(op.name) is None and op.region is None and not op.results)
+    """Whether an op does more than make its results: it is foreign and makes nothing. Random numbers come from operands."""
+    return lookup(op.name) is None and op.region is None and not op.results
 
 
 def _dependencies(ops: Sequence[Op]) -> list[list[int]]:

@@ -18,6 +18,7 @@ from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.types import DType, TensorType
 from memc.passes.build_gradient import DRAWS, BuildGradient
+from memc.passes.order_problem import order_problem, ordered_ops
 
 RNG = np.random.default_rng(2)
 WIDTH, RATIO = 2000, 0.3
@@ -304,3 +305,14 @@ def test_ratios_out_of_range(ratio: float) -> None:
     nodes = [helper.make_node("Dropout", ["x"], ["y"], ratio=ratio)]
     with pytest.raises(UnsupportedError, match=r"node `y` \(Dropout\): expected a ratio from 0 to below 1, got"):
         import_onnx(model_of(nodes, [4], [4], {}, opset=10), trainable=True)
+
+
+def test_dropout_binds_no_order() -> None:
+    """Its numbers come from its operands, so that dropout waits for those alone."""
+    module = import_onnx(two_masks(), dims={"batch": 1}, trainable=True)
+    ops = ordered_ops(module.main.ops)
+    problem = order_problem(module.main)
+    makers = {value: index for index, op in enumerate(ops) for value in op.results}
+    for op, after in zip(ops, problem.after):
+        if op.name == "dropout":
+            assert set(after) == {makers[v] for v in op.operands if v in makers}
