@@ -90,6 +90,7 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             return
         base, reached = best_ops, best.peak
         guesses = _guesses(function, best, alignment)
+        least = best.peak
         for number, guess in enumerate(guesses):
             if best.peak <= bound:
                 break
@@ -98,6 +99,7 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             worth = best.peak - int(search.slack * best.peak)
             solution = _solve(guess.problem, search, left, work // share, bound, worth)
             work = max(0, work - solution.work)
+            least = min(least, solution.lower_bound)
             ops = arranged(base, [guess.numbering[op] for op in solution.order])
             if tuple(ops) in tried:
                 continue
@@ -107,7 +109,9 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             if attempt.peak < best.peak:
                 best_ops, best = ops, attempt
         function.ops = list(best_ops)
-        if best.peak >= reached - int(search.slack * reached):
+        # Where the guesses leave no more than the slack to be had, those of another round hardly leave more.
+        worth = best.peak - int(search.slack * best.peak)
+        if best.peak >= reached - int(search.slack * reached) or (search.slack and least >= worth):
             return
 
 
