@@ -87,8 +87,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         def body(*index: Expr) -> Expr:
             seed = b.bitcast(inputs[1][()], DType.U64)
             word = b.binary("shift_right", seed, half) if number else seed
-            grown = b.binary("bitwise_and", word, mask) + b.const(turn * WEYL[number] & WORD, DType.U64)
-            return b.binary("bitwise_and", grown, mask)
+            return b.binary("bitwise_and", word + b.const(turn * WEYL[number] & WORD, DType.U64), mask)
 
         return stage(body)
 
