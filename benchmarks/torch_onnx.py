@@ -3,8 +3,8 @@
 
 Independent of memc: it shares no code with it, and reads the model as a training one on its own.
 
-- Every stored float tensor is a leaf with a gradient. Exporters store tensors that are equal by value once, and give each
-  its own name by an Identity node: such a node's result is a leaf of its own.
+- Every stored float tensor is a leaf with a gradient. Exporters store tensors that are equal by value once, and give
+  each its own name by an Identity node: such a node's result is a leaf of its own.
 - Batch normalization takes the statistics of the batch, and moves the running ones, which are buffers.
 - Dropout is the identity.
 - Shapes and indices are int64 tensors, so that nothing is bound to one batch.
@@ -105,11 +105,11 @@ def _pads(x: Tensor, attrs: _Attrs, value: float = 0.0) -> tuple[Tensor, list[in
 
 
 def _conv(net: Network, i: Inputs, attrs: _Attrs) -> Tensor:
-    x, pads = _pads(i[0], attrs)  # type: ignore[arg-type]
+    x, pads = _pads(i[0], attrs)
     n = x.dim() - 2
     run = (F.conv1d, F.conv2d, F.conv3d)[n - 1]
     bias = i[2] if len(i) > 2 else None
-    return run(x, i[1], bias, attrs("strides", 1), pads, attrs("dilations", 1), attrs("group", 1))  # type: ignore[arg-type, no-any-return]
+    return run(x, i[1], bias, attrs("strides", 1), pads, attrs("dilations", 1), attrs("group", 1))
 
 
 def _conv_transpose(net: Network, i: Any, attrs: _Attrs) -> Tensor:
@@ -192,14 +192,14 @@ def _gather(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     axis = attrs("axis", 0) % i[0].dim()
     index = torch.where(i[1] < 0, i[1] + i[0].shape[axis], i[1])
     taken = i[0].index_select(axis, index.reshape(-1))
-    return taken.reshape((*i[0].shape[:axis], *index.shape, *i[0].shape[axis + 1 :]))  # type: ignore[no-any-return]
+    return taken.reshape((*i[0].shape[:axis], *index.shape, *i[0].shape[axis + 1 :]))
 
 
 def _reshape(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     wanted = _ints(i[1])
     if not attrs("allowzero", 0):
         wanted = [i[0].shape[d] if n == 0 else n for d, n in enumerate(wanted)]
-    return i[0].reshape(wanted)  # type: ignore[no-any-return]
+    return i[0].reshape(wanted)
 
 
 def _unsqueeze(net: Network, i: Any, attrs: _Attrs) -> Tensor:
@@ -213,8 +213,8 @@ def _unsqueeze(net: Network, i: Any, attrs: _Attrs) -> Tensor:
 
 def _squeeze(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     if len(i) < 2:
-        return i[0].squeeze()  # type: ignore[no-any-return]
-    return i[0].squeeze(tuple(_ints(i[1])))  # type: ignore[no-any-return]
+        return i[0].squeeze()
+    return i[0].squeeze(tuple(_ints(i[1])))
 
 
 def _constant(net: Network, i: Any, attrs: _Attrs) -> Tensor:
@@ -231,7 +231,7 @@ def _constant_of_shape(net: Network, i: Any, attrs: _Attrs) -> Tensor:
 
 def _cast(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     dtype = {1: net.dtype, 6: torch.int32, 7: torch.int64, 9: torch.bool, 11: net.dtype}[attrs("to")]
-    return i[0].to(dtype)  # type: ignore[no-any-return]
+    return i[0].to(dtype)
 
 
 def _div(net: Network, i: Any, attrs: _Attrs) -> Tensor:
@@ -240,12 +240,12 @@ def _div(net: Network, i: Any, attrs: _Attrs) -> Tensor:
 
 def _flatten(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     axis = attrs("axis", 1)
-    return i[0].reshape(i[0].shape[:axis].numel(), -1)  # type: ignore[no-any-return]
+    return i[0].reshape(i[0].shape[:axis].numel(), -1)
 
 
 def _reduce_mean(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     axes = attrs("axes", list(range(i[0].dim())))
-    return i[0].mean(axes, keepdim=bool(attrs("keepdims", 1)))  # type: ignore[no-any-return]
+    return i[0].mean(axes, keepdim=bool(attrs("keepdims", 1)))
 
 
 OPS: dict[str, Op] = {
