@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions by cuDNN, with deterministic algorithms in strict f32 alone.
 #include <algorithm>
+#include <cstdio>
+#include <limits>
 #include <stdexcept>
 
 #include "memc/cuda_kernels.h"
@@ -65,7 +67,8 @@ ConvolutionSite Describe(const Convolution& c, int channels) {
   return made;
 }
 
-// The deterministic algorithms that fit the workspace, in the order of the library's guess.
+// The algorithms that fit the workspace, in the order of the library's guess: the deterministic
+// ones; if none fits, the others, which say so once for each call site.
 std::vector<int> Algorithms(Kind kind, const ConvolutionSite& s, Handle handle, size_t bytes) {
   const Cudnn& cudnn = LoadCudnn();
   std::array<CudnnPerf, kMostAlgorithms> perf{};
@@ -89,24 +92,54 @@ std::vector<int> Algorithms(Kind kind, const ConvolutionSite& s, Handle handle, 
   }
   CheckCudnn(status, "cudnnGetConvolutionAlgorithm");
   std::vector<int> found;
+  std::vector<int> others;
+  size_t wanted = std::numeric_limits<size_t>::max();
   for (int i = 0; i < count; ++i) {
     const CudnnPerf& p = perf[i];
-    const bool usable = p.status == 0 && p.memory <= bytes && p.determinism == kCudnnDeterministic;
+    if (p.status != 0) continue;
+    const bool steady = p.determinism == kCudnnDeterministic;
+    if (steady) wanted = std::min(wanted, p.memory);
     // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used.
-    if (usable && std::find(found.begin(), found.end(), p.algo) == found.end()) {
-      found.push_back(p.algo);
+    std::vector<int>& list = steady ? found : others;
+    if (p.memory <= bytes && std::find(list.begin(), list.end(), p.algo) == list.end()) {
+      list.push_back(p.algo);
     }
   }
-  return found;
+  if (!found.empty()) return found;
+  std::fprintf(stderr,
+               "memc: warning: a convolution's gradient differs in its last bits from run to run: "
+               "cuDNN's deterministic algorithms need %zu bytes of workspace, planned are %zu\n",
+               wanted, bytes);
+  return others;
 }
 
-// One way to compute a site: an algorithm, and whether what follows it is part of its kernel.
-struct Way {
-  int algo;
-  bool fused;
-};
+// Which word of a choice says what.
+int AlgoOf(const Choice& choice) { return static_cast<int>(choice[0]); }
+bool IsFused(const Choice& choice) { return !choice[8] && choice[1] != 0; }
+bool IsProduct(const Choice& choice) { return choice[8] != 0; }
 
-Way WayOf(const Choice& choice) { return {static_cast<int>(choice[0]), choice[1] != 0}; }
+// Whether every element of y is a product of w with one position of x: what is then a product of
+// matrices for each image, which cuBLASLt can split along its depth where there are few results.
+bool IsPointwise(const Convolution& c) {
+  bool pointwise = c.group == 1;
+  for (int i = 0; i < c.rank; ++i) {
+    pointwise = pointwise && c.w[i + 2] == 1 && c.strides[i] == 1 && c.pads[i] == 0;
+  }
+  return pointwise;
+}
+
+// y[i] = w x[i], or x[i] = w' y[i], with images as matrices [channels, positions].
+Product ProductOf(Kind kind, const Convolution& c) {
+  Product p;
+  p.transpose_a = kind == kData;
+  p.n = 1;
+  for (int i = 0; i < c.rank; ++i) p.n *= c.x[i + 2];
+  p.m = kind == kData ? c.x[1] : c.y[1];
+  p.k = kind == kData ? c.y[1] : c.x[1];
+  p.batch = c.x[0];
+  p.stride_b = p.batch == 1 ? 0 : p.k * p.n;
+  return p;
+}
 
 // The site of `key`, made at the first call with the fastest of its ways. `run` enqueues one way
 // and returns its status.
@@ -117,19 +150,34 @@ const ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Ke
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(shape, channels);
+  const bool product = kind != kFilter && IsPointwise(shape);
+  if (product) made.product = DescribeProduct(ProductOf(kind, shape), nullptr);
   const auto candidates = [&] {
     std::vector<Choice> all;
     for (const int algo : Algorithms(kind, made, handle, place.bytes)) {
       if (may_fuse) all.push_back({algo, 1});
       all.push_back({algo, 0});
     }
+    if (product) {
+      for (Choice choice : WaysOfProduct(made.product, context.Lt(), place.bytes)) {
+        choice[8] = 1;
+        all.push_back(choice);
+      }
+    }
     return all;
   };
-  const auto attempt = [&](const Choice& choice) { return run(made, WayOf(choice)); };
-  const Way way = WayOf(context.Decide(key, attempt, candidates, place.stream));
-  made.algo = way.algo;
-  made.fused = way.fused;
+  const auto attempt = [&](const Choice& choice) { return run(made, choice); };
+  made.algo = context.Decide(key, attempt, candidates, place.stream);
   return context.convolutions.emplace(key, made).first->second;
+}
+
+// Throws for the status of a way that has run before.
+void Check(int status, const Choice& way, const char* what) {
+  if (IsProduct(way)) {
+    CheckLt(status, "cublasLtMatmul");
+  } else {
+    CheckCudnn(status, what);
+  }
 }
 
 }  // namespace
@@ -140,15 +188,17 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
-  const auto run = [&](const ConvolutionSite& s, const Way& way) -> int {
-    if (way.fused) {
+  const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
+    if (IsFused(way)) {
       return cudnn.forward_activated(
-          handle, &kOne, s.x, x, s.w, w, s.convolution, way.algo, place.workspace, place.bytes,
+          handle, &kOne, s.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
           residual == nullptr ? &kZero : &kOne, s.y, residual == nullptr ? y : residual, s.bias,
           bias, s.activation, s.y, y);
     }
-    int status = cudnn.forward(handle, &kOne, s.x, x, s.w, w, s.convolution, way.algo,
-                               place.workspace, place.bytes, &kZero, s.y, y);
+    int status = IsProduct(way)
+                     ? RunProduct(s.product, way, context.Lt(), place, w, x, y)
+                     : cudnn.forward(handle, &kOne, s.x, x, s.w, w, s.convolution, AlgoOf(way),
+                                     place.workspace, place.bytes, &kZero, s.y, y);
     if (status == 0 && bias != nullptr) {
       status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, s.y, y);
     }
@@ -163,7 +213,7 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
   const Key key = KeyOf(kForward, shape, bias != nullptr, residual != nullptr, place.bytes);
   const ConvolutionSite& site = Site(context, handle, kForward, key, shape, place, shape.w[0],
                                      shape.relu && bias != nullptr, run);
-  CheckCudnn(run(site, {site.algo, site.fused}), "cudnnConvolutionForward");
+  Check(run(site, site.algo), site.algo, "cudnnConvolutionForward");
 }
 
 void ConvolveData(const Convolution& shape, const Place& place, const float* y, const float* w,
@@ -172,16 +222,19 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
-  const auto run = [&](const ConvolutionSite& s, const Way& way) -> int {
-    const int status = cudnn.backward_data(handle, &kOne, s.w, w, s.y, y, s.convolution, way.algo,
-                                           place.workspace, place.bytes, &kZero, s.x, x);
+  const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
+    const int status =
+        IsProduct(way)
+            ? RunProduct(s.product, way, context.Lt(), place, w, y, x)
+            : cudnn.backward_data(handle, &kOne, s.w, w, s.y, y, s.convolution, AlgoOf(way),
+                                  place.workspace, place.bytes, &kZero, s.x, x);
     if (status != 0 || bias == nullptr) return status;
     return cudnn.add(handle, &kOne, s.bias, bias, &kOne, s.x, x);
   };
   const Key key = KeyOf(kData, shape, bias != nullptr, false, place.bytes);
   const ConvolutionSite& site =
       Site(context, handle, kData, key, shape, place, shape.x[1], false, run);
-  CheckCudnn(run(site, {site.algo, false}), "cudnnConvolutionBackwardData");
+  Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardData");
 }
 
 void ConvolveFilter(const Convolution& shape, const Place& place, const float* x, const float* y,
@@ -190,14 +243,14 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const float* x
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
-  const auto run = [&](const ConvolutionSite& s, const Way& way) -> int {
-    return cudnn.backward_filter(handle, &kOne, s.x, x, s.y, y, s.convolution, way.algo,
+  const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
+    return cudnn.backward_filter(handle, &kOne, s.x, x, s.y, y, s.convolution, AlgoOf(way),
                                  place.workspace, place.bytes, &kZero, s.w, w);
   };
   const Key key = KeyOf(kFilter, shape, false, false, place.bytes);
   const ConvolutionSite& site =
       Site(context, handle, kFilter, key, shape, place, shape.w[0], false, run);
-  CheckCudnn(run(site, {site.algo, false}), "cudnnConvolutionBackwardFilter");
+  Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardFilter");
 }
 
 }  // namespace memc::cuda

@@ -38,19 +38,43 @@ void SetBias(Handle product, const float* bias) {
       "cublasLtMatmulDescSetAttribute");
 }
 
-int Run(const ProductSite& site, const Choice& choice, Handle handle, const Place& place,
-        const float* a, const float* b, float* c) {
+Key KeyOf(const Product& p, bool bias, size_t bytes) {
+  return {kProduct, p.transpose_a, p.transpose_b, p.relu,
+          bias,     p.m,           p.n,           p.k,
+          p.batch,  p.stride_a,    p.stride_b,    static_cast<int64_t>(bytes)};
+}
+
+}  // namespace
+
+ProductSite DescribeProduct(const Product& p, const float* bias) {
+  ProductSite made;
+  CheckLt(LoadCublasLt().create_product(&made.product, kLtCompute, kLtFloat),
+          "cublasLtMatmulDescCreate");
+  Set(made.product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
+  Set(made.product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));
+  const int epilogue = (p.relu ? kLtEpilogueRelu : 0) + (bias != nullptr ? kLtEpilogueBias : 0);
+  Set(made.product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
+  if (bias != nullptr) SetBias(made.product, bias);
+  made.a =
+      p.transpose_a ? Layout(p.m, p.k, p.batch, p.stride_a) : Layout(p.k, p.m, p.batch, p.stride_a);
+  made.b =
+      p.transpose_b ? Layout(p.k, p.n, p.batch, p.stride_b) : Layout(p.n, p.k, p.batch, p.stride_b);
+  made.c = Layout(p.n, p.m, p.batch, p.m * p.n);
+  return made;
+}
+
+int RunProduct(const ProductSite& site, const Choice& choice, Handle handle, const Place& place,
+               const float* a, const float* b, float* c) {
   const float one = 1;
   const float zero = 0;
   LtAlgo algo{};
-  std::copy(choice.begin(), choice.end(), std::begin(algo.data));
+  std::copy_n(choice.begin(), std::size(algo.data), std::begin(algo.data));
   // The library's first matrix is b, its second a.
   return LoadCublasLt().matmul(handle, site.product, &one, b, site.b, a, site.a, &zero, c, site.c,
                                c, site.c, &algo, place.workspace, place.bytes, place.stream);
 }
 
-// The algorithms for a site that fit the workspace, in the order of the library's guess.
-std::vector<Choice> Candidates(const ProductSite& site, Handle handle, size_t bytes) {
+std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes) {
   const CublasLt& lt = LoadCublasLt();
   Handle preference = nullptr;
   CheckLt(lt.create_preference(&preference), "cublasLtMatmulPreferenceCreate");
@@ -72,40 +96,6 @@ std::vector<Choice> Candidates(const ProductSite& site, Handle handle, size_t by
   return usable;
 }
 
-Key KeyOf(const Product& p, bool bias, size_t bytes) {
-  return {p.transpose_a,
-          p.transpose_b,
-          p.relu,
-          bias,
-          p.m,
-          p.n,
-          p.k,
-          p.batch,
-          p.stride_a,
-          p.stride_b,
-          static_cast<int64_t>(bytes)};
-}
-
-// The descriptors of a product, without an algorithm.
-ProductSite Describe(const Product& p, const float* bias) {
-  ProductSite made;
-  CheckLt(LoadCublasLt().create_product(&made.product, kLtCompute, kLtFloat),
-          "cublasLtMatmulDescCreate");
-  Set(made.product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
-  Set(made.product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));
-  const int epilogue = (p.relu ? kLtEpilogueRelu : 0) + (bias != nullptr ? kLtEpilogueBias : 0);
-  Set(made.product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
-  if (bias != nullptr) SetBias(made.product, bias);
-  made.a =
-      p.transpose_a ? Layout(p.m, p.k, p.batch, p.stride_a) : Layout(p.k, p.m, p.batch, p.stride_a);
-  made.b =
-      p.transpose_b ? Layout(p.k, p.n, p.batch, p.stride_b) : Layout(p.n, p.k, p.batch, p.stride_b);
-  made.c = Layout(p.n, p.m, p.batch, p.m * p.n);
-  return made;
-}
-
-}  // namespace
-
 void Matmul(const Product& p, const Place& place, const float* a, const float* b, const float* bias,
             float* c) {
   Context& context = ContextOf(place.device);
@@ -114,16 +104,16 @@ void Matmul(const Product& p, const Place& place, const float* a, const float* b
   const Key key = KeyOf(p, bias != nullptr, place.bytes);
   auto found = context.products.find(key);
   if (found == context.products.end()) {
-    ProductSite made = Describe(p, bias);
+    ProductSite made = DescribeProduct(p, bias);
     const auto run = [&](const Choice& choice) {
-      return Run(made, choice, handle, place, a, b, c);
+      return RunProduct(made, choice, handle, place, a, b, c);
     };
-    const auto all = [&] { return Candidates(made, handle, place.bytes); };
+    const auto all = [&] { return WaysOfProduct(made, handle, place.bytes); };
     made.algo = context.Decide(key, run, all, place.stream);
     found = context.products.emplace(key, made).first;
   }
   if (bias != nullptr) SetBias(found->second.product, bias);
-  CheckLt(Run(found->second, found->second.algo, handle, place, a, b, c), "cublasLtMatmul");
+  CheckLt(RunProduct(found->second, found->second.algo, handle, place, a, b, c), "cublasLtMatmul");
 }
 
 }  // namespace memc::cuda

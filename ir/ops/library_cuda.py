@@ -23,6 +23,10 @@ MOST_WORKSPACE = 1 << 28
 """Bytes beyond which no algorithm for one call is worth its memory."""
 
 
+SMALL_WORKSPACE = 1 << 14
+"""Bytes that the library's algorithms may take for indices; measured, 1 to 4 KiB."""
+
+
 @dataclass(frozen=True)
 class Call:
     """An op, or a fused group that begins with one, as a library kernel computes it."""
@@ -192,13 +196,18 @@ def _conv_scalars(op: Op) -> Sequence[int | float]:
 
 
 def _conv_workspace(op: Op) -> tuple[int, int]:
-    """Least and most bytes: of use up to the matrix of all patches, or all tiles transformed."""
+    """Least and most bytes. Of use up to the matrix of all patches, or all tiles transformed; below the least there may
+    be no deterministic algorithm for a gradient: indices take some KiB, and a gradient of weights that is split over the
+    images is summed up from a copy."""
     call = call_of(op)
     assert call is not None
+    least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
+    if call.main.name == "conv_grad_weight":
+        least += call.main.result.type.nbytes
     _, y = _images(call.main)
     weights = _weights(call.main)
     patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
-    return (0, min(MOST_WORKSPACE, max(4 * patches, 1 << 23)))
+    return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, 1 << 23))))
 
 
 MATMUL_CUDA = LibraryKernel(

@@ -1,16 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop schedules for CUDA: one thread for each result element, accumulators in registers, no shared memory."""
+"""Loop schedules for CUDA: one thread for each result element, or a team of threads that share one's reduction.
+
+A reduction that reads every element about once (a mean, the parts of softmax and of layer norm, a bias's gradient) has
+few results with many terms each. Its terms are dealt to the threads of a team, neighbours in memory to neighbouring
+threads, and their parts are combined with warp shuffles. Which thread sums what is fixed: results repeat bit by bit.
+"""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import tvm
+import tvm_ffi
+from tvm import tirx
 from tvm.s_tir import Schedule
 
-from memc.runtime.codegen.expressions import KernelError
+from memc.runtime.codegen import reducers
+from memc.runtime.codegen.expressions import KernelError, dtype_of, walk
 from memc.runtime.target import Target
 
 THREADS = 256
 """Threads per block; small kernels take fewer."""
+
+WARP = 32
+
+MOST_TEAM = 1024
+"""Threads that share one reduction at most."""
+
+LEAST_TERMS = 32
+"""Terms from which a reduction is shared."""
+
+FEW_RESULTS = 1 << 14
+"""Results that do not fill the device with one thread for each."""
+
+SHARED = ("float32", "float64")
+"""Types of sums, products and extrema that can be shared."""
+
+
+def extremum_reducer(kind: str) -> None:
+    """Tell TVM that our extrema of floats are reductions whose parts it may combine in any order."""
+
+    def combined(lhs: Any, rhs: Any) -> list[Any]:
+        return [reducers.combine(kind, lhs[0], rhs[0], "cuda")]
+
+    def neutral(values: Any) -> list[Any]:
+        return [reducers.identity(kind, dtype_of(values[0]))]
+
+    # TVM lets go of these after Python has ended, so the table of global functions, which stays, must hold them too.
+    held = []
+    for name, function in (("combined", combined), ("neutral", neutral)):
+        tvm_ffi.register_global_func(f"memc.reducer.{kind}.{name}", function, override=True)
+        held.append(tvm_ffi.get_global_func(f"memc.reducer.{kind}.{name}"))
+    tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")(1, *held)
+
+
+extremum_reducer("max")
+extremum_reducer("min")
 
 
 def schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.ir.IRModule:
@@ -30,11 +76,73 @@ def schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.ir.IRModule:
     block = sch.get_sblock(consumer)
     loops = sch.get_loops(block) or [sch.add_unit_loop(block)]
     flat = sch.fuse(*loops) if len(loops) > 1 else loops[0]
-    extent = int(sch.get(flat).extent)
-    threads = min(THREADS, 1 << max(extent - 1, 0).bit_length())
+    results = int(sch.get(flat).extent)
+    if reduced is not None and is_shared(sch.get(sch.get_sblock(reduced)), results):
+        share_reduction(sch, reduced, block, flat)
+        return sch.mod
+    threads = min(THREADS, 1 << max(results - 1, 0).bit_length())
     outer, inner = sch.split(flat, [None, threads])
     sch.bind(outer, "blockIdx.x")
     sch.bind(inner, "threadIdx.x")
     if reduced is not None:
         sch.compute_at(sch.get_sblock(reduced), inner)
     return sch.mod
+
+
+def extents(block: Any, reduce: bool) -> list[int]:
+    """Of the loops of a block that reduce, or of those that do not."""
+    return [int(v.dom.extent) for v in block.iter_vars if (v.iter_type == tirx.IterVar.CommReduce) == reduce]
+
+
+def is_shared(block: Any, results: int) -> bool:
+    """Whether threads should share each of the reductions of a kernel with so many results."""
+    terms, sums = math.prod(extents(block, True)), math.prod(extents(block, False))
+    if terms < LEAST_TERMS or sums != results or str(block.writes[0].source.dtype) not in SHARED:
+        return False
+    largest = max((elements(r) for r in block.reads), default=0)
+    return 2 * largest >= sums * terms or sums <= FEW_RESULTS and terms >= 8 * LEAST_TERMS
+
+
+def elements(read: Any) -> int:
+    """Of the buffer that a region is part of."""
+    return math.prod(int(n) for n in read.source.shape)
+
+
+def is_along_rows(block: Any) -> bool:
+    """Whether terms that follow one another are neighbours in memory, as far as the largest operand says."""
+    summed = [v.var for v in block.iter_vars if v.iter_type == tirx.IterVar.CommReduce]
+    if not block.reads:
+        return True
+    read = max(block.reads, key=elements)
+    axes = [r.min for r, extent in zip(read.region, read.source.shape) if int(extent) > 1]
+    return not axes or any(v.same_as(s) for v in walk(axes[-1], tirx.Var) for s in summed)
+
+
+def share_reduction(sch: Schedule, reduced: str, consumer: Any, flat: Any) -> None:
+    """Teams along threadIdx.x, several in a block if they are small; or along threadIdx.y where it is the results that
+    are neighbours in memory, 32 of them in a block."""
+    block = sch.get(sch.get_sblock(reduced))
+    terms, results = math.prod(extents(block, True)), math.prod(extents(block, False))
+    rows = is_along_rows(block)
+    if rows:
+        # Four terms a thread keep a warp's loads busy; more threads only where few teams must fill the device.
+        team = WARP
+        while team < MOST_TEAM and terms >= 8 * team and (team < THREADS or results < FEW_RESULTS // team * 4):
+            team *= 2
+        beside, team_axis, other_axis = max(1, min(THREADS // team, results)), "threadIdx.x", "threadIdx.y"
+    else:
+        team = min(MOST_TEAM // WARP, 1 << (terms // 4).bit_length() - 1)
+        beside, team_axis, other_axis = WARP, "threadIdx.y", "threadIdx.x"
+    grid, mine = sch.split(flat, [None, beside])
+    sch.bind(grid, "blockIdx.x")
+    sch.bind(mine, other_axis)
+    # The result is stored by the team's first thread.
+    one = sch.add_unit_loop(consumer)
+    _, first = sch.split(one, [None, team])
+    sch.bind(first, team_axis)
+    found = sch.get_sblock(reduced)
+    sch.compute_at(found, mine)
+    loops = sch.get_loops(found)[-len(extents(block, True)) :]
+    every = sch.fuse(*loops) if len(loops) > 1 else loops[0]
+    _, lane = sch.split(every, [None, team])
+    sch.bind(lane, team_axis)

@@ -125,6 +125,8 @@ CONVOLUTIONS = [
     ((2, 3, 8, 8), (4, 3, 3, 3), (2, 2), (1, 1, 0, 0), (1, 1), 1),  # No window reaches the last pad.
     ((1, 3, 12), (5, 3, 4), (3,), (2, 2), (1,), 1),
     ((1, 2, 5, 6, 4), (3, 2, 2, 3, 1), (1, 2, 1), (0, 1, 0, 0, 1, 0), (1, 1, 1), 1),
+    ((2, 3, 4, 5), (6, 3, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1),  # A product for each image.
+    ((1, 3, 4, 5), (6, 3, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1),
 ]
 
 
@@ -163,6 +165,42 @@ def test_gradients_of_convolutions(kernels: None, case: tuple[Any, ...], workspa
     check([y, w], ("conv_transpose", (0, 1), transposed), symbol=symbol, workspace=workspace)
     bias = some(x.shape[1])
     check([y, w, bias], ("conv_transpose", (0, 1, 2), transposed), symbol=symbol, workspace=workspace)
+
+
+@pytest.mark.parametrize("images", [1, 3])
+def test_convolutions_as_products(kernels: None, monkeypatch: pytest.MonkeyPatch, images: int) -> None:
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionForward")
+    case = ((images, 4, 3, 5), (6, 4, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1)
+    x, w, bias, residual = some(*case[0]), some(*case[1]), some(6), some(images, 6, 3, 5)
+    check([x, w], ("conv", (0, 1), attributes(case)), symbol="memc.cuda.conv")
+    steps: list[Step] = [("conv", (0, 1, 2), attributes(case)), ("add", (3, 4), {}), ("relu", (5,), {})]
+    check([x, w, bias, residual], *steps, symbol="memc.cuda.conv", workspace=64)
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionBackwardData")
+    back: Step = ("conv_transpose", (0, 1), {**attributes(case), "output_padding": (0, 0)})
+    check([residual, w], back, symbol="memc.cuda.conv_transpose")
+
+
+@pytest.mark.parametrize("workspace", [0, 64])
+def test_a_call_takes_what_algorithm_there_is(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], workspace: int
+) -> None:
+    monkeypatch.setenv("FAKE_CUDNN_STEADY_BYTES", "64")
+    case = ((2, 3, 7, 8), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1)
+    x, y = some(*case[0]), some(2, 4, 7, 8)
+    step: Step = ("conv_grad_weight", (0, 1), {**attributes(case), "kernel": (3, 3)})
+    check([x, y], step, symbol="memc.cuda.conv_grad_weight", workspace=workspace)
+    said = "deterministic algorithms need 64 bytes of workspace, planned are 0" in capfd.readouterr().err
+    assert said == (workspace < 64)
+
+
+def test_gradients_of_weights_have_room_for_a_copy_of_them() -> None:
+    x, y = some(2, 3, 7, 8), some(2, 4, 7, 8)
+    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "kernel": (3, 3)}
+    op = make_op([x, y], [("conv_grad_weight", (0, 1), attrs)])
+    kernel = library_kernel(op, "cuda")
+    assert kernel is not None and kernel.workspace is not None
+    least, most = kernel.workspace(op)
+    assert op.result.type.nbytes < least <= most
 
 
 def test_convolutions_that_stay_generated() -> None:

@@ -28,8 +28,9 @@ using Key = std::array<int64_t, 32>;
 
 enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 
-// The algorithm of a call site: cuBLASLt's own words, or cuDNN's number and whether it is fused.
-using Choice = std::array<int64_t, 8>;
+// The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number and whether what
+// follows is part of its kernel; then, for convolutions, whether they are products by cuBLASLt.
+using Choice = std::array<int64_t, 9>;
 
 // What a call site of cuBLASLt keeps from its first call on.
 struct ProductSite {
@@ -48,8 +49,8 @@ struct ConvolutionSite {
   Handle bias = nullptr;
   Handle convolution = nullptr;
   Handle activation = nullptr;
-  int algo = -1;
-  bool fused = false;  // Bias and activation in the convolution's own kernel.
+  ProductSite product;  // Of a convolution that is one.
+  Choice algo{};
 };
 
 // Where a library call runs, and the memory that it may use.

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "memc/cuda_context.h"
 
@@ -27,6 +28,13 @@ struct Product {
 
 void Matmul(const Product& product, const Place& place, const float* a, const float* b,
             const float* bias, float* c);
+
+// The parts of Matmul: the descriptors, the ways to compute it that fit some bytes of workspace, in
+// the order of the library's guess, and one way, whose status is returned.
+ProductSite DescribeProduct(const Product& product, const float* bias);
+std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes);
+int RunProduct(const ProductSite& site, const Choice& choice, Handle handle, const Place& place,
+               const float* a, const float* b, float* c);
 
 // A convolution of x [N, C, spatial...] with w [M, C / group, kernel...] that makes y, over `rank`
 // spatial axes, 2 or 3; the pads are the same on both sides, but y may have no window that reaches

@@ -21,7 +21,7 @@ WINDOW = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
 def network() -> Module:
     """Residual blocks with and without biases, a clipped convolution, a transposed one, and two products."""
     rng = np.random.default_rng(2)
-    x = Value("x", TensorType(DType.F32, (2, 4, 8, 8)), role=Role.INPUT)
+    x = Value("x", TensorType(DType.F32, (2, 4, 48, 48)), role=Role.INPUT)
     function = Function([x])
     module = Module([function])
     b = IRBuilder(module, function, function.ops)
@@ -76,7 +76,7 @@ def test_what_follows_joins_the_call() -> None:
 
 
 def test_results_stay_the_same() -> None:
-    x = np.random.default_rng(3).normal(size=(2, 4, 8, 8)).astype(np.float32)
+    x = np.random.default_rng(3).normal(size=(2, 4, 48, 48)).astype(np.float32)
     expected = evaluate(network(), {"x": x})["y"]
     np.testing.assert_allclose(evaluate_in_arena(planned(network()), {"x": x})["y"], expected, rtol=1e-4, atol=1e-4)
 
