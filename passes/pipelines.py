@@ -26,7 +26,8 @@ WORK = 200_000_000
 def pipeline(
     level: int, target: Literal["llvm", "cuda"] = "llvm", alignment: int = ALIGNMENT, kernels: Kernels = "auto"
 ) -> str:
-    """The passes of -O`level`. `kernels`: whether library kernels may be used.
+    """The passes of -O`level`. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
+    `library`, for those too; `generated`, none.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -38,8 +39,9 @@ def pipeline(
     """
     library = "none" if kernels == "generated" else target
     at = f"alignment={alignment}"
-    select = f"select-kernels{{target={library} {at}}}"
-    select_least = f"select-kernels{{target={library} workspace=least {at}}}"
+    slow = " slow-flops=0" if kernels == "library" else ""
+    select = f"select-kernels{{target={library}{slow} {at}}}"
+    select_least = f"select-kernels{{target={library} workspace=least{slow} {at}}}"
     if level == 0:
         passes = ["materialize-returns", "decompose", select_least, "donate", f"assign-addresses{{solver=none {at}}}"]
     elif level == 1:

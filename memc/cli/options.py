@@ -23,7 +23,10 @@ Arch = Annotated[Optional[str], typer.Option("--arch", help="GPU architecture fo
 Mcpu = Annotated[Optional[str], typer.Option("--mcpu", help="CPU to compile for (default: native).")]
 OptLevel = Annotated[int, typer.Option("-O", "--opt-level", metavar="N", help="Optimization level, 0 to 3.")]
 Kernels = Annotated[
-    str, typer.Option("--kernels", help="auto or library: library kernels where they exist; or generated.")
+    str,
+    typer.Option(
+        "--kernels", help="auto: library kernels unless a small op's raises the peak; library: always; or generated."
+    ),
 ]
 Pipeline = Annotated[
     Optional[str],

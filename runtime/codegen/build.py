@@ -55,17 +55,19 @@ def build(module: Module, target: Target) -> CompiledModule:
     )
 
 
-def host_target(target: Target) -> tvm.target.Target:
+def host_target(target: Target, options: Mapping[str, Any] | None = None) -> tvm.target.Target:
     """TVM's target for the CPU. Raises UsageError for a CPU that LLVM does not know: it would build for another."""
     if target.cpu != "generic" and not llvm_is_valid_cpu(target.cpu, f"{platform.machine()}-linux-gnu"):
         raise UsageError(f"mcpu: LLVM knows no CPU {target.cpu!r}; give native, or a name such as x86-64-v3")
-    return tvm.target.Target({"kind": "llvm", "mcpu": target.cpu} if target.cpu != "generic" else {"kind": "llvm"})
+    own = {"mcpu": target.cpu} if target.cpu != "generic" else {}
+    return tvm.target.Target({"kind": "llvm", **own, **(options or {})})
 
 
 def tvm_target(target: Target) -> tvm.target.Target:
     """TVM's object for a target."""
     if target.kind == "cuda":
-        return cuda.cuda_target(target.arch, host_target(target))
+        # Host code only launches the kernels, mostly once, into a graph: to optimize it takes longer than nvcc does.
+        return cuda.cuda_target(target.arch, host_target(target, {"opt-level": 0}))
     return host_target(target)
 
 

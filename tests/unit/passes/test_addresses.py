@@ -196,13 +196,22 @@ def test_no_library_for_another_target(kernel):
     assert "library_kernel" not in module.main.ops[1].attrs
 
 
+def test_library_kernels_whatever_their_memory(kernel):
+    kernel["least"] = 1000
+    for kernels, chosen in (("auto", False), ("library", True)):
+        module = parse(TEXT)
+        text = next(p for p in pipeline(2, kernels=kernels).split(",") if "workspace=least" in p)
+        PassManager.parse(text).run(module)
+        assert ("library_kernel" in module.main.ops[1].attrs) == chosen
+
+
 def test_levels():
     assert pipeline(3).replace(" time-limit=10s", "") == pipeline(2).replace("slack=0.001 work=200000000 ", "")
     assert "select-kernels{target=none alignment=64}" in pipeline(2, kernels="generated")
-    assert pipeline(2, "cuda", 256).count("alignment=256") == 6
+    assert pipeline(2, "cuda", 256).count("alignment=256") == 7
     for level in range(4):
         passes = PassManager.parse(pipeline(level, "cuda", 256)).passes
-        assert passes[0].name == "materialize-returns" and passes[-1].name == "assign-addresses"
+        assert passes[0].name == "materialize-returns" and passes[-1].name in ("assign-addresses", "select-workspace")
         assert all(dataclasses.is_dataclass(p) for p in passes)
     with pytest.raises(UsageError, match="expected 0, 1, 2 or 3, got 4"):
         pipeline(4)
