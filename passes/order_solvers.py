@@ -91,14 +91,14 @@ def solve_order(
         raise ValueError(f'no order solver "{solver}"; there are: {", ".join(order_solver_names())}')
     order = np.zeros(len(problem.touches), np.int64)
     limit = -1.0 if time_limit is None else time_limit
-    arguments = (*_arguments(problem), limit, beam_width, target, work, slack, worth, _tensor(order))
+    arguments = (*_arguments(problem), limit, beam_width, target, work, slack, worth, tensor(order))
     peak, bound, used = native.load()["memc_solve_order"](solver, *arguments)
     return OrderSolution(tuple(order.tolist()), int(peak), int(bound), int(used))
 
 
 def order_peak(problem: OrderProblem, order: Sequence[int]) -> int:
     """Peak of `order` in bytes. Raises ValueError if it is not an order of the ops that keeps their dependencies."""
-    return int(native.load()["memc_order_peak"](*_arguments(problem), _tensor(np.array(order, np.int64))))
+    return int(native.load()["memc_order_peak"](*_arguments(problem), tensor(np.array(order, np.int64))))
 
 
 def order_lower_bound(
@@ -112,7 +112,7 @@ def order_lower_bound(
     `order_peak`.
     """
     given = range(len(problem.touches)) if order is None else order
-    at = _tensor(np.array(given, np.int64))
+    at = tensor(np.array(given, np.int64))
     limit = -1.0 if time_limit is None else time_limit
     return int(native.load()["memc_order_lower_bound"](*_arguments(problem), at, work, limit))
 
@@ -123,7 +123,7 @@ def least_live(problem: OrderProblem) -> list[int]:
     One minimum cut for each op. Raises OverflowError if all sizes together exceed 2**62 bytes.
     """
     least = np.zeros(len(problem.touches), np.int64)
-    native.load()["memc_order_least_live"](*_arguments(problem), _tensor(least))
+    native.load()["memc_order_least_live"](*_arguments(problem), tensor(least))
     return [int(bytes_) for bytes_ in least]
 
 
@@ -132,20 +132,21 @@ def _arguments(problem: OrderProblem) -> tuple[Any, ...]:
     kept[list(problem.kept)] = 1
     scratch = problem.scratch or [0] * len(problem.touches)
     return (
-        _tensor(np.array(problem.sizes, np.int64)),
-        _tensor(kept),
-        *_rows(problem.touches),
-        *_rows(problem.after),
-        _tensor(np.array(scratch, np.int64)),
+        tensor(np.array(problem.sizes, np.int64)),
+        tensor(kept),
+        *rows(problem.touches),
+        *rows(problem.after),
+        tensor(np.array(scratch, np.int64)),
     )
 
 
-def _rows(rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-    first = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=first[1:])
-    return _tensor(first), _tensor(np.fromiter(chain.from_iterable(rows), np.int64, int(first[-1])))
+def rows(table: Sequence[Sequence[int]]) -> tuple[Any, Any]:
+    """Lists of numbers as two arrays: where each begins (and the last ends), and all numbers one after another."""
+    first = np.zeros(len(table) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, table), np.int64, len(table)), out=first[1:])
+    return tensor(first), tensor(np.fromiter(chain.from_iterable(table), np.int64, int(first[-1])))
 
 
-def _tensor(array: npt.NDArray[np.int64]) -> Any:
+def tensor(array: npt.NDArray[np.int64]) -> Any:
     """The array as a tensor over the same bytes."""
     return tvm_ffi.from_dlpack(array)

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "memc/ffi_arrays.h"
+#include "memc/ffi_rows.h"
 #include "memc/order.h"
 #include "memc/order_bound.h"
 
@@ -16,22 +17,6 @@ namespace {
 
 namespace ffi = tvm::ffi;
 using memc::Int64s;
-
-memc::Rows MakeRows(ffi::TensorView first, ffi::TensorView index, int64_t rows, const char* what) {
-  memc::Rows made;
-  const int64_t* start = Int64s(first, rows + 1, what);
-  made.first.assign(start, start + rows + 1);
-  const int64_t* from = Int64s(index, -1, what);
-  made.index.reserve(index.size(0));
-  for (int64_t i = 0; i < index.size(0); ++i) {
-    if (from[i] < 0 || from[i] > std::numeric_limits<int32_t>::max()) {
-      throw std::invalid_argument(std::string(what) + " index " + std::to_string(from[i]) +
-                                  " is out of range");
-    }
-    made.index.push_back(static_cast<int32_t>(from[i]));
-  }
-  return made;
-}
 
 memc::OrderProblem MakeProblem(ffi::TensorView sizes, ffi::TensorView kept,
                                ffi::TensorView touch_first, ffi::TensorView touch_index,
@@ -46,8 +31,8 @@ memc::OrderProblem MakeProblem(ffi::TensorView sizes, ffi::TensorView kept,
   const int64_t ops = scratch.size(0);
   const int64_t* bytes = Int64s(scratch, -1, "scratch");
   problem.scratch.assign(bytes, bytes + ops);
-  problem.touches = MakeRows(touch_first, touch_index, ops, "storage");
-  problem.after = MakeRows(after_first, after_index, ops, "dependency");
+  problem.touches = memc::MakeRows(touch_first, touch_index, ops, "storage");
+  problem.after = memc::MakeRows(after_first, after_index, ops, "dependency");
   memc::Validate(problem);
   return problem;
 }

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// Search for recomputation by ruin and recreate (Schrimpf et al. 2000) under simulated annealing:
+// some recomputations are taken back, and whatever is then over the limit is relieved at the
+// fullest moment, again and again, by running anew what frees the most bytes for its cost.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "memc/remat.h"
+#include "memc/remat_state.h"
+
+namespace memc {
+
+namespace {
+
+constexpr int64_t kSteps = 100;     // A limit is below the one before it by this part.
+constexpr size_t kChain = 256;      // Ops that one recomputation may run at most.
+constexpr size_t kCandidates = 12;  // Values whose recomputation is compared.
+constexpr int64_t kReliefs = 96;    // Recomputations added in one round at most.
+constexpr int64_t kRungRounds = 60;
+constexpr int64_t kChangeWork = 30;        // Of one change of the sequence.
+constexpr int64_t kReachWork = 2'000'000;  // Steps of trying to reach one limit.
+
+class RematSearch {
+ public:
+  explicit RematSearch(const RematProblem& problem)
+      : problem_(problem), state_(problem), random_(1), mark_(problem.ops(), 0) {
+    for (int32_t value = 0; value < static_cast<int32_t>(problem.sizes.size()); ++value) {
+      if (problem.sizes[value] > 0) values_.push_back(value);
+    }
+  }
+
+  RematPlan Plan() const { return {state_.Sequence(), state_.peak(), state_.added_cost()}; }
+
+  // Lowers the peak to the limit. Leaves the state as it was if that fails.
+  bool Reach(int64_t limit) {
+    constexpr int64_t kAnyCost = std::numeric_limits<int64_t>::max();
+    work_ = 0;
+    for (double noise = 0; work_ < kReachWork; noise = 1) {
+      if (noise > 0 && !state_.repeats().empty() && Below(4) != 0) Ruin();
+      state_.Update();
+      if (Relieve(limit, noise, kAnyCost, problem_.ops())) {
+        state_.Commit();
+        return true;
+      }
+      state_.RollBack();
+    }
+    return false;
+  }
+
+  // Takes back every recomputation that the limit does not need, the most expensive first.
+  void Prune(int64_t limit) {
+    std::vector<int32_t> runs = state_.repeats();
+    std::stable_sort(runs.begin(), runs.end(), [&](int32_t a, int32_t b) {
+      const int64_t cost_a = problem_.costs[state_.op_of(a)];
+      const int64_t cost_b = problem_.costs[state_.op_of(b)];
+      return cost_a != cost_b ? cost_a > cost_b : state_.slot_of(a) < state_.slot_of(b);
+    });
+    std::vector<char> gone;
+    for (int32_t run : runs) {
+      if (run < static_cast<int32_t>(gone.size()) && gone[run]) continue;
+      removed_.clear();
+      RemoveWithUnread(run);
+      state_.Update();
+      if (state_.peak() > limit) {
+        state_.RollBack();
+        continue;
+      }
+      state_.Commit();
+      for (int32_t other : removed_) {
+        if (other >= static_cast<int32_t>(gone.size())) gone.resize(other + 1, 0);
+        gone[other] = 1;
+      }
+    }
+  }
+
+  // Lowers the cost within the limit, which the state keeps.
+  void Refine(int64_t limit, int64_t rounds) {
+    for (int64_t round = 0; round < rounds && state_.added_cost() > 0; ++round) {
+      const double left = 1.0 - static_cast<double>(round) / static_cast<double>(rounds);
+      const double warmth = kWarmth * left * left * static_cast<double>(state_.added_cost());
+      const double drawn = -std::log(1.0 - Uniform());
+      const int64_t most = state_.added_cost() + static_cast<int64_t>(warmth * drawn);
+      Ruin();
+      state_.Update();
+      if (Relieve(limit, 1, most, kReliefs) && state_.added_cost() <= most) {
+        state_.Commit();
+      } else {
+        state_.RollBack();
+      }
+    }
+    Prune(limit);
+  }
+
+ private:
+  static constexpr double kWarmth = 0.01;  // Of the added cost: what a worse plan may cost more.
+
+  struct Chain {
+    std::vector<int32_t> ops;  // To run, in this order.
+    int64_t cost = 0;
+    int64_t held = 0;  // Bytes at the moment to relieve that operands kept for longer take.
+  };
+
+  struct Candidate {
+    int32_t value, run;
+    double rank;
+  };
+
+  double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
+  size_t Below(size_t n) { return random_() % n; }
+  int32_t First(int32_t op) const { return state_.runs_of(op).front(); }
+
+  // Removes a run, and the repeats of its operands' makers that nobody reads then.
+  void RemoveWithUnread(int32_t run) {
+    std::vector<int32_t> stack = {run};
+    while (!stack.empty()) {
+      const int32_t top = stack.back();
+      stack.pop_back();
+      const int32_t op = state_.op_of(top), slot = state_.slot_of(top);
+      state_.Remove(top);
+      removed_.push_back(top);
+      for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+        const std::vector<int32_t>& made = state_.runs_of(state_.maker_of(*v));
+        int32_t latest = -1;
+        for (int32_t other : made) {
+          if (state_.slot_of(other) < slot) latest = other;
+        }
+        const bool known = std::find(stack.begin(), stack.end(), latest) != stack.end();
+        if (latest >= 0 && !known && state_.is_repeat(latest) && !state_.IsRead(latest)) {
+          stack.push_back(latest);
+        }
+      }
+    }
+  }
+
+  // Takes some recomputations back.
+  void Ruin() {
+    removed_.clear();
+    const size_t kind = Below(10);
+    const size_t count = kind < 4 ? 1 : 2 + Below(kind < 8 ? 7 : 3);
+    int32_t run = state_.repeats()[Below(state_.repeats().size())];
+    for (size_t i = 0; i < count && !state_.repeats().empty(); ++i) {
+      const int32_t slot = state_.slot_of(run);
+      RemoveWithUnread(run);
+      if (state_.repeats().empty()) break;
+      if (kind < 8) {
+        // The next one along the sequence.
+        int32_t next = -1;
+        for (int32_t other : state_.repeats()) {
+          if (state_.slot_of(other) > slot &&
+              (next < 0 || state_.slot_of(other) < state_.slot_of(next))) {
+            next = other;
+          }
+        }
+        if (next < 0) break;
+        run = next;
+      } else {
+        run = state_.repeats()[Below(state_.repeats().size())];
+      }
+    }
+  }
+
+  // Adds recomputations until the peak keeps the limit, or the cost is above `most`. `noise`: 0
+  // takes the best rank, 1 varies the ranks.
+  bool Relieve(int64_t limit, double noise, int64_t most, int64_t reliefs) {
+    for (int64_t relief = 0; state_.peak() > limit; ++relief) {
+      if (relief >= reliefs || state_.added_cost() > most) return false;
+      if (!RelieveOnce(limit, noise)) return false;
+    }
+    return true;
+  }
+
+  bool RelieveOnce(int64_t limit, double noise) {
+    const int32_t moment = state_.tree().ArgMax();
+    candidates_.clear();
+    work_ += static_cast<int64_t>(values_.size());
+    for (int32_t value : values_) {
+      for (const RematState::Stretch& stretch : state_.stretches_of(value)) {
+        if (stretch.lower >= moment || stretch.upper < moment) continue;
+        const int32_t run = state_.NextRead(value, moment);
+        if (run < 0 || state_.slot_of(run) == moment) continue;
+        const int32_t op = state_.maker_of(value);
+        if (!state_.MayRepeat(op, run)) continue;
+        double rank = static_cast<double>(problem_.sizes[value]) /
+                      (1.0 + static_cast<double>(problem_.costs[op]));
+        if (noise > 0) rank *= std::exp(noise * (Uniform() + Uniform() - 1.0));
+        candidates_.push_back({value, run, rank});
+      }
+    }
+    std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+      return a.rank != b.rank ? a.rank > b.rank : a.value < b.value;
+    });
+    double best_rank = 0;
+    int32_t before = -1;
+    size_t useful = 0;
+    for (size_t i = 0; i < candidates_.size() && useful < kCandidates; ++i) {
+      const Candidate& candidate = candidates_[i];
+      Chain chain;
+      ++epoch_;
+      if (!Need(state_.maker_of(candidate.value), candidate.run, moment, limit, noise, &chain)) {
+        continue;
+      }
+      const int64_t gain = problem_.sizes[candidate.value] - chain.held;
+      if (gain <= 0) continue;
+      ++useful;
+      double rank = static_cast<double>(gain) / (1.0 + static_cast<double>(chain.cost));
+      if (noise > 0) rank *= std::exp(noise * (Uniform() + Uniform() - 1.0));
+      if (rank > best_rank) {
+        best_rank = rank;
+        before = candidate.run;
+        chain_ = std::move(chain);
+      }
+    }
+    if (before < 0) return false;
+    for (int32_t op : chain_.ops) state_.Insert(op, before);
+    work_ += kChangeWork * static_cast<int64_t>(chain_.ops.size());
+    // Runs whose only readers read the new ones now.
+    for (int32_t op : chain_.ops) {
+      for (size_t i = state_.runs_of(op).size(); i-- > 0;) {
+        if (i >= state_.runs_of(op).size()) continue;
+        const int32_t run = state_.runs_of(op)[i];
+        if (state_.is_repeat(run) && !state_.IsRead(run)) RemoveWithUnread(run);
+      }
+    }
+    state_.Update();
+    return true;
+  }
+
+  // Adds to the chain what must run before `run` so that `op` can: operands that are not live there
+  // are kept for longer where that fits, else made anew.
+  bool Need(int32_t op, int32_t run, int32_t moment, int64_t limit, double noise, Chain* chain) {
+    if (mark_[op] == epoch_) return true;
+    mark_[op] = epoch_;
+    ++work_;
+    if (chain->ops.size() >= kChain || !state_.MayRepeat(op, run)) return false;
+    const int32_t slot = state_.slot_of(run);
+    for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+      const int64_t size = problem_.sizes[*v];
+      const int32_t maker = state_.maker_of(*v);
+      if (size == 0) continue;  // Outside the arena, where it stays.
+      if (mark_[maker] == epoch_ || state_.NextRead(*v, slot) >= 0) continue;
+      const int32_t last = state_.LastUse(*v, slot);
+      const bool held = last < moment;
+      bool keep = !held && state_.tree().MaxIn(last + 1, slot) + size <= limit;
+      if (noise > 0 && Below(8) == 0) keep = !keep && !held;
+      if (!keep && state_.MayRepeat(maker, run)) {
+        if (!Need(maker, run, moment, limit, noise, chain)) return false;
+        continue;
+      }
+      if (held) chain->held += size;
+    }
+    chain->ops.push_back(op);
+    chain->cost += problem_.costs[op];
+    return true;
+  }
+
+  const RematProblem& problem_;
+  RematState state_;
+  std::mt19937_64 random_;
+  std::vector<int32_t> values_;
+  std::vector<int64_t> mark_;  // Of each op: the epoch in which it came into the chain.
+  int64_t epoch_ = 0;
+  int64_t work_ = 0;  // Values and ops looked at.
+  std::vector<Candidate> candidates_;
+  Chain chain_;
+  std::vector<int32_t> removed_;
+};
+
+}  // namespace
+
+std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest) {
+  Validate(problem);
+  std::vector<RematPlan> plans;
+  if (problem.ops() == 0) return plans;
+  RematSearch search(problem);
+  plans.push_back(search.Plan());
+  int64_t limit = plans.front().peak;
+  while (plans.back().peak > lowest) {
+    limit -= std::max<int64_t>(1, limit / kSteps);
+    if (limit >= plans.back().peak) continue;
+    if (limit <= 0 || !search.Reach(limit)) break;
+    search.Prune(limit);
+    search.Refine(limit, kRungRounds);
+    plans.push_back(search.Plan());
+  }
+  return plans;
+}
+
+}  // namespace memc
