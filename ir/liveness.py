@@ -140,3 +140,16 @@ def unoptimized_bytes(function: Function, alignment: int = ALIGNMENT) -> int:
         for value in function.values()
         if value.op is not None and value.op.name != "constant" and value not in returned
     )
+
+
+def weights_bytes(function: Function, alignment: int) -> int:
+    """Bytes of the weight slab: weights and inline constants, each rounded up to `alignment`."""
+    sizes = [p.type.nbytes for p in function.params_of(Role.WEIGHT, Role.STATE)]
+    sizes += [op.result.type.nbytes for op in function.ops if op.name == "constant"]
+    return sum(align(size, alignment) for size in sizes)
+
+
+def io_bytes(function: Function) -> int:
+    """Bytes of the caller's inputs and of the outputs, unpadded."""
+    inputs = sum(p.type.nbytes for p in function.params_of(Role.INPUT))
+    return inputs + sum(v.type.nbytes for v in function.returns if not updates_state(v))

@@ -16,6 +16,7 @@ import onnx
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
+from memc.ir.sizes import format_size
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import KERNELS
@@ -23,7 +24,6 @@ from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
 from memc.runtime.target import Target
-from memc.sizes import format_size
 
 if TYPE_CHECKING:
     from memc.runtime.executable import Executable
@@ -58,7 +58,8 @@ class Options:
     train: BuildGradient | None = None
     """Make a training step of the model, as this pass says."""
     memory_budget: int | None = None
-    """Bytes of peak memory that must not be exceeded."""
+    """Bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded. -O2 and -O3 run ops
+    again where that keeps it."""
     plan_only: bool = False
     """Stop after the passes: module and plan, no code."""
     print_ir_after_all: bool = False
@@ -170,7 +171,7 @@ def compile(
     with stages("passes"):
         text = chosen.pass_pipeline
         if text is None:
-            text = pipeline_text(chosen.opt_level, target.kind, alignment, chosen.kernels)
+            text = pipeline_text(chosen.opt_level, target.kind, alignment, chosen.kernels, chosen.memory_budget)
         manager = pass_manager(text, chosen)
         manager.run(module)
         report = make_report(

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from memc.ir.core import Function, Module, Role
-from memc.ir.liveness import align, arena_bytes, lifetimes, lower_bound, updates_state
+from memc.ir.core import Function, Module
+from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, weights_bytes
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,6 @@ class Report:
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
-
-
-def weights_bytes(function: Function, alignment: int) -> int:
-    """Bytes of the weight slab: weights and inline constants, each rounded up to `alignment`."""
-    sizes = [p.type.nbytes for p in function.params_of(Role.WEIGHT, Role.STATE)]
-    sizes += [op.result.type.nbytes for op in function.ops if op.name == "constant"]
-    return sum(align(size, alignment) for size in sizes)
-
-
-def io_bytes(function: Function) -> int:
-    """Bytes of the caller's inputs and of the outputs, unpadded."""
-    inputs = sum(p.type.nbytes for p in function.params_of(Role.INPUT))
-    return inputs + sum(v.type.nbytes for v in function.returns if not updates_state(v))
 
 
 def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:

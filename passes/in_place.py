@@ -6,6 +6,8 @@ The decisions are `alias_plan.py`'s; this pass writes them down as aliases and `
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,6 +29,19 @@ def apply_plan(plan: AliasPlan) -> None:
         value.alias = Alias(root, offset)
     for op, operand in plan.in_place.items():
         op.attrs["in_place"] = operand
+
+
+@contextmanager
+def applied(function: Function, plan: AliasPlan) -> Iterator[None]:
+    """`function` with the aliases of `plan`, which are taken back at the end."""
+    apply_plan(plan)
+    try:
+        yield
+    finally:
+        for value in function.values():
+            value.alias = None
+        for op in plan.in_place:
+            del op.attrs["in_place"]
 
 
 @dataclass(frozen=True)

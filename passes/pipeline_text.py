@@ -16,6 +16,7 @@ from typing import Any
 
 from memc.ir.errors import UsageError
 from memc.passes.base import Pass
+from memc.passes.budget import Budget
 from memc.passes.duration import Seconds
 
 _OPEN = {"{": "}", "[": "]", "(": ")"}
@@ -151,8 +152,8 @@ def _convert(text: str, hint: Any) -> Any:
         if text.lower() in ("false", "0", "off"):
             return False
         raise ValueError("true or false")
-    if hint is Seconds:
-        return Seconds.parse(text)
+    if hint is Seconds or hint is Budget:
+        return hint.parse(text)
     if hint is int or hint is float:
         try:
             return hint(text)

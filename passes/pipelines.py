@@ -24,10 +24,15 @@ WORK = 200_000_000
 
 
 def pipeline(
-    level: int, target: Literal["llvm", "cuda"] = "llvm", alignment: int = ALIGNMENT, kernels: Kernels = "auto"
+    level: int,
+    target: Literal["llvm", "cuda"] = "llvm",
+    alignment: int = ALIGNMENT,
+    kernels: Kernels = "auto",
+    memory_budget: int | None = None,
 ) -> str:
     """The passes of -O`level`. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
-    `library`, for those too; `generated`, none.
+    `library`, for those too; `generated`, none. `memory_budget`: bytes of the peak, weights, inputs and outputs included,
+    that -O2 and -O3 reach by recomputation where it is needed.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -57,7 +62,12 @@ def pipeline(
         ]
     elif level in (2, 3):
         search = f"solver=auto {at}" if level == 2 else f"solver=auto time-limit={TIME_LIMIT} {at}"
-        order = f"slack={SLACK} work={WORK} {search}" if level == 2 else search
+        # Workspaces that grow before there are addresses may cost some.
+        late = library == "cuda" or memory_budget is not None
+        effort = f"slack={SLACK} work={WORK} " if level == 2 else ""
+        order = f"reorder{{{effort}{search}}}"
+        if memory_budget is not None:
+            order = f"rematerialize{{budget={memory_budget} total device={target} {effort}{at}}}"
         passes = [
             "materialize-returns",
             "canonicalize",
@@ -66,11 +76,11 @@ def pipeline(
             *([f"fuse-library{{target={library} {at}}}"] if library == "cuda" else []),
             f"fuse{{library={library} {at}}}",
             select_least,
-            f"reorder{{{order}}}",
-            *([select] if library != "cuda" else []),
+            order,
+            *([select] if not late else []),
             f"in-place{{{at}}}",
             f"assign-addresses{{{search}}}",
-            *([f"select-workspace{{target={library} {at}}}"] if library == "cuda" else []),
+            *([f"select-workspace{{target={library} {at}}}"] if late else []),
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")

@@ -19,6 +19,7 @@ from memc.passes.in_place import InPlace
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
 from memc.passes.recognize import Recognize
+from memc.passes.rematerialize import Rematerialize
 from memc.passes.reorder import Reorder
 from memc.passes.select_kernels import SelectKernels
 from memc.passes.select_workspace import SelectWorkspace
@@ -36,6 +37,7 @@ PASSES: tuple[type[Pass], ...] = (
     MaterializeReturns,
     Mirror,
     Recognize,
+    Rematerialize,
     Reorder,
     SelectKernels,
     SelectWorkspace,

@@ -9,8 +9,6 @@ for several guesses at the aliases, again and again around the best one found.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +18,7 @@ from memc.ir.liveness import ALIGNMENT, peak
 from memc.passes.alias_plan import AliasPlan, Rules, plan_aliases
 from memc.passes.base import Pass
 from memc.passes.duration import Seconds
-from memc.passes.in_place import apply_plan
+from memc.passes.in_place import applied
 from memc.passes.order_bound import order_bound
 from memc.passes.order_overwrites import Guess, with_overwrites
 from memc.passes.order_problem import arranged, order_problem
@@ -118,25 +116,12 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
 def _guesses(function: Function, plan: AliasPlan, alignment: int) -> list[Guess]:
     """Problems whose orders may suit `function`: with the aliases of `plan`, with more overwrites that other orders
     allow, and without any alias. Equal ones come once."""
-    with _applied(function, plan):
+    with applied(function, plan):
         planned = order_problem(function, alignment)
         more = with_overwrites(function, planned)
     given = list(range(len(planned.touches)))
     found = [Guess(planned, given), more, Guess(order_problem(function, alignment), given)]
     return [guess for index, guess in enumerate(found) if guess not in found[:index]]
-
-
-@contextmanager
-def _applied(function: Function, plan: AliasPlan) -> Iterator[None]:
-    """`function` with the aliases of `plan`, which are taken back at the end."""
-    apply_plan(plan)
-    try:
-        yield
-    finally:
-        for value in function.values():
-            value.alias = None
-        for op in plan.in_place:
-            del op.attrs["in_place"]
 
 
 def _solve(

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from memc import driver
 from memc.ir.errors import UsageError
+from memc.ir.sizes import format_size, parse_size
 from memc.passes.build_gradient import LOSSES
 from memc.passes.mirror import POLICIES
 from memc.report import Report
-from memc.sizes import format_size, parse_size
 
 from . import options
 from .console import progress, set_up_logging, stdout_console, write_text
@@ -40,7 +40,10 @@ def compile_model(
         Optional[str], typer.Option("--disabled-pass", metavar="A,B", help="Passes to leave out.")
     ] = None,
     memory_budget: Annotated[
-        Optional[str], typer.Option("--memory-budget", metavar="SIZE", help="Fail if the peak would exceed it: 4GiB.")
+        Optional[str],
+        typer.Option(
+            "--memory-budget", metavar="SIZE", help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB."
+        ),
     ] = None,
     train: Annotated[bool, typer.Option("--train", help="Make a training step of the model.")] = False,
     loss: Annotated[

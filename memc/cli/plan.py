@@ -10,12 +10,12 @@ import typer
 from rich.table import Table
 
 from memc.ir.errors import UsageError
+from memc.ir.sizes import format_size, parse_size
 from memc.passes.order_solvers import order_solver_names
 from memc.passes.solvers import solver_names
 from memc.planning import Plan
 from memc.planning import plan as make_plan
 from memc.planning.csv_file import plan_csv
-from memc.sizes import format_size, parse_size
 
 from . import options
 from .console import set_up_logging, stdout_console, write_text

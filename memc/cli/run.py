@@ -13,7 +13,7 @@ import typer
 from memc.compare import compare
 from memc.ir.core import Array
 from memc.ir.errors import CheckError, UsageError
-from memc.sizes import format_size
+from memc.ir.sizes import format_size
 
 from . import options
 from .console import set_up_logging, write_text

@@ -16,11 +16,11 @@ from memc.frontend.graph import Graph, read_graph
 from memc.ir.core import Module
 from memc.ir.errors import BudgetError, InvalidError, UsageError
 from memc.ir.liveness import ALIGNMENT, lifetimes
+from memc.ir.sizes import format_size
 from memc.passes.manager import PassManager
 from memc.passes.order_solvers import order_lower_bound, order_peak, order_solver_names, solve_order
 from memc.passes.pipelines import pipeline
 from memc.passes.solvers import MAX_BYTES, BufferColumns, Problem, Violation, check, solve, solver_names
-from memc.sizes import format_size
 
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory budgets as people write them in options: `4GiB`, `50%`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memc.ir.errors import UsageError
+from memc.ir.sizes import parse_size
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Bytes, or a share of what is taken without a budget.
+
+    >>> Budget.parse("50%").of(1000), str(Budget.parse("4KiB"))
+    (500, '4096')
+    """
+
+    bytes: int | None = None
+    percent: float = 100.0
+    """Counts where `bytes` is None."""
+
+    @staticmethod
+    def parse(text: str) -> Budget:
+        """The budget `text` stands for. Raises ValueError saying what was expected."""
+        expected = "a size such as 4GiB or a share such as 50%"
+        if text.strip().endswith("%"):
+            try:
+                percent = float(text.strip()[:-1])
+            except ValueError:
+                raise ValueError(expected) from None
+            if not 0 <= percent <= 100:
+                raise ValueError("a share from 0% to 100%")
+            return Budget(percent=percent)
+        try:
+            return Budget(parse_size(text))
+        except UsageError:
+            raise ValueError(expected) from None
+
+    def of(self, without: int) -> int:
+        """Bytes, where `without` bytes are taken without a budget."""
+        return int(without * self.percent / 100) if self.bytes is None else self.bytes
+
+    def __str__(self) -> str:
+        return f"{self.percent:g}%" if self.bytes is None else str(self.bytes)

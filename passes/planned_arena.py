@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arena that a function will take, before anything is decided."""
+
+from __future__ import annotations
+
+from memc.ir.core import Function
+from memc.ir.liveness import ALIGNMENT, lifetimes
+from memc.passes.alias_plan import plan_aliases
+from memc.passes.assign_addresses import Block
+from memc.passes.in_place import applied
+from memc.passes.solvers import Problem, solve
+
+
+def planned_arena(function: Function, alignment: int = ALIGNMENT) -> int:
+    """Bytes of the arena that `function`, which has no aliases yet, will take: those of its aliased storages, placed."""
+    with applied(function, plan_aliases(function, alignment)):
+        buffers = [Block((life,)).buffer() for life in lifetimes(function)]
+    return solve(Problem(buffers, alignment), "auto").peak

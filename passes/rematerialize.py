@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rematerialize: results dropped and computed anew, so that the arena keeps a budget, at the least added time.
+
+The native search (`remat_solver.py`) works on values and the bytes that they take over from one another; what it finds
+is written back as ops that run again, and judged by the arena that it then takes, addresses included.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from memc.ir.core import Function, Module, Op
+from memc.ir.errors import BudgetError, UsageError
+from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
+from memc.ir.sizes import format_size
+from memc.passes.base import Pass
+from memc.passes.budget import Budget
+from memc.passes.cost_model import DEVICES, CostModel
+from memc.passes.planned_arena import planned_arena
+from memc.passes.remat_problem import RematGraph
+from memc.passes.remat_solver import RematPlan, remat_ladder
+from memc.passes.reorder import Search, reorder
+from memc.passes.undo import Snapshot, is_unplaced
+
+SPARE = 0.95
+"""How far below the budget plans are sought, for those that take more than the search thinks."""
+
+DEFAULT_SEARCH = Search()
+
+
+@dataclass(frozen=True)
+class Recomputation:
+    """What `rematerialize` did to a function."""
+
+    arena: int
+    """Bytes, addresses included."""
+    added: float
+    """Cost of what runs again, as a share of that of one run of every op."""
+    repeats: int
+    """Ops that run again, each time counted."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan, and the order of ops that it starts from."""
+
+    ops: tuple[Op, ...]
+    plan: RematPlan
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The plans that budgets choose from."""
+
+    function: Function
+    costs: CostModel
+    alignment: int
+    found: tuple[Choice, ...]
+
+    @staticmethod
+    def of(
+        function: Function, orders: Iterable[Sequence[Op]], lowest: int, costs: CostModel, alignment: int = ALIGNMENT
+    ) -> Choices:
+        """Plans from each of `orders` down to about `lowest` bytes, or as low as was found."""
+        found: list[Choice] = []
+        before = list(function.ops)
+        for ops in dict.fromkeys(map(tuple, orders)):
+            function.ops = list(ops)
+            problem = RematGraph.of(function, costs.cost, alignment).problem
+            found += [Choice(ops, plan) for plan in remat_ladder(problem, lowest)]
+        function.ops = before
+        return Choices(function, costs, alignment, tuple(found))
+
+    def fitting(self, budget: int) -> list[Choice]:
+        """Those of at most `budget` bytes, the cheapest first.
+
+        Who takes the first one gets a peak that never rises as the budget falls: either the choice for a higher budget
+        fits the lower one too, and is its first one, or its peak is above the lower budget.
+        """
+        fitting = [choice for choice in self.found if choice.plan.peak <= budget]
+        return sorted(fitting, key=lambda choice: (choice.plan.added_cost, choice.plan.peak))
+
+    def least(self) -> Choice:
+        """The one of the lowest peak."""
+        return min(self.found, key=lambda choice: choice.plan.peak)
+
+    def follow(self, choice: Choice) -> Recomputation:
+        """Make the function, unchanged since `of`, run as `choice` says. Returns what comes of it."""
+        total = max(1, sum(self.costs.cost(op) for op in choice.ops))
+        self.function.ops = list(choice.ops)
+        RematGraph.of(self.function, self.costs.cost, self.alignment).rewrite(choice.plan.sequence)
+        arena = planned_arena(self.function, self.alignment)
+        repeats = len(choice.plan.sequence) - len(set(choice.plan.sequence))
+        return Recomputation(arena, choice.plan.added_cost / total, repeats)
+
+
+def rematerialize(
+    module: Module,
+    function: Function,
+    budget: int,
+    costs: CostModel,
+    alignment: int = ALIGNMENT,
+    fixed: int = 0,
+    search: Search = DEFAULT_SEARCH,
+) -> Recomputation:
+    """Reorder `function`, which must not have aliases yet, and run ops again until it fits an arena of `budget` bytes.
+
+    Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
+    better for it. A lower budget never gives a larger arena. Raises BudgetError, leaving the function as it was, if no
+    plan that was found keeps the budget; `fixed` are bytes besides the arena, which its message counts too.
+    """
+    given = list(function.ops)
+    reorder(function, search, alignment)
+    arena = planned_arena(function, alignment)
+    if arena <= budget:
+        return Recomputation(arena, 0.0, 0)
+    before = Snapshot.of(module, function)
+    orders = [function.ops, given]
+    for limit in (int(SPARE * budget), 0):
+        choices = Choices.of(function, orders, limit, costs, alignment)
+        for choice in choices.fitting(budget):
+            found = choices.follow(choice)
+            if found.arena <= budget:
+                return found
+            before.restore()
+    lowest = choices.least()
+    least = min(arena, max(lowest.plan.peak, choices.follow(lowest).arena))
+    before.restore()
+    function.ops = given
+    raise BudgetError(
+        f"memory budget of {budget + fixed} bytes ({format_size(budget + fixed)}) cannot be met: the least reachable peak "
+        f"is {least + fixed} bytes ({format_size(least + fixed)}: arena {least}"
+        + (f", weights, states, inputs and outputs {fixed})" if fixed else ")")
+    )
+
+
+def _measured(path: str) -> Mapping[str, float]:
+    """Seconds by `signature` from a JSON object. Raises UsageError for anything else."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"rematerialize: profile {path}: cannot read JSON: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(v, (int, float)) and 0 <= v < 1e6 for v in found.values()):
+        raise UsageError(f"rematerialize: profile {path}: expected an object of seconds by op signature")
+    return {str(name): float(seconds) for name, seconds in found.items()}
+
+
+@dataclass(frozen=True)
+class Rematerialize(Pass):
+    """An order of ops of lower peak, and, where that does not keep the budget, results dropped and computed anew."""
+
+    name: ClassVar[str] = "rematerialize"
+    orders: ClassVar[bool] = True
+    budget: Budget = Budget(percent=100.0)
+    """Bytes, for example `4GiB`, or percent of what it takes without recomputation, of each function's arena."""
+    total: bool = False
+    """Count weights, states, inputs and outputs of the function too."""
+    device: Literal["llvm", "cuda"] = "llvm"
+    """Whose speed the cost of an op is guessed from."""
+    profile: str | None = None
+    """A JSON file of measured seconds by op signature, which count instead."""
+    slack: float = 0.0
+    work: int = Search.work
+    """How orders are sought, as in `reorder`."""
+    alignment: int = ALIGNMENT
+
+    def apply(self, module: Module) -> None:
+        costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})
+        for function in module.functions:
+            if not is_unplaced(function):
+                raise UsageError(
+                    "rematerialize: expected a function without aliases and placements; run it before those"
+                )
+            fixed = weights_bytes(function, self.alignment) + io_bytes(function) if self.total else 0
+            budget = self.budget.of(self._without(function) + fixed if self.budget.bytes is None else 0) - fixed
+            rematerialize(module, function, budget, costs, self.alignment, fixed, self._search)
+
+    def _without(self, function: Function) -> int:
+        """Bytes of the arena in the best order, without recomputation. Leaves the function as it was."""
+        given = list(function.ops)
+        reorder(function, self._search, self.alignment)
+        found = planned_arena(function, self.alignment)
+        function.ops = given
+        return found
+
+    @property
+    def _search(self) -> Search:
+        return Search(slack=self.slack, work=self.work)

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random modules under random budgets: the budget is kept, or named unreachable, and results keep their bits."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memc.ir.core import Module
+from memc.ir.errors import BudgetError
+from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.ir.liveness import arena_bytes
+from memc.passes.manager import PassManager
+from memc.passes.planned_arena import planned_arena
+
+from .graphs import inputs_of, modules
+
+
+@given(modules(), st.integers(20, 100), st.booleans())
+def test_budgets_are_kept_and_bits_stay(module: Module, percent: int, fused: bool) -> None:
+    PassManager.parse("materialize-returns,decompose" + (",fuse,select-kernels" if fused else "")).run(module)
+    changed = copy.deepcopy(module)
+    PassManager.parse("reorder{work=1000000}").run(changed)
+    budget = planned_arena(changed.main) * percent // 100
+    changed = copy.deepcopy(module)
+    try:
+        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},in-place,assign-addresses").run(changed)
+    except BudgetError:
+        assert str(changed) == str(module)
+        return
+    assert arena_bytes(changed.main) <= budget
+    inputs = inputs_of(module)
+    expected = evaluate(module, inputs)
+    for name, value in evaluate_in_arena(changed, inputs).items():
+        np.testing.assert_array_equal(value, expected[name])
