@@ -17,9 +17,11 @@ from memc.ir.core import Function, Module, Op
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
 from memc.ir.sizes import format_size
+from memc.passes.alias_plan import plan_aliases
 from memc.passes.base import Pass
 from memc.passes.budget import Budget
 from memc.passes.cost_model import DEVICES, CostModel
+from memc.passes.in_place import applied
 from memc.passes.planned_arena import planned_arena
 from memc.passes.remat_problem import RematGraph
 from memc.passes.remat_solver import RematPlan, remat_ladder
@@ -175,9 +177,14 @@ class Rematerialize(Pass):
                 raise UsageError(
                     "rematerialize: expected a function without aliases and placements; run it before those"
                 )
-            fixed = weights_bytes(function, self.alignment) + io_bytes(function) if self.total else 0
+            fixed = self._fixed(function) if self.total else 0
             budget = self.budget.of(self._without(function) + fixed if self.budget.bytes is None else 0) - fixed
             rematerialize(module, function, budget, costs, self.alignment, fixed, self._search)
+
+    def _fixed(self, function: Function) -> int:
+        """Bytes of weights, states, inputs and outputs. New contents of states lie in the states once there are aliases."""
+        with applied(function, plan_aliases(function, self.alignment)):
+            return weights_bytes(function, self.alignment) + io_bytes(function)
 
     def _without(self, function: Function) -> int:
         """Bytes of the arena in the best order, without recomputation. Leaves the function as it was."""
