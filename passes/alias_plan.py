@@ -211,7 +211,8 @@ class _Planner:
         within = self.rules[op].view
         if within is None or (op, 0) in self.refused:
             return False
-        if self.last[op.results[0]] >= self.assigned.get(self._storage(op, 0).root, len(self.function.ops)):
+        changed = self.assigned.get(self._storage(op, 0).root)
+        if changed is not None and self.last[op.results[0]] >= changed:
             return False  # Read after a state's bytes have changed.
         return self._join(index, op, 0, self.plan.offset[op.operands[0]] + within)
 
