@@ -11,8 +11,6 @@
 
 namespace memc {
 
-namespace {
-
 void CheckRows(const Rows& rows, int64_t count, int64_t limit, const std::string& what) {
   if (rows.size() != count || rows.first.front() != 0 ||
       rows.first.back() != static_cast<int64_t>(rows.index.size())) {
@@ -36,8 +34,6 @@ void CheckRows(const Rows& rows, int64_t count, int64_t limit, const std::string
     }
   }
 }
-
-}  // namespace
 
 void Validate(const OrderProblem& problem) {
   const auto ops = static_cast<int64_t>(problem.scratch.size());

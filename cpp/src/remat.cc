@@ -14,23 +14,6 @@ namespace {
 
 std::string OpName(int64_t op) { return "op " + std::to_string(op); }
 
-void CheckRows(const Rows& rows, int64_t ops, int64_t limit, const char* what) {
-  if (rows.size() != ops) {
-    throw std::invalid_argument(std::string(what) + ": expected one row for each of " +
-                                std::to_string(ops) + " ops");
-  }
-  std::vector<int64_t> seen(limit, -1);
-  for (int64_t op = 0; op < ops; ++op) {
-    for (const int32_t* i = rows.begin(op); i != rows.end(op); ++i) {
-      if (*i < 0 || *i >= limit || seen[*i] == op) {
-        throw std::invalid_argument(OpName(op) + ": " + what + " " + std::to_string(*i) +
-                                    " is repeated or not in [0, " + std::to_string(limit) + ")");
-      }
-      seen[*i] = op;
-    }
-  }
-}
-
 void CheckAmounts(const std::vector<int64_t>& amounts, int64_t limit, const char* what) {
   for (size_t i = 0; i < amounts.size(); ++i) {
     if (amounts[i] < 0 || amounts[i] > limit) {

@@ -47,7 +47,7 @@ std::vector<int32_t> MakeSequence(const ffi::Tensor& sequence) {
 }
 
 // Peak, added cost, then the ops in execution order.
-ffi::Array<int64_t> Numbers(const memc::RematPlan& plan) {
+ffi::Array<int64_t> Flat(const memc::RematPlan& plan) {
   ffi::Array<int64_t> found{plan.peak, plan.added_cost};
   for (int32_t op : plan.sequence) found.push_back(op);
   return found;
@@ -57,7 +57,7 @@ ffi::Array<ffi::Array<int64_t>> RematLadder(Tensors columns, int64_t lowest) {
   return memc::Translate([&] {
     ffi::Array<ffi::Array<int64_t>> found;
     for (const memc::RematPlan& plan : memc::RematLadder(MakeProblem(columns), lowest)) {
-      found.push_back(Numbers(plan));
+      found.push_back(Flat(plan));
     }
     return found;
   });

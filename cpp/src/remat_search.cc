@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <limits>
 #include <random>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -41,10 +40,10 @@ class RematSearch {
   bool Reach(int64_t limit) {
     constexpr int64_t kAnyCost = std::numeric_limits<int64_t>::max();
     work_ = 0;
-    for (double noise = 0; work_ < kReachWork; noise = 1) {
-      if (noise > 0 && !state_.repeats().empty() && Below(4) != 0) Ruin();
+    for (bool vary = false; work_ < kReachWork; vary = true) {
+      if (vary && !state_.repeats().empty() && Below(4) != 0) Ruin();
       state_.Update();
-      if (Relieve(limit, noise, kAnyCost, problem_.ops())) {
+      if (Relieve(limit, vary, kAnyCost, problem_.ops())) {
         state_.Commit();
         return true;
       }
@@ -61,20 +60,14 @@ class RematSearch {
       const int64_t cost_b = problem_.costs[state_.op_of(b)];
       return cost_a != cost_b ? cost_a > cost_b : state_.slot_of(a) < state_.slot_of(b);
     });
-    std::vector<char> gone;
     for (int32_t run : runs) {
-      if (run < static_cast<int32_t>(gone.size()) && gone[run]) continue;
-      removed_.clear();
+      if (!state_.is_repeat(run)) continue;  // Gone with another.
       RemoveWithUnread(run);
       state_.Update();
       if (state_.peak() > limit) {
         state_.RollBack();
-        continue;
-      }
-      state_.Commit();
-      for (int32_t other : removed_) {
-        if (other >= static_cast<int32_t>(gone.size())) gone.resize(other + 1, 0);
-        gone[other] = 1;
+      } else {
+        state_.Commit();
       }
     }
   }
@@ -88,7 +81,7 @@ class RematSearch {
       const int64_t most = state_.added_cost() + static_cast<int64_t>(warmth * drawn);
       Ruin();
       state_.Update();
-      if (Relieve(limit, 1, most, kReliefs) && state_.added_cost() <= most) {
+      if (Relieve(limit, true, most, kReliefs) && state_.added_cost() <= most) {
         state_.Commit();
       } else {
         state_.RollBack();
@@ -112,8 +105,8 @@ class RematSearch {
   };
 
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
+  double Factor() { return std::exp(Uniform() + Uniform() - 1.0); }
   size_t Below(size_t n) { return random_() % n; }
-  int32_t First(int32_t op) const { return state_.runs_of(op).front(); }
 
   // Removes a run, and the repeats of its operands' makers that nobody reads then.
   void RemoveWithUnread(int32_t run) {
@@ -123,7 +116,6 @@ class RematSearch {
       stack.pop_back();
       const int32_t op = state_.op_of(top), slot = state_.slot_of(top);
       state_.Remove(top);
-      removed_.push_back(top);
       for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
         const std::vector<int32_t>& made = state_.runs_of(state_.maker_of(*v));
         int32_t latest = -1;
@@ -140,7 +132,6 @@ class RematSearch {
 
   // Takes some recomputations back.
   void Ruin() {
-    removed_.clear();
     const size_t kind = Below(10);
     const size_t count = kind < 4 ? 1 : 2 + Below(kind < 8 ? 7 : 3);
     int32_t run = state_.repeats()[Below(state_.repeats().size())];
@@ -165,17 +156,17 @@ class RematSearch {
     }
   }
 
-  // Adds recomputations until the peak keeps the limit, or the cost is above `most`. `noise`: 0
-  // takes the best rank, 1 varies the ranks.
-  bool Relieve(int64_t limit, double noise, int64_t most, int64_t reliefs) {
+  // Adds recomputations until the peak keeps the limit, or the cost is above `most`. `vary`:
+  // ranks are varied at random.
+  bool Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs) {
     for (int64_t relief = 0; state_.peak() > limit; ++relief) {
       if (relief >= reliefs || state_.added_cost() > most) return false;
-      if (!RelieveOnce(limit, noise)) return false;
+      if (!RelieveOnce(limit, vary)) return false;
     }
     return true;
   }
 
-  bool RelieveOnce(int64_t limit, double noise) {
+  bool RelieveOnce(int64_t limit, bool vary) {
     const int32_t moment = state_.tree().ArgMax();
     candidates_.clear();
     work_ += static_cast<int64_t>(values_.size());
@@ -188,7 +179,7 @@ class RematSearch {
         if (!state_.MayRepeat(op, run)) continue;
         double rank = static_cast<double>(problem_.sizes[value]) /
                       (1.0 + static_cast<double>(problem_.costs[op]));
-        if (noise > 0) rank *= std::exp(noise * (Uniform() + Uniform() - 1.0));
+        if (vary) rank *= Factor();
         candidates_.push_back({value, run, rank});
       }
     }
@@ -202,14 +193,14 @@ class RematSearch {
       const Candidate& candidate = candidates_[i];
       Chain chain;
       ++epoch_;
-      if (!Need(state_.maker_of(candidate.value), candidate.run, moment, limit, noise, &chain)) {
+      if (!Need(state_.maker_of(candidate.value), candidate.run, moment, limit, vary, &chain)) {
         continue;
       }
       const int64_t gain = problem_.sizes[candidate.value] - chain.held;
       if (gain <= 0) continue;
       ++useful;
       double rank = static_cast<double>(gain) / (1.0 + static_cast<double>(chain.cost));
-      if (noise > 0) rank *= std::exp(noise * (Uniform() + Uniform() - 1.0));
+      if (vary) rank *= Factor();
       if (rank > best_rank) {
         best_rank = rank;
         before = candidate.run;
@@ -233,7 +224,7 @@ class RematSearch {
 
   // Adds to the chain what must run before `run` so that `op` can: operands that are not live there
   // are kept for longer where that fits, else made anew.
-  bool Need(int32_t op, int32_t run, int32_t moment, int64_t limit, double noise, Chain* chain) {
+  bool Need(int32_t op, int32_t run, int32_t moment, int64_t limit, bool vary, Chain* chain) {
     if (mark_[op] == epoch_) return true;
     mark_[op] = epoch_;
     ++work_;
@@ -247,9 +238,9 @@ class RematSearch {
       const int32_t last = state_.LastUse(*v, slot);
       const bool held = last < moment;
       bool keep = !held && state_.tree().MaxIn(last + 1, slot) + size <= limit;
-      if (noise > 0 && Below(8) == 0) keep = !keep && !held;
+      if (vary && Below(8) == 0) keep = !keep && !held;
       if (!keep && state_.MayRepeat(maker, run)) {
-        if (!Need(maker, run, moment, limit, noise, chain)) return false;
+        if (!Need(maker, run, moment, limit, vary, chain)) return false;
         continue;
       }
       if (held) chain->held += size;
@@ -268,7 +259,6 @@ class RematSearch {
   int64_t work_ = 0;  // Values and ops looked at.
   std::vector<Candidate> candidates_;
   Chain chain_;
-  std::vector<int32_t> removed_;
 };
 
 }  // namespace

@@ -20,11 +20,11 @@ RematState::RematState(const RematProblem& problem)
       rivals_(problem.sizes.size()),
       runs_of_(problem.ops()),
       reads_of_(problem.sizes.size()),
+      slots_(kSlotsFor * static_cast<int32_t>(problem.ops() + 16)),
       stretches_(problem.sizes.size()),
-      tree_(kSlotsFor * static_cast<int32_t>(problem.ops() + 16)),
+      tree_(slots_),
       is_dirty_(problem.sizes.size(), 0) {
   const auto ops = static_cast<int32_t>(problem.ops());
-  at_.assign(kSlotsFor * static_cast<size_t>(ops + 16), -1);
   for (int32_t op = 0; op < ops; ++op) {
     Run run;
     run.op = op;
@@ -32,7 +32,6 @@ RematState::RematState(const RematProblem& problem)
     run.previous = op - 1;
     run.next = op + 1 < ops ? op + 1 : -1;
     runs_.push_back(run);
-    at_[run.slot] = op;
     runs_of_[op].push_back(op);
     for (const int32_t* v = problem.makes.begin(op); v != problem.makes.end(op); ++v) {
       maker_[*v] = op;
@@ -48,7 +47,6 @@ RematState::RematState(const RematProblem& problem)
     tree_.Add(run.slot, run.slot, problem.scratch[op]);
   }
   first_ = ops > 0 ? 0 : -1;
-  last_ = ops - 1;
   for (size_t value = 0; value < stretches_.size(); ++value) Place(static_cast<int32_t>(value));
 }
 
@@ -111,8 +109,7 @@ bool RematState::IsRead(int32_t run) const {
 int32_t RematState::FreeSlot(int32_t previous, int32_t next) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int32_t low = previous >= 0 ? slot_of(previous) : 0;
-    const int32_t high =
-        next >= 0 ? slot_of(next) : std::min<int32_t>(low + 2 * kSpacing, at_.size());
+    const int32_t high = next >= 0 ? slot_of(next) : std::min(low + 2 * kSpacing, slots_);
     if (high - low > 1) return low + (high - low) / 2;
     Respace();
   }
@@ -123,15 +120,12 @@ int32_t RematState::FreeSlot(int32_t previous, int32_t next) {
 void RematState::Respace() {
   int32_t count = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) ++count;
-  const auto slots = static_cast<int32_t>(at_.size());
-  const int32_t step = slots / (count + 1);
+  const int32_t step = slots_ / (count + 1);
   if (step < 2) throw std::length_error("rematerialization: the sequence is too long");
-  std::fill(at_.begin(), at_.end(), -1);
-  tree_ = PeakTree(slots);
+  tree_ = PeakTree(slots_);
   int32_t slot = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
     runs_[run].slot = slot += step;
-    at_[slot] = run;
     tree_.Add(slot, slot, problem_.scratch[runs_[run].op]);
   }
   for (size_t value = 0; value < stretches_.size(); ++value) {
@@ -160,9 +154,8 @@ void RematState::Link(int32_t run) {
   const int32_t op = runs_[run].op, previous = runs_[run].previous, next = runs_[run].next;
   const int32_t slot = FreeSlot(previous, next);
   runs_[run].slot = slot;
-  at_[slot] = run;
   (previous >= 0 ? runs_[previous].next : first_) = run;
-  (next >= 0 ? runs_[next].previous : last_) = run;
+  if (next >= 0) runs_[next].previous = run;
   std::vector<int32_t>& runs = runs_of_[op];
   runs.insert(runs.begin() + Find(runs, slot), run);
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
@@ -187,12 +180,12 @@ void RematState::Unlink(int32_t run) {
     reads.erase(reads.begin() + Find(reads, slot));
   }
   (previous >= 0 ? runs_[previous].next : first_) = next;
-  (next >= 0 ? runs_[next].previous : last_) = previous;
-  at_[slot] = -1;
+  if (next >= 0) runs_[next].previous = previous;
   const int32_t hole = runs_[run].repeat;
   repeats_[hole] = repeats_.back();
   runs_[repeats_[hole]].repeat = hole;
   repeats_.pop_back();
+  runs_[run].repeat = -1;
   added_cost_ -= problem_.costs[op];
   tree_.Add(slot, slot, -problem_.scratch[op]);
   Touch(op);

@@ -24,6 +24,10 @@ struct Rows {
   const int32_t* end(int64_t row) const { return index.data() + first[row + 1]; }
 };
 
+// Throws std::invalid_argument naming `what` and the op unless there is a row for each of `count`
+// ops, of indices below `limit` without repeats.
+void CheckRows(const Rows& rows, int64_t count, int64_t limit, const std::string& what);
+
 struct OrderProblem {
   std::vector<int64_t> sizes;    // Bytes of each storage.
   std::vector<char> kept;        // Of each storage: whether it stays live to the end.

@@ -27,8 +27,6 @@ class RematState {
   const PeakTree& tree() const { return tree_; }
   int32_t op_of(int32_t run) const { return runs_[run].op; }
   int32_t slot_of(int32_t run) const { return runs_[run].slot; }
-  int32_t run_at(int32_t slot) const { return at_[slot]; }  // -1 if the slot is free.
-  int32_t next_of(int32_t run) const { return runs_[run].next; }
   const std::vector<int32_t>& runs_of(int32_t op) const { return runs_of_[op]; }
   const std::vector<int32_t>& reads_of(int32_t value) const { return reads_of_[value]; }
   int32_t maker_of(int32_t value) const { return maker_[value]; }
@@ -62,7 +60,7 @@ class RematState {
  private:
   struct Run {
     int32_t op = -1, slot = -1, previous = -1, next = -1;
-    int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op.
+    int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
   };
   struct Edit {
     int32_t run;
@@ -86,10 +84,10 @@ class RematState {
       rivals_;  // Of each value: others that the same op may take over.
   std::vector<Run> runs_;
   std::vector<int32_t> unused_;  // Runs that may be given out anew.
-  int32_t first_ = -1, last_ = -1;
-  std::vector<int32_t> at_;                     // Of each slot: its run.
+  int32_t first_ = -1;
   std::vector<std::vector<int32_t>> runs_of_;   // Of each op, by slot.
   std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by slot.
+  int32_t slots_;                               // How many there are.
   std::vector<std::vector<Stretch>> stretches_;
   std::vector<int32_t> repeats_;
   PeakTree tree_;
@@ -97,7 +95,6 @@ class RematState {
   std::vector<Edit> edits_;
   std::vector<int32_t> dirty_;
   std::vector<char> is_dirty_;
-  std::vector<int32_t> fresh_;  // Scratch of Update.
 };
 
 }  // namespace memc
