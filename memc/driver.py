@@ -16,7 +16,7 @@ import onnx
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
-from memc.ir.sizes import format_size
+from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import KERNELS
@@ -255,12 +255,8 @@ def pass_manager(text: str, options: Options) -> PassManager:
 
 def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
-        raise BudgetError(
-            f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is "
-            f"{report.peak_bytes} bytes ({format_size(report.peak_bytes)}: arena {report.arena_bytes}, weights "
-            f"{report.weights_bytes}, inputs and outputs {report.io_bytes})"
-            + ("" if opt_level >= 2 else f" at -O{opt_level}; -O2 may need less")
-        )
+        error = over_budget(budget, report.arena_bytes, report.weights_bytes, report.io_bytes)
+        raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
 
 
 def _require_weights(module: Module) -> None:

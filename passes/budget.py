@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memc.ir.errors import UsageError
-from memc.ir.sizes import parse_size
+from memc.ir.errors import BudgetError, UsageError
+from memc.ir.sizes import format_size, parse_size
 
 
 @dataclass(frozen=True)
@@ -44,3 +44,14 @@ class Budget:
 
     def __str__(self) -> str:
         return f"{self.percent:g}%" if self.bytes is None else str(self.bytes)
+
+
+def over_budget(budget: int, arena: int, weights: int, io: int) -> BudgetError:
+    """The error for a budget that is not kept, where `arena`, `weights` and `io` (inputs and outputs) are the fewest
+    bytes that are; a budget for arenas only leaves the others 0."""
+    least = arena + weights + io
+    others = f", weights {weights}, inputs and outputs {io}" if weights or io else ""
+    return BudgetError(
+        f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is {least} bytes "
+        f"({format_size(least)}: arena {arena}{others})"
+    )

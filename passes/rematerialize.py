@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from memc.ir.core import Function, Module, Op
-from memc.ir.errors import BudgetError, UsageError
+from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
-from memc.ir.sizes import format_size
-from memc.passes.alias_plan import plan_aliases
 from memc.passes.base import Pass
-from memc.passes.budget import Budget
+from memc.passes.budget import Budget, over_budget
 from memc.passes.cost_model import DEVICES, CostModel
-from memc.passes.in_place import applied
+from memc.passes.op_rules import assigned_state
 from memc.passes.planned_arena import planned_arena
 from memc.passes.remat_problem import RematGraph
 from memc.passes.remat_solver import RematPlan, remat_ladder
@@ -48,9 +46,11 @@ class Recomputation:
 
 @dataclass(frozen=True)
 class Choice:
-    """A plan, and the order of ops that it starts from."""
+    """A plan, and the graph whose order of ops it starts from."""
 
+    graph: RematGraph
     ops: tuple[Op, ...]
+    """Of the function in that order."""
     plan: RematPlan
 
 
@@ -59,7 +59,6 @@ class Choices:
     """The plans that budgets choose from."""
 
     function: Function
-    costs: CostModel
     alignment: int
     found: tuple[Choice, ...]
 
@@ -72,10 +71,10 @@ class Choices:
         before = list(function.ops)
         for ops in dict.fromkeys(map(tuple, orders)):
             function.ops = list(ops)
-            problem = RematGraph.of(function, costs.cost, alignment).problem
-            found += [Choice(ops, plan) for plan in remat_ladder(problem, lowest)]
+            graph = RematGraph.of(function, costs.cost, alignment)
+            found += [Choice(graph, ops, plan) for plan in remat_ladder(graph.problem, lowest)]
         function.ops = before
-        return Choices(function, costs, alignment, tuple(found))
+        return Choices(function, alignment, tuple(found))
 
     def fitting(self, budget: int) -> list[Choice]:
         """Those of at most `budget` bytes, the cheapest first.
@@ -92,52 +91,59 @@ class Choices:
 
     def follow(self, choice: Choice) -> Recomputation:
         """Make the function, unchanged since `of`, run as `choice` says. Returns what comes of it."""
-        total = max(1, sum(self.costs.cost(op) for op in choice.ops))
         self.function.ops = list(choice.ops)
-        RematGraph.of(self.function, self.costs.cost, self.alignment).rewrite(choice.plan.sequence)
+        choice.graph.rewrite(choice.plan.sequence)
         arena = planned_arena(self.function, self.alignment)
-        repeats = len(choice.plan.sequence) - len(set(choice.plan.sequence))
-        return Recomputation(arena, choice.plan.added_cost / total, repeats)
+        costs = choice.graph.problem.costs
+        repeats = len(choice.plan.sequence) - len(costs)
+        return Recomputation(arena, choice.plan.added_cost / max(1, sum(costs)), repeats)
 
 
 def rematerialize(
     module: Module,
     function: Function,
-    budget: int,
+    budget: Budget,
     costs: CostModel,
     alignment: int = ALIGNMENT,
-    fixed: int = 0,
+    total: bool = False,
     search: Search = DEFAULT_SEARCH,
 ) -> Recomputation:
-    """Reorder `function`, which must not have aliases yet, and run ops again until it fits an arena of `budget` bytes.
+    """Reorder `function`, which must not have aliases yet, and run ops again until its arena keeps `budget`, with `total`
+    until everything does: arena, weights, states, inputs and outputs.
 
     Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
     better for it. A lower budget never gives a larger arena. Raises BudgetError, leaving the function as it was, if no
-    plan that was found keeps the budget; `fixed` are bytes besides the arena, which its message counts too.
+    plan that was found keeps the budget.
     """
     given = list(function.ops)
     reorder(function, search, alignment)
     arena = planned_arena(function, alignment)
-    if arena <= budget:
+    weights, io = (weights_bytes(function, alignment), _io_bytes(function)) if total else (0, 0)
+    whole = budget.of(arena + weights + io)
+    most = whole - weights - io
+    if arena <= most:
         return Recomputation(arena, 0.0, 0)
     before = Snapshot.of(module, function)
     orders = [function.ops, given]
-    for limit in (int(SPARE * budget), 0):
-        choices = Choices.of(function, orders, limit, costs, alignment)
-        for choice in choices.fitting(budget):
+    for lowest in (int(SPARE * most), 0):
+        choices = Choices.of(function, orders, lowest, costs, alignment)
+        for choice in choices.fitting(most):
             found = choices.follow(choice)
-            if found.arena <= budget:
+            if found.arena <= most:
                 return found
             before.restore()
-    lowest = choices.least()
-    least = min(arena, max(lowest.plan.peak, choices.follow(lowest).arena))
+        if choices.least().plan.peak > lowest:
+            break  # There are no lower plans to be found.
+    least = min(arena, max(choices.least().plan.peak, choices.follow(choices.least()).arena))
     before.restore()
     function.ops = given
-    raise BudgetError(
-        f"memory budget of {budget + fixed} bytes ({format_size(budget + fixed)}) cannot be met: the least reachable peak "
-        f"is {least + fixed} bytes ({format_size(least + fixed)}: arena {least}"
-        + (f", weights, states, inputs and outputs {fixed})" if fixed else ")")
-    )
+    raise over_budget(whole, least, weights, io)
+
+
+def _io_bytes(function: Function) -> int:
+    """Bytes of inputs and outputs. New contents of states will lie in the states."""
+    updates = (v for v in function.returns if v.op is not None and assigned_state(v.op) is not None)
+    return io_bytes(function) - sum(v.type.nbytes for v in updates)
 
 
 def _measured(path: str) -> Mapping[str, float]:
@@ -177,23 +183,5 @@ class Rematerialize(Pass):
                 raise UsageError(
                     "rematerialize: expected a function without aliases and placements; run it before those"
                 )
-            fixed = self._fixed(function) if self.total else 0
-            budget = self.budget.of(self._without(function) + fixed if self.budget.bytes is None else 0) - fixed
-            rematerialize(module, function, budget, costs, self.alignment, fixed, self._search)
-
-    def _fixed(self, function: Function) -> int:
-        """Bytes of weights, states, inputs and outputs. New contents of states lie in the states once there are aliases."""
-        with applied(function, plan_aliases(function, self.alignment)):
-            return weights_bytes(function, self.alignment) + io_bytes(function)
-
-    def _without(self, function: Function) -> int:
-        """Bytes of the arena in the best order, without recomputation. Leaves the function as it was."""
-        given = list(function.ops)
-        reorder(function, self._search, self.alignment)
-        found = planned_arena(function, self.alignment)
-        function.ops = given
-        return found
-
-    @property
-    def _search(self) -> Search:
-        return Search(slack=self.slack, work=self.work)
+            search = Search(slack=self.slack, work=self.work)
+            rematerialize(module, function, self.budget, costs, self.alignment, self.total, search)

@@ -86,7 +86,7 @@ def test_budget(memc, model: str) -> None:
     assert result.code == 4
     assert result.err == (
         "memc: error: memory budget of 183 bytes (183 B) cannot be met: the least reachable peak is 184 bytes "
-        "(184 B: arena 0, weights, states, inputs and outputs 184)\n"
+        "(184 B: arena 0, weights 128, inputs and outputs 56)\n"
     )
 
 

@@ -16,6 +16,7 @@ from memc.ir.errors import BudgetError, UsageError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
 from memc.ir.parser import parse
+from memc.passes.budget import Budget
 from memc.passes.build_gradient import build_gradient
 from memc.passes.cost_model import DEVICES, CostModel, signature
 from memc.passes.manager import PassManager
@@ -68,11 +69,11 @@ def test_a_lower_budget_never_gives_a_larger_arena() -> None:
     costs = CostModel(DEVICES["llvm"])
     before = Snapshot.of(module, module.main)
     search = Search(work=1_000_000, slack=0.001)
-    whole = rematerialize(module, module.main, 2**40, costs, search=search).arena
+    whole = rematerialize(module, module.main, Budget(2**40), costs, search=search).arena
     arenas, added = [], []
     for percent in range(100, 30, -7):
         before.restore()
-        found = rematerialize(module, module.main, whole * percent // 100, costs, search=search)
+        found = rematerialize(module, module.main, Budget(whole * percent // 100), costs, search=search)
         assert found.arena <= whole * percent // 100
         arenas.append(found.arena)
         added.append(found.added)
