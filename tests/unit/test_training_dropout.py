@@ -20,6 +20,8 @@ from memc.ir.types import DType, TensorType
 from memc.passes.build_gradient import DRAWS, BuildGradient
 from memc.passes.order_problem import order_problem, ordered_ops
 
+from .gradients.conftest import finite_differences
+
 RNG = np.random.default_rng(2)
 WIDTH, RATIO = 2000, 0.3
 
@@ -196,15 +198,9 @@ def test_gradients_under_fixed_masks_are_finite_differences() -> None:
     BuildGradient(optimizer="none", seed=9).apply(module)
     given = {"x": X.astype(np.float64), "labels": LABELS}
     found = evaluate(module, given)
+    params = {p.name: p for p in module.main.params}
     for name in ("w1", "w2", "w3"):
-        weight, numbers = module.weights[name], np.zeros_like(module.weights[name])
-        for index in np.ndindex(*weight.shape):
-            sides = []
-            for step in (1e-5, -1e-5):
-                moved = weight.copy()
-                moved[index] += step
-                sides.append(float(evaluate(module, {**given, name: moved})["loss"]))
-            numbers[index] = (sides[0] - sides[1]) / 2e-5
+        numbers = finite_differences(module, {**given, name: module.weights[name]}, params[name])
         np.testing.assert_allclose(found[f"{name}.grad"], numbers, rtol=0, atol=1e-6 * np.abs(numbers).max())
 
 

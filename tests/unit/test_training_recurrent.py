@@ -16,6 +16,8 @@ from memc.frontend.onnx import import_onnx
 from memc.ir.evaluate import evaluate
 from memc.passes.build_gradient import BuildGradient
 
+from .gradients.conftest import finite_differences
+
 STEPS, BATCH, INPUT, HIDDEN = 3, 2, 3, 2
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -115,15 +117,9 @@ def test_gradients_are_finite_differences(case: str) -> None:
     found = evaluate(module, given)
     trained = {name.removesuffix(".grad") for name in found} - {"loss"}
     assert trained == {t.name for t in model.graph.initializer if t.data_type == TensorProto.DOUBLE}
+    params = {p.name: p for p in module.main.params}
     for name in sorted(trained):
-        weight, numbers = module.weights[name], np.zeros_like(module.weights[name])
-        for index in np.ndindex(*weight.shape):
-            sides = []
-            for step in (1e-5, -1e-5):
-                moved = weight.copy()
-                moved[index] += step
-                sides.append(float(evaluate(module, {**given, name: moved})["loss"]))
-            numbers[index] = (sides[0] - sides[1]) / 2e-5
+        numbers = finite_differences(module, {**given, name: module.weights[name]}, params[name])
         scale = np.abs(numbers).max()
         np.testing.assert_allclose(found[f"{name}.grad"], numbers, rtol=0, atol=1e-6 * scale, err_msg=name)
         assert scale > 1e-3
