@@ -150,7 +150,10 @@ def measure_memc(
     placed = {name: exe.moved(exe.tensor(exe.input(name), value)) for name, value in feeds.items()}
     first = executable.Executable.run_numpy(exe, feeds)
     result = np.concatenate([np.asarray(v, np.float32).reshape(-1) for v in first.values()])
-    call = lambda: executable.Executable.__call__(exe, **placed)  # noqa: E731
+
+    def call() -> object:
+        return executable.Executable.__call__(exe, **placed)
+
     sync = tvm.cuda(0).sync
     start = time.perf_counter()
     call()

@@ -23,7 +23,7 @@ from memc.passes.op_rules import assigned_state
 from memc.passes.planned_arena import planned_arena
 from memc.passes.remat_problem import RematGraph
 from memc.passes.remat_solver import RematPlan, remat_ladder
-from memc.passes.reorder import Search, reorder
+from memc.passes.reorder import Search, check_effort, reorder
 from memc.passes.undo import Snapshot, is_unplaced
 
 SPARE = 0.95
@@ -175,6 +175,9 @@ class Rematerialize(Pass):
     work: int = Search.work
     """How orders are sought, as in `reorder`."""
     alignment: int = ALIGNMENT
+
+    def __post_init__(self) -> None:
+        check_effort(self.name, self.slack, self.work, self.alignment)
 
     def apply(self, module: Module) -> None:
         costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})

@@ -139,6 +139,16 @@ def _solve(
     )
 
 
+def check_effort(name: str, slack: float, work: int, alignment: int) -> None:
+    """Raise UsageError for options of pass `name` that are out of range."""
+    if not 0 <= slack < 1:
+        raise UsageError(f"{name}: expected a slack of at least 0 and below 1, got {slack}")
+    if work < 0:
+        raise UsageError(f"{name}: expected work of 0 steps or more, got {work}")
+    if alignment < 1 or alignment & (alignment - 1):
+        raise UsageError(f"{name}: expected a power of two as alignment, got {alignment}")
+
+
 @dataclass(frozen=True)
 class Reorder(Pass):
     """Operator order of lower peak. The given order is always a candidate."""
@@ -164,12 +174,7 @@ class Reorder(Pass):
             raise UsageError(f"reorder: unknown solver {self.solver!r}; known solvers: {known}")
         if self.beam_width < 1:
             raise UsageError(f"reorder: expected a beam width of 1 or more, got {self.beam_width}")
-        if not 0 <= self.slack < 1:
-            raise UsageError(f"reorder: expected a slack of at least 0 and below 1, got {self.slack}")
-        if self.work < 0:
-            raise UsageError(f"reorder: expected work of 0 steps or more, got {self.work}")
-        if self.alignment < 1 or self.alignment & (self.alignment - 1):
-            raise UsageError(f"reorder: expected a power of two as alignment, got {self.alignment}")
+        check_effort(self.name, self.slack, self.work, self.alignment)
 
     def apply(self, module: Module) -> None:
         search = Search(self.solver, self.time_limit, self.beam_width, self.slack, self.work)

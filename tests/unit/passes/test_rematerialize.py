@@ -158,10 +158,12 @@ def test_bad_profiles(tmp_path: Path, content: str) -> None:
         planned(training_step(2), f"budget=50% profile={profile}")
 
 
-@pytest.mark.parametrize("text", ["budget=", "budget=much", "budget=120%", "budget=-1"])
+@pytest.mark.parametrize(
+    "text", ["budget=", "budget=much", "budget=120%", "budget=-1", "slack=1", "work=-1", "alignment=48"]
+)
 def test_bad_budgets(text: str) -> None:
     with pytest.raises(UsageError, match="rematerialize"):
-        planned(training_step(2), text)
+        PassManager.parse(f"rematerialize{{{text}}}")
 
 
 def test_compile_keeps_the_memory_budget(tmp_path: Path) -> None:
