@@ -69,7 +69,7 @@ def row(name: str, arguments: argparse.Namespace) -> tuple[str, list[float | Non
         budget = int(share * arena)
         cell, cost = "not reached" if bound <= budget else "impossible", None
         for choice in choices.fitting(budget):
-            found = choices.follow(choice)
+            found = choices.follow(choice, arena)
             before.restore()
             if found.arena <= budget:
                 cell, cost = f"{100 * found.added:.2f} ({100 * found.arena / arena:.1f})", 100 * found.added
@@ -91,7 +91,7 @@ def sweep(name: str, arguments: argparse.Namespace) -> str:
     for step in range(arguments.sweep):
         budget = int(arena * (1 - (1 - SHARES[-1]) * step / max(1, arguments.sweep - 1)))
         for choice in choices.fitting(budget):
-            found = choices.follow(choice)
+            found = choices.follow(choice, arena)
             if found.arena <= budget:
                 verify(module)
                 peaks.append(found.arena / arena)

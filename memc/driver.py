@@ -21,6 +21,7 @@ from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import KERNELS
 from memc.passes.pipelines import pipeline as pipeline_text
+from memc.passes.rematerialize import Recomputation
 from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
 from memc.runtime.target import Target
@@ -186,6 +187,7 @@ def compile(
             seconds={},
             pipeline=str(manager),
             pass_seconds=manager.timings,
+            recomputation=next((found for found in manager.findings if isinstance(found, Recomputation)), None),
         )
         _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 

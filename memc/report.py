@@ -10,6 +10,7 @@ from typing import Any
 
 from memc.ir.core import Function, Module
 from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, weights_bytes
+from memc.passes.rematerialize import Recomputation
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,20 @@ class LargestTensor:
     """Index of the op that defines it."""
     upper: int
     """One past the index of the op that uses it last."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What keeping a memory budget costs."""
+
+    ops: int
+    """Ops that run again, each time counted; 0 if the budget is kept without."""
+    added_percent: float
+    """Time that they add in the cost model, in percent of one run of every op."""
+    arena_bytes_without: int
+    """The arena if nothing ran again, in the order that `reorder` finds."""
+    peak_bytes_without: int
+    """The same with weights, inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +67,8 @@ class Report:
     """The passes that ran, as pipeline text."""
     pass_seconds: list[tuple[str, float]] = field(default_factory=list)
     """Each pass with its options, and its seconds."""
+    recomputation: Recomputed | None = None
+    """None where `rematerialize` did not run, which is without a memory budget."""
 
     @property
     def peak_bytes(self) -> int:
@@ -104,16 +121,18 @@ def make_report(
     seconds: Mapping[str, float],
     pipeline: str,
     pass_seconds: Sequence[tuple[str, float]],
+    recomputation: Recomputation | None,
 ) -> Report:
     """The report of a planned module."""
     function = module.main
+    weights, io = weights_bytes(function, alignment), io_bytes(function)
     return Report(
         unoptimized_bytes=unoptimized,
         arena_bytes=arena_bytes(function, alignment),
         lower_bound_bytes=lower_bound(lifetimes(function), alignment),
         given_order_bytes=given_order,
-        weights_bytes=weights_bytes(function, alignment),
-        io_bytes=io_bytes(function),
+        weights_bytes=weights,
+        io_bytes=io,
         target=target,
         opt_level=opt_level,
         dims=dict(dims),
@@ -123,4 +142,10 @@ def make_report(
         largest=largest_tensors(function),
         pipeline=pipeline,
         pass_seconds=[(name, round(value, 4)) for name, value in pass_seconds],
+        recomputation=None if recomputation is None else _recomputed(recomputation, weights + io),
     )
+
+
+def _recomputed(found: Recomputation, others: int) -> Recomputed:
+    """What the pass found; `others` are the bytes outside the arena."""
+    return Recomputed(found.repeats, round(100 * found.added, 4), found.without, found.without + others)

@@ -10,6 +10,10 @@ from typing import Any, ClassVar
 from memc.ir.core import Module
 
 
+class Finding:
+    """Base of what passes have to say of @main besides the IR that they leave, for reports."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Pass:
     """Base of all passes. A subclass is a frozen dataclass whose fields are its options, each with a default.
@@ -26,8 +30,9 @@ class Pass:
     orders: ClassVar[bool] = False
     """Whether the pass changes the order of ops. The manager notes the peak of the order that it is given."""
 
-    def apply(self, module: Module) -> None:
-        """Rewrite `module` in place. Raises a MemcError only for what the user can change."""
+    def apply(self, module: Module) -> Finding | None:
+        """Rewrite `module` in place. Most passes have nothing to say. Raises a MemcError only for what the user can
+        change."""
         raise NotImplementedError(self.name)
 
     def __str__(self) -> str:

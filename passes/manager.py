@@ -13,7 +13,7 @@ from memc.ir.errors import CheckError, MemcError
 from memc.ir.printer import print_module
 from memc.ir.verifier import Known, verify
 from memc.passes.alias_plan import planned_peak
-from memc.passes.base import Pass, class_name
+from memc.passes.base import Finding, Pass, class_name
 from memc.passes.check_plan import check_plan
 from memc.passes.pipeline_text import parse_pipeline
 from memc.passes.registry import known_passes
@@ -44,6 +44,9 @@ class PassManager:
     """The lower bound of @main, in bytes, in the order that the first pass which `orders` was given, with the aliases that
     @main then had or would have got; None if there was no such pass."""
 
+    findings: list[Finding] = field(default_factory=list)
+    """What passes had to say of @main, in the last run."""
+
     @staticmethod
     def parse(text: str) -> PassManager:
         """The passes of pipeline `text`. Raises UsageError with the position in the text."""
@@ -54,14 +57,16 @@ class PassManager:
 
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
-        self.timings, self.given_peak = [], None
+        self.timings, self.given_peak, self.findings = [], None, []
         known: Known = {}
         before = print_module(module) if self.print_ir_after_change else ""
         for item in self.passes[: self.stop_after]:
             if item.orders and self.given_peak is None:
                 self.given_peak = _peak(item, module)
             start = time.perf_counter()
-            item.apply(module)
+            found = item.apply(module)
+            if found is not None:
+                self.findings.append(found)
             self.timings.append((str(item), time.perf_counter() - start))
             if self.print_ir_after_all or self.print_ir_after_change:
                 text = print_module(module)

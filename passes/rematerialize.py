@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from memc.ir.core import Function, Module, Op
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
-from memc.passes.base import Pass
+from memc.passes.base import Finding, Pass
 from memc.passes.budget import Budget, over_budget
 from memc.passes.cost_model import DEVICES, CostModel
 from memc.passes.op_rules import assigned_state
@@ -33,9 +33,11 @@ DEFAULT_SEARCH = Search()
 
 
 @dataclass(frozen=True)
-class Recomputation:
+class Recomputation(Finding):
     """What `rematerialize` did to a function."""
 
+    without: int
+    """Bytes of the arena in the order that `reorder` finds, with nothing computed anew."""
     arena: int
     """Bytes, addresses included."""
     added: float
@@ -89,14 +91,15 @@ class Choices:
         """The one of the lowest peak."""
         return min(self.found, key=lambda choice: choice.plan.peak)
 
-    def follow(self, choice: Choice) -> Recomputation:
-        """Make the function, unchanged since `of`, run as `choice` says. Returns what comes of it."""
+    def follow(self, choice: Choice, without: int) -> Recomputation:
+        """Make the function, unchanged since `of`, run as `choice` says. Returns what comes of it, where the arena takes
+        `without` bytes if nothing is computed anew."""
         self.function.ops = list(choice.ops)
         choice.graph.rewrite(choice.plan.sequence)
         arena = planned_arena(self.function, self.alignment)
         costs = choice.graph.problem.costs
         repeats = len(choice.plan.sequence) - len(costs)
-        return Recomputation(arena, choice.plan.added_cost / max(1, sum(costs)), repeats)
+        return Recomputation(without, arena, choice.plan.added_cost / max(1, sum(costs)), repeats)
 
 
 def rematerialize(
@@ -122,19 +125,19 @@ def rematerialize(
     whole = budget.of(arena + weights + io)
     most = whole - weights - io
     if arena <= most:
-        return Recomputation(arena, 0.0, 0)
+        return Recomputation(arena, arena, 0.0, 0)
     before = Snapshot.of(module, function)
     orders = [function.ops, given]
     for lowest in (int(SPARE * most), 0):
         choices = Choices.of(function, orders, lowest, costs, alignment)
         for choice in choices.fitting(most):
-            found = choices.follow(choice)
+            found = choices.follow(choice, arena)
             if found.arena <= most:
                 return found
             before.restore()
         if choices.least().plan.peak > lowest:
             break  # There are no lower plans to be found.
-    least = min(arena, max(choices.least().plan.peak, choices.follow(choices.least()).arena))
+    least = min(arena, max(choices.least().plan.peak, choices.follow(choices.least(), arena).arena))
     before.restore()
     function.ops = given
     raise over_budget(whole, least, weights, io)
@@ -179,12 +182,15 @@ class Rematerialize(Pass):
     def __post_init__(self) -> None:
         check_effort(self.name, self.slack, self.work, self.alignment)
 
-    def apply(self, module: Module) -> None:
+    def apply(self, module: Module) -> Recomputation | None:
         costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})
+        said = None
         for function in module.functions:
             if not is_unplaced(function):
                 raise UsageError(
                     "rematerialize: expected a function without aliases and placements; run it before those"
                 )
             search = Search(slack=self.slack, work=self.work)
-            rematerialize(module, function, self.budget, costs, self.alignment, self.total, search)
+            found = rematerialize(module, function, self.budget, costs, self.alignment, self.total, search)
+            said = found if function.name == "main" else said
+        return said

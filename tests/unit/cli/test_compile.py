@@ -90,6 +90,48 @@ def test_budget(memc, model: str) -> None:
     )
 
 
+REPEATED = """\
+func @main(%x: f32[64,4] {role = input}) -> (f32[] {name = "y"}) {
+  %a = exp(%x) : f32[64,4]
+  %v = reshape(%a) {shape = [4, 64]} : f32[4,64]
+  %b = transpose(%v) {perm = [1, 0]} : f32[64,4]
+  %c = sin(%b) : f32[64,4]
+  %d = transpose(%c) {perm = [1, 0]} : f32[4,64]
+  %e = mul(%d, %v) : f32[4,64]
+  %y = reduce_sum(%e) {axes = [0, 1], keepdims = false} : f32[]
+  return %y
+}
+"""
+
+
+def test_what_recomputation_costs(memc) -> None:
+    """exp runs twice. All live bytes are 1 KiB results; what an op costs is its start and the bytes that it moves."""
+    Path("model.memir").write_text(REPEATED)
+    moved = [2048, 2048, 2048, 2048, 3072, 1028]
+    seconds = [1e-6 + nbytes / 15e9 for nbytes in moved]
+    arguments = ("compile", "model.memir", "--plan-only", "-p", "rematerialize{budget=2KiB},in-place,assign-addresses")
+    result = memc(*arguments, "--json", "report.json")
+    report = json.loads(Path("report.json").read_text())
+    assert report["recomputation"] == {
+        "ops": 1,
+        "added_percent": pytest.approx(100 * seconds[0] / sum(seconds), abs=1e-3),
+        "arena_bytes_without": 3072,
+        "peak_bytes_without": 3072 + 1024 + 4,
+    }
+    assert (report["arena_bytes"], report["peak_bytes"]) == (2048, 2048 + 1024 + 4)
+    rows = [" ".join(line.replace("│", " ").split()) for line in result.out.splitlines()]
+    at = rows.index("peak 3,076 B 3.00 KiB")
+    assert rows[at + 1 : at + 3] == ["peak, no op run again 4,100 B 4.00 KiB", "ops run again 1 16.67 % more time"]
+
+
+def test_no_word_of_recomputation_without_a_budget(memc, model: str) -> None:
+    result = memc("compile", model, "--dim", "batch=2", "--plan-only", "--json", "report.json")
+    assert json.loads(Path("report.json").read_text())["recomputation"] is None
+    assert "run again" not in result.out
+    result = memc("compile", model, "--dim", "batch=2", "--plan-only", "--memory-budget", "184")
+    assert "ops run again 0 0.00 % more time" in " ".join(result.out.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

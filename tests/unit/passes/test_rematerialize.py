@@ -24,6 +24,7 @@ from memc.passes.optimizers import Optimizer
 from memc.passes.rematerialize import rematerialize
 from memc.passes.reorder import Search
 from memc.passes.undo import Snapshot
+from memc.report import Recomputed
 
 from .test_mirror import residual
 
@@ -185,4 +186,9 @@ def test_compile_keeps_the_memory_budget(tmp_path: Path) -> None:
     assert reports[1].peak_bytes == full  # New contents of states are no outputs, so nothing had to run again.
     assert reports[2].peak_bytes <= full * 70 // 100
     assert reports[2].arena_bytes < reports[0].arena_bytes
+    assert reports[0].recomputation is None
+    assert reports[1].recomputation == Recomputed(0, 0.0, reports[0].arena_bytes, full)
+    found = reports[2].recomputation
+    assert found is not None and found.ops > 0 and 0 < found.added_percent < 100
+    assert (found.arena_bytes_without, found.peak_bytes_without) == (reports[0].arena_bytes, full)
     assert losses[0] == losses[1] == losses[2]
