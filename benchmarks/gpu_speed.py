@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +30,10 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, link_package, relative_error, start_device, used_memory
 
 Array = npt.NDArray[Any]
-
-CARRIED = 1 << 16
-"""Bytes up to which a weight travels; it may be a constant that means something."""
 
 KINDS = {"library": "auto", "generated": "generated"}
 """What the compiler's option says for each way."""
@@ -47,7 +43,6 @@ def prepare(args: argparse.Namespace) -> int:
     import models as all_models
 
     import memc
-    from memc.runtime import manifest, safetensors
 
     for case in args.cases:
         stem, batch, *mode = case.split(":")
@@ -60,25 +55,12 @@ def prepare(args: argparse.Namespace) -> int:
             if mode:
                 options["train"] = memc.BuildGradient(optimizer="sgd")
             done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
-            described = {s.spec.name: s.spec for s in manifest.read(folder).weights}
-            small = {
-                n: np.array(a) for n, a in safetensors.read(folder / manifest.WEIGHTS).items() if a.size <= CARRIED
-            }
-            entries = [(n, described[n].dtype, described[n].shape, a.size, lambda a=a: a) for n, a in small.items()]
-            safetensors.write(folder / manifest.WEIGHTS, entries)
-            (folder / manifest.SOURCE).unlink(missing_ok=True)
-            (folder / manifest.TEXT).unlink()
-            size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
+            size = strip(folder)
             spent = time.perf_counter() - start
             print(f"{case} {way}: {done.report.kernels} kernels, {size / 2**20:.2f} MiB, {spent:.0f} s", flush=True)
-        facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": below(model)}
+        facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
         (args.out / case.replace(":", ".") / "case.json").write_text(json.dumps(facts))
     return 0
-
-
-def below(model: Any) -> dict[str, int | None]:
-    """The vocabulary of each input of ids."""
-    return {name: item.below for name, item in model.inputs.items()}
 
 
 def run(args: argparse.Namespace) -> int:
@@ -132,19 +114,12 @@ def measure_memc(
     """Milliseconds and bytes of an artifact, and what it computed first."""
     import tvm
 
-    from memc.runtime import executable, manifest, safetensors
+    from memc.runtime import executable
 
     before = used_memory()
     with tempfile.TemporaryDirectory() as temporary:
         whole = Path(temporary) / "model.memc"
-        shutil.copytree(artifact, whole)
-        described = manifest.read(whole)
-        stored = safetensors.read(artifact / manifest.WEIGHTS)
-        entries = [
-            (s.spec.name, s.spec.dtype, s.spec.shape, s.spec.nbytes, lambda s=s: weight(s.spec, stored))
-            for s in described.weights
-        ]
-        safetensors.write(whole / manifest.WEIGHTS, entries)
+        fill(artifact, whole)
         exe = executable.load(whole, cuda_graph=graph)
     feeds = draw_feeds(exe.inputs, facts["below"])
     placed = {name: exe.moved(exe.tensor(exe.input(name), value)) for name, value in feeds.items()}
@@ -170,31 +145,6 @@ def measure_memc(
     if profile and not graph:
         write_profile(call, sync, profile / f"{facts['case'].replace(':', '.')}.{way}.txt")
     return measured, result
-
-
-def weight(spec: Any, stored: dict[str, Array]) -> Array:
-    """A weight's data as bytes: what was carried, or numbers from a seed of its name."""
-    if spec.name in stored:
-        return np.asarray(stored[spec.name])
-    rng = np.random.default_rng(zlib.crc32(spec.name.encode()))
-    fan_in = max(int(np.prod(spec.shape[1:])), 1)
-    data = rng.standard_normal(spec.shape, np.float32) * np.float32((1.0 / fan_in) ** 0.5)
-    return np.asarray(data.reshape(-1).view(np.uint8))
-
-
-def draw_feeds(inputs: Sequence[Any], vocabulary: dict[str, int | None]) -> dict[str, Array]:
-    """Inputs from a seed: ids, labels, a learning rate, or normally distributed numbers."""
-    rng = np.random.default_rng(0)
-    made: dict[str, Array] = {}
-    for spec in inputs:
-        limit = vocabulary.get(spec.name) or (4 if spec.dtype.startswith("i") else None)
-        if limit is not None:
-            made[spec.name] = rng.integers(0, limit, spec.shape).astype("int64" if spec.dtype == "i64" else "int32")
-        elif spec.shape == ():
-            made[spec.name] = np.asarray(1e-3, np.float32)
-        else:
-            made[spec.name] = rng.standard_normal(spec.shape, np.float32)
-    return made
 
 
 def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None) -> dict[str, Any]:

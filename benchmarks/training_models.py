@@ -123,7 +123,23 @@ def transformer() -> onnx.ModelProto:
     return net.model(net.linear(pooled, width, 10), [tokens], TensorProto.INT64, 10)
 
 
-MODELS: dict[str, Callable[[], onnx.ModelProto]] = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "transformer": transformer}
+def dropout() -> onnx.ModelProto:
+    """64 - 128 - 128 - 10 with ReLU, and dropout of a half and of a tenth."""
+    net = Net(4)
+    h = net.op("Relu", net.linear("x", 64, 128))
+    h = net.op("Dropout", h, net.weight(value=np.float32(0.5)))
+    h = net.op("Relu", net.linear(h, 128, 128))
+    h = net.op("Dropout", h, net.weight(value=np.float32(0.1)))
+    return net.model(net.linear(h, 128, 10), [64], TensorProto.FLOAT, 10)
+
+
+MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "lstm": lstm,
+    "transformer": transformer,
+    "dropout": dropout,
+}
 
 
 def batch_of(model: onnx.ModelProto, batch: int, seed: int) -> tuple[Array, Array]:

@@ -41,6 +41,10 @@ MAX_EXPANSION = 4096
 """Most reads in a group's kernel if every binding were written out: TVM takes time in proportion, although it never
 does write them out."""
 
+SMALL = 1 / 64
+"""Of a value's bytes: so much more may be kept alive to save it, such as the mean that it is normalized with. Where that
+does raise the peak, the group is dissolved."""
+
 READS_ONCE = ("reduce_", "arg_", "max_pool", "avg_pool", "lp_pool")
 """Reductions, by start of name, that read each element of operand 0 about once, so that it may be computed there."""
 
@@ -187,7 +191,7 @@ class _Fuser:
                 continue
             if self.last[root] < place:
                 held += operand.type.nbytes
-        return held <= value.type.nbytes
+        return held <= value.type.nbytes * (1 + SMALL)
 
 
 def fuse(

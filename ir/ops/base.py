@@ -79,6 +79,15 @@ class Builder(Protocol):
         with their number: one thread adds them in f64. For sums of terms of one sign, that are not bound by arithmetic.
         """
 
+    def sum_of_hits(
+        self, indices: Tensor, extent: int, row: Expr, values: Tensor, before: Sequence[Expr], after: Sequence[Expr]
+    ) -> Expr | None:
+        """The sum of values[(*before, *place, *after)] over the places where `indices` names `row`, in their order.
+
+        Indices below 0 count from `extent`; those out of range name the first or last row. It is an expression like any
+        other, not the body of a `compute`. None where a target has nothing better than `reduce` over all places.
+        """
+
     def const(self, value: float | int | bool, dtype: DType) -> Expr: ...
     def cast(self, value: Expr, dtype: DType) -> Expr:
         """Convert as numpy's astype does (float to int truncates)."""

@@ -46,11 +46,16 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     dtype = op.result.type.dtype
 
     def body(*index: Expr) -> Expr:
+        before, after = index[:axis], index[axis + 1 :]
+        found = b.sum_of_hits(inputs[0], extent, index[axis], inputs[1], before, after)
+        if found is not None:
+            return found
+
         def term(*k: Expr) -> Expr:
             place = k[: indices.rank]
             aimed = normalized(b, inputs[0][place], extent)
             hit = b.equal(aimed, b.cast(index[axis], indices.dtype))
-            value = b.cast(inputs[1][(*index[:axis], *place, *index[axis + 1 :])], dtype)
+            value = b.cast(inputs[1][(*before, *place, *after)], dtype)
             return b.select(hit, value, b.const(0, dtype))
 
         return b.reduce("sum", indices.shape or (1,), term)
@@ -71,7 +76,8 @@ register(
         doc="The gradient of gather in its data, from indices and the gradient g in its result: rows of g with one index\n"
         "are added up, in the order of the indices.\n\n"
         "Attributes `axis`, and `extent`: that of the data's axis. The result is g's shape with the axes of the indices\n"
-        "replaced by `extent`; f16 and bf16 give an f32 result. The generated kernel looks at all indices for every row.",
+        "replaced by `extent`; f16 and bf16 give an f32 result. The generated kernel looks at all indices for every row: on\n"
+        "CUDA once for a warp's elements, if they lie in one row.",
         spec=None,
         infer=infer,
         evaluate=evaluate,

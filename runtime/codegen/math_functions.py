@@ -134,9 +134,44 @@ MEMC_EXTREMUM(memc_minimum_float64, double, <)
 MEMC_EXTREMUM(memc_maximum_float32, float, >)
 MEMC_EXTREMUM(memc_maximum_float64, double, >)
 template <typename T> static __device__ __forceinline__ T memc_same(T a) { return a; }
+static __device__ __forceinline__ int memc_lane() {
+  int lane;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  return lane;
+}
+template <typename I, typename T>
+static __device__ __forceinline__ T memc_sum_of_hits(
+    const I* indices, long long places, long long extent, long long row, const T* values, long long between) {
+  const unsigned team = __match_any_sync(__activemask(), row);
+  const int members = __popc(team), lane = memc_lane();
+  const int mine = __popc(team & ((1u << lane) - 1));
+  const bool at_end = row == 0 || row == extent - 1;
+  T sum = 0;
+  for (long long begin = 0; begin < places; begin += 4 * members) {
+    bool hit[4], any = false;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const long long place = begin + i * members + mine;
+      const long long index = place < places ? indices[place] : extent;
+      const bool beyond = at_end && (row == 0 ? index < -extent : index >= extent);
+      hit[i] = place < places && (index == row || index == row - extent || beyond);
+      any = any || hit[i];
+    }
+    if (!__any_sync(team, any)) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      for (unsigned hits = __ballot_sync(team, hit[i]); hits != 0; hits &= hits - 1) {
+        const int first = __popc(team & ((hits & -hits) - 1));
+        sum += values[(begin + i * members + first) * between];
+      }
+    }
+  }
+  return sum;
+}
 """
 """Functions that CUDA kernels call. Extrema: b is NaN or not before a where neither condition holds. `memc_same`: see
-`integers.sealed`."""
+`integers.sealed`. `memc_sum_of_hits`: see `Builder.sum_of_hits`; threads of a warp that want the same row, whichever run
+together, look at as many indices at once and tell each other where it is."""
 
 
 def extremum(name: str, a: Any, b: Any, integer: Callable[[Any, Any], Any], target: str) -> Any:

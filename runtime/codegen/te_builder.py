@@ -49,6 +49,11 @@ def inlined(let: Any) -> Any:
     return tvm_ffi.structural_map(let.body, (tirx.Var, lambda v: let.value if v.same_as(let.var) else v))
 
 
+def address(load: Any) -> Any:
+    """Where an element lies that a TE tensor is read at."""
+    return tirx.call_intrin("handle", "tirx.address_of", load)
+
+
 @dataclass
 class Scope:
     """Inner values that were read at a known index since the scope (a compute's or a reduction's body) began."""
@@ -278,6 +283,29 @@ class TEBuilder:
         if precise and kind == "sum" and self.target == "llvm" and math.prod(extents) >= LONG_SUM:
             value = self.convert(value, "float64") if dtype_of(value) == "float32" else value
         return Reduction(reducers.reducer(kind, self.target)(value, axis=axes))
+
+    def sum_of_hits(
+        self, indices: Any, extent: int, row: Any, values: Any, before: Sequence[Any], after: Sequence[Any]
+    ) -> Any:
+        """See `Builder.sum_of_hits`: a function of the device, in which the threads of a warp look for hits together."""
+        memory = isinstance(indices, Operand) and isinstance(values, Operand)
+        if self.target != "cuda" or not memory or values.type.dtype not in (DType.F32, DType.F64):
+            return None
+        places = math.prod(indices.shape)
+        between = math.prod(values.shape[len(before) + len(indices.shape) :])
+        first = (*before, *[0] * len(indices.shape), *after)
+        if not places:
+            return const(0, COMPUTED[values.type.dtype])
+        return tirx.call_pure_extern(
+            COMPUTED[values.type.dtype],
+            "memc_sum_of_hits",
+            address(indices[(0,) * len(indices.shape)]),
+            const(places, "int64"),
+            const(extent, "int64"),
+            row.astype("int64"),
+            address(values[first]),
+            const(between, "int64"),
+        )
 
     # Scalars
 

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device memory of training steps against the plan, and what recomputation costs, on two machines: one has the GPU.
+
+    python benchmarks/gpu_training_memory.py prepare --models DIR --cache CACHE --out FOLDER [--batch 32] NAME ...
+    python benchmarks/gpu_training_memory.py run FOLDER [--json FILE] [--markdown FILE]
+
+`prepare` compiles the training step (cross entropy, SGD) of each model of DIR/training without a memory budget, and with
+budgets that leave 75 and 50 % of its arena. With `--equal` it compiles each once more with workspaces that do not depend
+on what is free, so that a call of a library has the same algorithm under every budget and losses can be compared bit for bit.
+The weights are drawn from a seed where the step runs, each step in a process of its own.
+
+Memory is what the driver says is in use on the device, in bytes, which it gives out in steps of 2 MiB. `plan` is the peak that
+the compiler reported: arena, weights and states, inputs and outputs. `measured` is what is in use after the steps beyond
+what it was once the process had a CUDA context, `constant` their difference: cuDNN, cuBLASLt and the kernels' code, whatever
+the budget. `second` is what a second copy of the same step takes in the same process, less the plan: there the libraries
+are loaded already, and only code is left. `growth` is what the steps after the third took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu_artifacts import draw_feeds, fill, strip, vocabularies
+from gpu_compare import card, link_package, start_device, used_memory
+from gpu_speed import median_ms
+
+SHARES = (100, 75, 50)
+"""Percent of the arena without recomputation."""
+
+STEPS = 8
+"""Steps before memory is read and whose losses are compared."""
+
+MIB = 2**20
+
+
+def prepare(args: argparse.Namespace) -> int:
+    import models as all_models
+
+    import memc
+
+    for name in args.names:
+        (model,) = [m for m in all_models.MODELS if m.name == f"training/{name}"]
+        path = model.path(args.models, args.cache)
+        for kind in ("free", "equal") if args.equal else ("free",):
+            budget: int | None = None
+            whole: Any = None
+            for share in SHARES:
+                start = time.perf_counter()
+                folder = args.out / name / f"{kind}.{share}.memc"
+                if whole is not None:
+                    budget = whole.peak_bytes - whole.arena_bytes * (100 - share) // 100
+                done = memc.compile(
+                    str(path),
+                    folder,
+                    target="cuda",
+                    arch=args.arch,
+                    input_shapes=model.shapes(args.batch),
+                    train=memc.BuildGradient(optimizer="sgd"),
+                    memory_budget=budget,
+                    disabled_passes=["select-workspace"] if kind == "equal" else [],
+                )
+                report = done.report
+                whole = whole or report
+                facts = {"peak": report.peak_bytes, "arena": report.arena_bytes, "budget": budget, "batch": args.batch}
+                strip(folder)
+                (folder / "facts.json").write_text(json.dumps(facts | {"below": vocabularies(model)}))
+                spent = time.perf_counter() - start
+                sizes = f"peak {report.peak_bytes:,} B, arena {report.arena_bytes:,} B"
+                print(f"{name} {kind} {share}: {sizes}, {report.kernels} kernels, {spent:.0f} s", flush=True)
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    end = time.monotonic() + args.seconds
+    for folder in sorted(args.folder.glob("*/*.memc"), key=lambda p: (p.parent.name, p.name)):
+        left = end - time.monotonic()
+        if left < 15:
+            break
+        names = dict(zip(("kind", "share"), folder.stem.split(".")))
+        row: dict[str, Any] = {"model": folder.parent.name, **names}
+        try:
+            done = subprocess.run(
+                [sys.executable, __file__, "one", str(folder)], capture_output=True, text=True, timeout=left
+            )
+            row |= json.loads(done.stdout.splitlines()[-1])
+        except (IndexError, ValueError):  # The others go on.
+            row["note"] = done.stderr.strip()[-600:] or f"exit code {done.returncode}"
+        except subprocess.TimeoutExpired:
+            row["note"] = "out of time"
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        if args.json:
+            args.json.write_text(json.dumps({"card": card(), "rows": rows}, indent=1) + "\n")
+        if args.markdown:
+            args.markdown.write_text(table(rows) + "\n")
+    print(table(rows))
+    return 0
+
+
+def one(args: argparse.Namespace) -> int:
+    """Print what one artifact takes, as JSON."""
+    link_package()
+    import tvm
+
+    from memc.runtime import executable
+
+    facts = json.loads((args.folder / "facts.json").read_text())
+    idle = used_memory()
+    start_device()
+    began = in_use()
+    row: dict[str, Any] = {"context": used_memory() - idle, "plan": facts["peak"], "arena": facts["arena"]}
+    with tempfile.TemporaryDirectory() as temporary:
+        fill(args.folder, Path(temporary) / "step.memc")
+        step = executable.load(Path(temporary) / "step.memc")
+        if args.folder.stem.startswith("equal"):
+            import tvm_ffi
+
+            tvm_ffi.get_global_func("memc.cuda.set_measure")(False)
+        feeds = draw_feeds(step.inputs, facts["below"])
+        losses, early = [], 0
+        for number in range(STEPS):
+            losses.append(float(step(**feeds)).hex())
+            early = in_use() if number == 2 else early
+        step.device.sync()
+        row["losses"] = losses
+        row["measured"], row["growth"] = in_use() - began, in_use() - early
+        placed = {name: step.moved(step.tensor(step.input(name), value)) for name, value in feeds.items()}
+
+        def call() -> object:
+            return executable.Executable.__call__(step, **placed)
+
+        row["ms"] = median_ms(call, tvm.cuda(0).sync, runs=30, warm=5)
+        before = in_use()
+        again = executable.load(Path(temporary) / "step.memc")
+        for _ in range(STEPS):
+            again(**feeds)
+        row["second"] = in_use() - before - facts["peak"]
+    print(json.dumps(row))
+    return 0
+
+
+def in_use() -> int:
+    """Bytes in use on the device, by anyone. Needs a CUDA context."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    status = ctypes.CDLL("libcuda.so.1").cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
+    if status:
+        raise RuntimeError(f"cuMemGetInfo: error {status}")
+    return total.value - free.value
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Sizes in MiB; the budgets' times and losses beside those without one."""
+    head = ["model", "workspaces", "arena %", "plan MiB", "measured MiB", "constant MiB", "second MiB", "growth B"]
+    head += ["ms", "slow-down", "last loss", "losses against 100 %"]
+    lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
+    constants: dict[tuple[str, str], list[float]] = {}
+    whole: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda r: (r["model"], r["kind"], -int(r["share"]))):
+        if "note" in row:
+            lines.append(f"| {row['model']} | {row['kind']} | {row['share']} | {row['note'].splitlines()[-1][:200]} |")
+            continue
+        key = (row["model"], row["kind"])
+        first = whole.setdefault(key, row)
+        constant = (row["measured"] - row["plan"]) / MIB
+        constants.setdefault(key, []).append(constant)
+        sizes = [row["plan"] / MIB, row["measured"] / MIB, constant, row["second"] / MIB]
+        cells = [row["model"], row["kind"], f"{100 * row['arena'] / first['arena']:.1f}", *(f"{s:.2f}" for s in sizes)]
+        cells += [str(row["growth"]), f"{row['ms']:.2f}", f"{100 * (row['ms'] / first['ms'] - 1):+.1f} %"]
+        cells += [f"{float.fromhex(row['losses'][-1]):.6f}", compared(row["losses"], first["losses"])]
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
+    for (name, kind), found in constants.items():
+        lines.append(f"{name}, {kind}: the constant is {min(found):.2f} to {max(found):.2f} MiB.")
+    contexts = sorted({row["context"] // MIB for row in rows if "context" in row})
+    lines.append(f"The process's CUDA context, before any of this: {contexts} MiB.")
+    return "\n".join(lines)
+
+
+def compared(losses: list[str], expected: list[str]) -> str:
+    """`equal` if all losses have the same bits, else the largest relative difference."""
+    if losses == expected:
+        return "equal"
+    found, want = ([float.fromhex(x) for x in side] for side in (losses, expected))
+    return f"{max(abs(a - b) / abs(b) for a, b in zip(found, want)):.1e}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    first = verbs.add_parser("prepare", help="compile here, without a GPU")
+    first.add_argument("names", nargs="+")
+    first.add_argument("--models", type=Path, required=True)
+    first.add_argument("--cache", type=Path, required=True)
+    first.add_argument("--out", type=Path, required=True)
+    first.add_argument("--arch", default="sm_90")
+    first.add_argument("--batch", type=int, default=32)
+    first.add_argument("--equal", action="store_true", help="also with workspaces that depend on the op alone")
+    first.set_defaults(verb=prepare)
+    second = verbs.add_parser("run", help="measure on a machine with a GPU")
+    second.add_argument("folder", type=Path)
+    second.add_argument("--seconds", type=float, default=3600, help="stop beginning artifacts after that many")
+    second.add_argument("--json", type=Path)
+    second.add_argument("--markdown", type=Path)
+    second.set_defaults(verb=run)
+    third = verbs.add_parser("one", help="measure one artifact; what `run` calls")
+    third.add_argument("folder", type=Path)
+    third.set_defaults(verb=one)
+    args = parser.parse_args()
+    return int(args.verb(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
