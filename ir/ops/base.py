@@ -71,12 +71,12 @@ class Builder(Protocol):
     def compute(self, type: TensorType, body: Callable[..., Expr]) -> Tensor:
         """A tensor whose element at (i, j, ...) is body(i, j, ...); a scalar's body takes nothing."""
 
-    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Expr], precise: bool = False) -> Expr:
+    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Expr]) -> Expr:
         """Combine body(k0, k1, ...) over 0 <= k < extents. `kind`: sum, prod, max, min, any, all.
 
         The neutral element stands for an empty range. Accumulates in the dtype of the body: cast inside
-        the body where a wider accumulator is needed. A `precise` sum of many f32 terms has an error that does not grow
-        with their number: one thread adds them in f64. For sums of terms of one sign, that are not bound by arithmetic.
+        the body where a wider accumulator is needed. A sum of many f32 terms that one thread of a CPU adds is made in
+        f64, so that its error does not grow with their number.
         """
 
     def sum_of_hits(

@@ -198,7 +198,7 @@ def sum_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
             value = read(b, inputs[0], x.shape[2:], view, (n, c), at, taps, b.const(0, x.dtype))
             return b.cast(value, op.result.type.dtype)
 
-        return b.reduce("sum", view.kernel, term, precise=True)
+        return b.reduce("sum", view.kernel, term)
 
     return [b.compute(op.result.type, body)]
 

@@ -77,7 +77,7 @@ def lower_with(kind: str) -> Compute:
                 position = {**outer, **dict(zip(axes, inner))}
                 return inputs[0][tuple(position[d] for d in range(source.rank))]
 
-            return b.reduce(how, [source.shape[a] for a in axes], element, precise=True)
+            return b.reduce(how, [source.shape[a] for a in axes], element)
 
         return [b.compute(op.result.type, body)]
 

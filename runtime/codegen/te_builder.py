@@ -41,7 +41,8 @@ INDEX_LIMIT = 2**31 - 1
 """Kernels that touch a tensor with more elements than this use 64-bit loop variables."""
 
 LONG_SUM = 128
-"""Terms from which on a precise sum of f32 is made in f64. Adding n terms one after another can cost log2(n) bits."""
+"""Terms from which on a sum of f32 is made in f64. Adding n terms one after another can cost log2(n) bits; f64 costs no
+time, as these loops wait for memory and not for arithmetic."""
 
 
 def inlined(let: Any) -> Any:
@@ -270,7 +271,7 @@ class TEBuilder:
 
     # Reductions
 
-    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Any], precise: bool = False) -> Any:
+    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Any]) -> Any:
         """See `Builder.reduce`."""
         axes = [te.reduce_axis((self.extent(0), self.extent(max(n, 1))), name=f"k{i}") for i, n in enumerate(extents)]
         self.bind_ranges([a.var for a in axes], extents)
@@ -280,7 +281,7 @@ class TEBuilder:
         if not extents or 0 in extents:
             return reducers.identity(kind, dtype_of(value)) if 0 in extents else value
         # On a GPU many threads share a sum, each with few terms, and f64 may be slow.
-        if precise and kind == "sum" and self.target == "llvm" and math.prod(extents) >= LONG_SUM:
+        if kind == "sum" and self.target == "llvm" and math.prod(extents) >= LONG_SUM:
             value = self.convert(value, "float64") if dtype_of(value) == "float32" else value
         return Reduction(reducers.reducer(kind, self.target)(value, axis=axes))
 
