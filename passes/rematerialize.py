@@ -2,7 +2,8 @@
 """rematerialize: results dropped and computed anew, so that the arena keeps a budget, at the least added time.
 
 The native search (`remat_solver.py`) works on values and the bytes that they take over from one another; what it finds
-is written back as ops that run again, and judged by the arena that it then takes, addresses included.
+is written back as ops that run again, and judged by the arena that it then takes, addresses included. The exact solver
+(`remat_exact.py`) takes its place for small functions where a proof is worth the wait.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
 from memc.passes.base import Finding, Pass
 from memc.passes.budget import Budget, over_budget
 from memc.passes.cost_model import DEVICES, CostModel
+from memc.passes.duration import Seconds
 from memc.passes.op_rules import assigned_state
 from memc.passes.planned_arena import planned_arena
-from memc.passes.remat_problem import RematGraph
+from memc.passes.remat_exact import require_few, solve_remat
+from memc.passes.remat_problem import RematGraph, is_whole_view
 from memc.passes.remat_solver import RematPlan, remat_ladder
 from memc.passes.reorder import Search, check_effort, reorder
 from memc.passes.undo import Snapshot, is_unplaced
+
+Solver = Literal["search", "exact"]
 
 SPARE = 0.95
 """How far below the budget plans are sought, for those that take more than the search thinks."""
@@ -78,6 +83,15 @@ class Choices:
         function.ops = before
         return Choices(function, alignment, tuple(found))
 
+    def solved(self, limit: int, time_limit: float | None) -> Choices:
+        """These, and from each of their orders the cheapest plan of at most `limit` bytes that the exact solver finds; the
+        orders share the `time_limit` (seconds). Raises UsageError for too many ops."""
+        graphs = {id(choice.graph): choice for choice in self.found}
+        share = None if time_limit is None else time_limit / len(graphs)
+        solved = ((start, solve_remat(start.graph.problem, limit, share).plan) for start in graphs.values())
+        better = tuple(Choice(start.graph, start.ops, plan) for start, plan in solved if plan is not None)
+        return Choices(self.function, self.alignment, better + self.found)
+
     def fitting(self, budget: int) -> list[Choice]:
         """Those of at most `budget` bytes, the cheapest first.
 
@@ -110,14 +124,19 @@ def rematerialize(
     alignment: int = ALIGNMENT,
     total: bool = False,
     search: Search = DEFAULT_SEARCH,
+    solver: Solver = "search",
+    time_limit: float | None = None,
 ) -> Recomputation:
     """Reorder `function`, which must not have aliases yet, and run ops again until its arena keeps `budget`, with `total`
     until everything does: arena, weights, states, inputs and outputs.
 
     Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
-    better for it. A lower budget never gives a larger arena. Raises BudgetError, leaving the function as it was, if no
-    plan that was found keeps the budget.
+    better for it. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of each order,
+    the proven optimum if that is found within `time_limit` (seconds) or, without one, a fixed amount of work. Raises BudgetError, leaving
+    the function as it was, if no plan that was found keeps the budget, and UsageError if it has too many ops for `exact`.
     """
+    if solver == "exact":
+        require_few(sum(op.name != "constant" and not is_whole_view(op) for op in function.ops))
     given = list(function.ops)
     reorder(function, search, alignment)
     arena = planned_arena(function, alignment)
@@ -128,8 +147,11 @@ def rematerialize(
         return Recomputation(arena, arena, 0.0, 0)
     before = Snapshot.of(module, function)
     orders = [function.ops, given]
-    for lowest in (int(SPARE * most), 0):
+    spare = int(SPARE * most)
+    for limit, lowest in ((most, spare), (spare, 0)):
         choices = Choices.of(function, orders, lowest, costs, alignment)
+        if solver == "exact":
+            choices = choices.solved(limit, time_limit)
         for choice in choices.fitting(most):
             found = choices.follow(choice, arena)
             if found.arena <= most:
@@ -174,12 +196,18 @@ class Rematerialize(Pass):
     """Whose speed the cost of an op is guessed from."""
     profile: str | None = None
     """A JSON file of measured seconds by op signature, which count instead."""
+    solver: Solver = "search"
+    """`exact`: the proven optimum for small functions, where it is found."""
+    time_limit: Seconds | None = None
+    """Of wall time, of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
     slack: float = 0.0
     work: int = Search.work
     """How orders are sought, as in `reorder`."""
     alignment: int = ALIGNMENT
 
     def __post_init__(self) -> None:
+        if self.time_limit is not None and self.solver != "exact":
+            raise UsageError(f"{self.name}: expected solver=exact beside time-limit, got solver={self.solver}")
         check_effort(self.name, self.slack, self.work, self.alignment)
 
     def apply(self, module: Module) -> Recomputation | None:
@@ -191,6 +219,7 @@ class Rematerialize(Pass):
                     "rematerialize: expected a function without aliases and placements; run it before those"
                 )
             search = Search(slack=self.slack, work=self.work)
-            found = rematerialize(module, function, self.budget, costs, self.alignment, self.total, search)
+            how = (self.alignment, self.total, search, self.solver, self.time_limit)
+            found = rematerialize(module, function, self.budget, costs, *how)
             said = found if function.name == "main" else said
         return said

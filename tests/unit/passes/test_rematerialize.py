@@ -192,3 +192,42 @@ def test_compile_keeps_the_memory_budget(tmp_path: Path) -> None:
     assert found is not None and found.ops > 0 and 0 < found.added_percent < 100
     assert (found.arena_bytes_without, found.peak_bytes_without) == (reports[0].arena_bytes, full)
     assert losses[0] == losses[1] == losses[2]
+
+
+def test_the_exact_solver_is_never_costlier_and_keeps_budget_and_bits() -> None:
+    module = training_step(3)
+    expected = evaluate(module, inputs_of(module))
+    costs = CostModel(DEVICES["llvm"])
+    search = Search(work=1_000_000, slack=0.001)
+    before = Snapshot.of(module, module.main)
+    whole = rematerialize(module, module.main, Budget(2**40), costs, search=search).arena
+    added = {}
+    for solver in ("search", "exact"):
+        before.restore()
+        found = rematerialize(module, module.main, Budget(whole * 3 // 4), costs, search=search, solver=solver)
+        assert found.arena <= whole * 3 // 4
+        added[solver] = found.added
+    assert 0 < added["exact"] <= added["search"]
+    PassManager.parse(FINISH).run(module)
+    for name, value in evaluate_in_arena(module, inputs_of(module)).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+def test_the_exact_solver_refuses_large_functions() -> None:
+    module = training_step(40)
+    before = str(module)
+    with pytest.raises(UsageError, match=r"rematerialize: solver=exact takes functions of at most 400 ops"):
+        planned(module, "budget=50% solver=exact")
+    assert str(module) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time-limit=2s", "rematerialize: expected solver=exact beside time-limit, got solver=search"),
+        ("solver=best", "solver"),
+    ],
+)
+def test_bad_solvers(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        PassManager.parse(f"rematerialize{{{text}}}")

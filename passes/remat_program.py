@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The integer program of recomputation by stages, through CP-SAT: a relaxation that is tightened where it must be.
+
+As in Checkmate (Jain et al. 2020, section 4), binaries say what runs again in each stage and what is kept from stage to
+stage; the first runs keep the given order. Unlike there, nothing is stated about the order of what runs again in one
+stage, nor that it runs once: what is stated holds in every sequence, so the optimum is a bound for every sequence.
+Their memory rows for each op of each stage, of which few matter, come as cuts where an answer breaks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd
+from typing import Any, Union
+
+from .cp_sat import Limit
+from .remat_solver import RematProblem
+from .remat_stages import Links, Stages, forced_orders
+
+Literal = Any
+"""A CP-SAT literal."""
+Term = Union[bool, Literal]
+
+
+class RematProgram:
+    """The least added cost below `most` (if not None) of sequences within `limit` bytes."""
+
+    def __init__(self, problem: RematProblem, limit: int, most: int | None) -> None:
+        from ortools.sat.python import cp_model
+
+        self.problem, self.limit, self.most = problem, limit, most
+        self.links = Links.of(problem)
+        self.unit = gcd(*problem.sizes, *problem.scratch) or 1
+        self.model = cp_model.CpModel()
+        self.again: dict[tuple[int, int], Literal] = {}
+        """By op and stage: whether the op runs again there."""
+        self.kept: dict[tuple[int, int], Term] = {}
+        """By value and stage: whether the value is live when the stage begins, and read in it or later."""
+        self.twice: dict[tuple[int, int], Literal] = {}
+        """By op and stage: whether the op runs again there more than once. Where it is missing, nobody has asked."""
+        self.chosen_twice: set[tuple[int, int]] = set()
+        """What of `twice` was true in the last answer."""
+        self.cost: list[Any] = []
+        self._variables()
+        self._availability()
+        kept_in: list[list[int]] = [[] for _ in range(len(problem.costs) + 1)]
+        for value, stage in self.kept:
+            kept_in[stage].append(value)
+        for op in range(len(problem.costs)):
+            self._first_run(op, kept_in[op + 1])
+
+    # --- What holds in every sequence.
+
+    def _variables(self) -> None:
+        problem, until = self.problem, self._last_stages()
+        for op, last in enumerate(until):
+            for stage in range(op + 1, last + 1):
+                self.again[op, stage] = run = self.model.new_bool_var("")
+                self.cost.append(problem.costs[op] * run)
+        for op, values in enumerate(problem.makes):
+            for value in values:
+                if problem.sizes[value] == 0:
+                    continue
+                readers = self.links.readers[value]
+                first = max(readers, default=op)
+                for stage in range(op + 1, max([op, *readers, *(until[r] for r in readers)]) + 1):
+                    surely = until[op] <= op and stage <= first
+                    self.kept[value, stage] = True if surely else self.model.new_bool_var("")
+
+    def _last_stages(self) -> list[int]:
+        """Of each op: the last stage in which it may run again for somebody to read what it makes; -1 if it may not."""
+        problem = self.problem
+        last = [-1] * len(problem.costs)
+        for op in reversed(range(len(last))):
+            if problem.once[op] or (self.most is not None and problem.costs[op] > self.most):
+                continue
+            readers = (r for v in problem.makes[op] if problem.sizes[v] for r in self.links.readers[v])
+            last[op] = min([max((max(r, last[r]) for r in readers), default=-1), *problem.until[op]])
+        return last
+
+    def _availability(self) -> None:
+        """Who reads a value finds it kept from before, or made anew in the stage."""
+        for (value, stage), kept in self.kept.items():
+            maker = self.links.maker[value]
+            if kept is not True and stage > maker + 1:
+                self._any(~kept, self.kept[value, stage - 1], self.again.get((maker, stage - 1), False))
+        for stage, values in enumerate(self.problem.reads):
+            for value in values:
+                self._available(value, stage, True)
+        for (op, stage), run in self.again.items():
+            for value in self.problem.reads[op]:
+                self._available(value, stage, run)
+
+    def _available(self, value: int, stage: int, if_so: Term) -> None:
+        if self.problem.sizes[value]:
+            made = self.again.get((self.links.maker[value], stage), False)
+            self._any(self._no(if_so), self.kept[value, stage], made)
+
+    def _first_run(self, op: int, across: Sequence[int]) -> None:
+        """The bytes live during the first run of an op keep the limit. `across`: values that may be live after it."""
+        own = set(self.problem.reads[op]).union(self.problem.makes[op])
+        others = [(v, self._kept(v, op + 1)) for v in across if v not in own]
+        taken = [(v, self._no(self._kept(v, op + 1))) for v in self.problem.over[op]]
+        self._within(op, True, others, taken)
+
+    def _within(
+        self, op: int, if_so: Term, others: Sequence[tuple[int, Term]], taken: Sequence[tuple[int, Term]]
+    ) -> None:
+        """While `op` runs, what it touches and `others`, each where its term is true, are within the limit, less one of
+        `taken` whose term is true: the largest, which is no less than the one that is.
+        """
+        problem, unit = self.problem, self.unit
+        fixed = problem.scratch[op] + sum(problem.sizes[v] for v in {*problem.reads[op], *problem.makes[op]})
+        fixed += sum(problem.sizes[v] for v, term in others if term is True)
+        terms = [(problem.sizes[v], term) for v, term in others if not isinstance(term, bool)]
+        free = [(problem.sizes[v], term) for v, term in taken if term is not False and problem.sizes[v]]
+        most = max((size for size, _ in free), default=0)
+        if fixed + sum(size for size, _ in terms) <= self.limit:
+            return
+        saved: list[tuple[int, Literal]] = []
+        if any(term is True and size == most for size, term in free):
+            fixed -= most
+        else:
+            for size, term in free:
+                takes = self.model.new_bool_var("")
+                self._any(~takes, term)
+                saved.append((size, takes))
+            if len(saved) > 1:
+                self.model.add_at_most_one(takes for _, takes in saved)
+        left = sum(size // unit * term for size, term in terms) - sum(size // unit * takes for size, takes in saved)
+        if not terms and not saved:
+            self._any(self._no(if_so))
+            return
+        row = self.model.add(left <= (self.limit - fixed) // unit)
+        if if_so is not True:
+            row.only_enforce_if(if_so)
+
+    # --- Cuts.
+
+    def cut(self, stages: Stages, stage: int) -> int:
+        """State what is surely live while each op runs again in a stage, as far as `stages` breaks it. Returns how many
+        rows that made.
+
+        Of an op's runs again in the stage the first is looked at. It comes after the first ones of all ops whose results
+        it needs there and which are not kept.
+        """
+        problem, runs = self.problem, stages.again[stage]
+        after = forced_orders(problem, stages.kept[stage], runs)
+        rows = 0
+        for op in sorted(runs):
+            found = stages.kept[stage].union(v for r in runs for v in problem.makes[r])
+            why = {v: self._surely_live(v, op, stages, stage, after) for v in sorted(found) if problem.sizes[v]}
+            live = {v for v, terms in why.items() if terms is not None}.union(problem.reads[op], problem.makes[op])
+            dying = [problem.sizes[v] for v in problem.over[op] if why.get(v) is None]
+            if sum(problem.sizes[v] for v in live) + problem.scratch[op] - max(dying, default=0) <= self.limit:
+                continue
+            own = {*problem.reads[op], *problem.makes[op]}
+            terms = {v: self._all(terms) for v, terms in why.items() if terms is not None}
+            taken = [(v, self._no(terms.get(v, False))) for v in problem.over[op]]
+            others = [(v, term) for v, term in terms.items() if v not in own]
+            self._within(op, self.again[op, stage], others, taken)
+            rows += 1
+        return rows
+
+    def _surely_live(
+        self, value: int, op: int, stages: Stages, stage: int, after: dict[int, dict[int, list[int]]]
+    ) -> list[Term] | None:
+        """Terms, true as `stages` has it, that together say that the value is live when `op` runs again and after it;
+        None if there are none such."""
+        maker = self.links.maker[value]
+        if maker in stages.again[stage]:
+            # Made by the maker's only run in the stage, which comes before.
+            if op not in after[maker] or (maker, stage) in self.chosen_twice:
+                return None
+            why = [*self._way(after[maker][op], stage), self._no(self._twice(maker, stage))]
+        else:
+            why = [self._kept(value, stage), self._no(self.again.get((maker, stage), False))]
+        if stage in self.links.readers[value] or value in stages.kept[stage + 1]:
+            return [*why, self._needed(value, stage)]
+        for reader in self.links.readers[value]:
+            if reader in after[op]:
+                return [*why, self.again[reader, stage], *self._way(after[op][reader], stage)]
+        return None
+
+    def _way(self, values: Sequence[int], stage: int) -> list[Term]:
+        """Terms that together say: what makes the first of `values` runs in the stage, and what reads the last one comes
+        later there, if it runs again."""
+        terms: list[Term] = []
+        for value in values:
+            terms.append(self.again[self.links.maker[value], stage])
+            terms.append(self._no(self._kept(value, stage)))
+        return terms
+
+    def _needed(self, value: int, stage: int) -> Term:
+        """Whether the value is read by the first run of the stage, or live after it."""
+        return True if stage in self.links.readers[value] else self._kept(value, stage + 1)
+
+    def _twice(self, op: int, stage: int) -> Literal:
+        if (op, stage) not in self.twice:
+            self.twice[op, stage] = more = self.model.new_bool_var("")
+            self.model.add_implication(more, self.again[op, stage])
+            self.cost.append(self.problem.costs[op] * more)
+        return self.twice[op, stage]
+
+    # --- Literals that may be constants.
+
+    def _kept(self, value: int, stage: int) -> Term:
+        return self.kept.get((value, stage), False)
+
+    @staticmethod
+    def _no(term: Term) -> Term:
+        return not term if isinstance(term, bool) else ~term
+
+    def _any(self, *terms: Term) -> None:
+        if not any(term is True for term in terms):
+            self.model.add_bool_or([term for term in terms if term is not False])
+
+    def _all(self, terms: Sequence[Term]) -> Term:
+        """A literal that is true if all terms are."""
+        if all(term is True for term in terms):
+            return True
+        together = self.model.new_bool_var("")
+        self._any(together, *(self._no(term) for term in terms))
+        return together
+
+    # --- Solving.
+
+    def solve(self, limit: Limit, hint: Stages | None) -> tuple[Stages | None, int | None]:
+        """What the solver chose, if it chose anything, and the least that it shows possible, None if it shows that there
+        is nothing."""
+        from ortools.sat.python import cp_model
+
+        added = sum(self.cost)
+        self.model.minimize(added)
+        self.model.clear_hints()
+        if hint is not None:
+            for (op, stage), run in self.again.items():
+                self.model.add_hint(run, op in hint.again[stage])
+            for (value, stage), kept in self.kept.items():
+                if kept is not True:
+                    self.model.add_hint(kept, value in hint.kept[stage])
+        if self.most is not None:
+            self.model.add(added <= self.most)
+        # Bounds come from the linear relaxation: Checkmate's rows are tight, propagation alone shows nothing.
+        solver, status = limit.solve(self.model, linearization_level=2, optimize_with_lb_tree_search=True)
+        if status == cp_model.INFEASIBLE:
+            return None, None
+        bound = max(0, round(solver.best_objective_bound))
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None, bound
+        ops = len(self.problem.costs)
+        again: list[set[int]] = [set() for _ in range(ops)]
+        kept_in: list[set[int]] = [set() for _ in range(ops + 1)]
+        for (op, stage), run in self.again.items():
+            if solver.value(run):
+                again[stage].add(op)
+        for (value, stage), kept in self.kept.items():
+            if kept is True or solver.value(kept):
+                kept_in[stage].add(value)
+        self.chosen_twice = {key for key, more in self.twice.items() if solver.value(more)}
+        return Stages([frozenset(a) for a in again], [frozenset(k) for k in kept_in]), bound
