@@ -27,16 +27,17 @@ or mean), in a column of its own.
 | weights | trained tensors: all of PyTorch's parameters, none missed and none more, or the model does not pass |
 | f64 by | how memc computed in f64: `arena`, the planned step in numpy, or `code` |
 | gradients, weights, statistics, zeros | errors of memc to PyTorch, both in f64; `zeros` with the number of such tensors |
-| f32: loss, statistics | errors of memc to PyTorch, both in f32 |
+| f32: loss, weights, statistics | errors of memc to PyTorch, both in f32, with kinks |
 | together: memc, PyTorch | f32: errors of each to PyTorch in f64, of all gradients as one vector |
 | worst: memc, PyTorch | the same, of the gradient that is farthest off |
 | smooth: memc, PyTorch | `worst` without kinks; `-` for a model that has none, whose `worst` counts |
 | compile, step | CPU seconds of all threads to compile, and of the first step, in f32 |
 
-`passes`: below 1e-4 are every error in f64, those of loss and running statistics in f32, and those of gradients in f32
-without kinks. There are gradients that f32 cannot give, in PyTorch neither: with seeded weights BERT's tokens become more
-alike from layer to layer, and what its last queries and keys would have to change is 1e-9 of the largest gradient, a
-difference of numbers that agree to that. Of such a gradient memc's error may be twice PyTorch's.
+`passes`: below 1e-4 are every error to PyTorch in f64, and in f32 the errors to PyTorch in f64 of the loss, of the running
+statistics and, without kinks, of the gradients. What f32 cannot give to 1e-4, in PyTorch neither, may be twice as far off as
+in PyTorch, tensor by tensor. With seeded weights BERT's tokens become more alike from layer to layer: the gradients of its
+last queries and keys are 1e-9 of the largest one, differences of numbers that agree to that. ResNet-152 amplifies the
+rounding of its first layers through all others, whose statistics are of 98 numbers at the end.
 
 BERT and ViT are 1e-8 off in f64: their files write GELU out, with a square root of 2 that is rounded to f32; memc reads it as
 one op, and takes the root as it is.
@@ -55,7 +56,7 @@ import resource
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -84,9 +85,9 @@ SLOT = ".momentum"
 """How memc names the state of a weight that holds its gradient after the first step."""
 
 HEADER = """\
-| model | weights | loss | f64 by | gradients | weights | statistics | zeros | f32: loss | statistics \
+| model | weights | loss | f64 by | gradients | weights | statistics | zeros | f32: loss | weights | statistics \
 | together: memc | PyTorch | worst: memc | PyTorch | smooth: memc | PyTorch | compile s | step s | ops | passes |
-| --- | --: | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |"""
+| --- | --: | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |"""
 
 
 @dataclass
@@ -198,6 +199,14 @@ def together(found: Arrays, expected: Arrays) -> float:
     return float(np.sqrt(of_all / sum(norm(a) ** 2 for a in expected.values())))
 
 
+def in_f32(mine: Arrays, narrow: Arrays, truth: Arrays, names: Collection[str]) -> dict[str, Any]:
+    """The largest relative error of a tensor, of memc and of PyTorch, and the names where memc's is `TOLERANCE` or more
+    and above `CHANCE` times PyTorch's."""
+    here, there = ({n: d / norm(truth[n]) for n, d in distances(s, truth, names).items()} for s in (mine, narrow))
+    far = sorted(n for n, error in here.items() if error >= TOLERANCE and error > CHANCE * there[n])
+    return {"memc": max(here.values()), "torch": max(there.values()), "far": far}
+
+
 def zeros(truth: Arrays) -> set[str]:
     """The tensors that are zero but for rounding."""
     norms = {n: norm(a) for n, a in truth.items()}
@@ -227,17 +236,13 @@ class Truth:
         return self.step.gradients.keys() - self.no_gradient
 
     def single(self, mine: Step, narrow: Step) -> dict[str, Any]:
-        """The largest relative error of a gradient in f32, of memc and of PyTorch, and where memc's is `TOLERANCE` or
-        more and above `CHANCE` times PyTorch's."""
-        here, there = (
-            {
-                n: d / norm(self.step.gradients[n])
-                for n, d in distances(s.gradients, self.step.gradients, self.gradients).items()
-            }
-            for s in (mine, narrow)
-        )
-        far = sorted(n for n, error in here.items() if error >= TOLERANCE and error > CHANCE * there[n])
-        return {"memc": max(here.values()), "torch": max(there.values()), "far": far}
+        """`in_f32` of the gradients."""
+        return in_f32(mine.gradients, narrow.gradients, self.step.gradients, self.gradients)
+
+    def forward(self, mine: Step, narrow: Step) -> dict[str, Any]:
+        """`in_f32` of the loss and the running statistics."""
+        results = [{**step.statistics, "loss": np.array(step.loss)} for step in (mine, narrow, self.step)]
+        return in_f32(*results, results[-1].keys() - self.no_mean)
 
     def errors(self, found: Step, expected: Step) -> dict[str, float]:
         """The largest relative error of each kind of result."""
@@ -268,8 +273,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     row["smooth"] = without_kinks(path, feeds, labels, args)
     row["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     smooth = row["smooth"] or row["worst"]
-    errors = [*row["f64"].values(), *(row["f32"][k] for k in ("loss", "statistics"))]
-    row["good"] = not row["unlike"] and not smooth["far"] and max(errors) < TOLERANCE
+    unmet = [*row["unlike"], *row["forward"]["far"], *smooth["far"]]
+    row["good"] = not unmet and max(row["f64"].values()) < TOLERANCE
     return row
 
 
@@ -295,6 +300,7 @@ def in_single(path: Path, feeds: Arrays, labels: Array, args: argparse.Namespace
         "f32": truth.errors(mine, narrow),
         "together": {key: together(step.gradients, truth.step.gradients) for key, step in both.items()},
         "worst": truth.single(mine, narrow),
+        "forward": truth.forward(mine, narrow),
     }
 
 
@@ -318,7 +324,11 @@ def update_error(found: Step, expected: Step, no_gradient: set[str]) -> float:
 def line(row: dict[str, Any]) -> str:
     wide, narrow = row["f64"], row["f32"]
     errors = [wide[k] for k in ("gradients", "weights", "statistics")]
-    others = [narrow["loss"], narrow["statistics"], *row["together"].values(), *(row["worst"][k] for k in BOTH)]
+    others = [
+        *(narrow[k] for k in ("loss", "weights", "statistics")),
+        *row["together"].values(),
+        *(row["worst"][k] for k in BOTH),
+    ]
     smooth = [f"{row['smooth'][k]:.1e}" for k in BOTH] if row["smooth"] else ["-", "-"]
     cells = [
         row["model"],
