@@ -15,6 +15,7 @@ import memc
 from memc.frontend.onnx import import_onnx
 from memc.ir.evaluate import evaluate
 from memc.passes.build_gradient import BuildGradient
+from memc.passes.manager import PassManager
 
 from .gradients.conftest import finite_differences
 
@@ -143,3 +144,80 @@ def test_compiled_steps_learn_as_the_evaluation_does(case: str) -> None:
     assert losses[-1] < losses[0]
     for name, array in step.state().items():
         np.testing.assert_allclose(array, state[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+FRAMEWORK_BLOCKS = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}
+"""Where each ONNX gate lies in the weights of a framework that has i, f, c, o and r, z, h."""
+
+
+def exported(kind: str, blocks: list[int], **options: Any) -> onnx.ModelProto:
+    """`recurrent`'s model with weights in another order of gates, put right by slices and concats as exporters write them."""
+    model = recurrent(kind, **options)
+    graph = model.graph
+    nodes: list[onnx.NodeProto] = []
+    kept = [t for t in graph.initializer if t.name not in ("W", "R", "B")]
+    for tensor in (t for t in graph.initializer if t.name in ("W", "R", "B")):
+        ways = []
+        for way, array in enumerate(numpy_helper.to_array(tensor)):
+            pieces: list[str] = []
+            for number, half in enumerate(np.split(array, 2) if tensor.name == "B" else [array]):
+                param = f"{tensor.name}.{way}.{number}"
+                gates = np.split(half, len(blocks))
+                ordered = [gates[blocks.index(place)] for place in range(len(blocks))]
+                kept.append(numpy_helper.from_array(np.concatenate(ordered), param))
+                for place in blocks:
+                    bounds = [f"{param}.from{place}", f"{param}.to{place}"]
+                    for name, end in zip(bounds, (place, place + 1)):
+                        kept.append(numpy_helper.from_array(np.array([end * HIDDEN]), name))
+                    pieces.append(f"{param}.{place}")
+                    nodes.append(helper.make_node("Slice", [param, *bounds, "zero"], [pieces[-1]]))
+            ways.append(f"{tensor.name}.{way}")
+            nodes.append(helper.make_node("Concat", pieces, [f"{ways[-1]}.flat"], axis=0))
+            nodes.append(helper.make_node("Unsqueeze", [f"{ways[-1]}.flat", "zero"], [ways[-1]]))
+        nodes.append(helper.make_node("Concat", ways, [tensor.name], axis=0))
+    kept.append(numpy_helper.from_array(np.array([0]), "zero"))
+    nodes += graph.node
+    graph.ClearField("initializer")
+    graph.ClearField("node")
+    graph.initializer.extend(kept)
+    graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("LSTM", {}), ("LSTM", {"peepholes": True}), ("GRU", {}), ("GRU", {"linear_before_reset": 1})],
+)
+def test_gates_are_read_where_the_framework_has_them(kind: str, options: dict[str, Any], direction: str) -> None:
+    blocks = FRAMEWORK_BLOCKS[kind]
+    expected_of = import_onnx(recurrent(kind, direction, **options), trainable=True)
+    module = import_onnx(exported(kind, blocks, direction=direction, **options), trainable=True)
+    given = feeds(recurrent(kind, direction, **options))
+    how = BuildGradient(loss="mse", optimizer="none")
+    steps = []
+    for one in (expected_of, module):
+        how.apply(one)
+        PassManager.parse("canonicalize").run(one)
+        steps.append(evaluate(one, given))
+    expected, found = steps
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-14)
+    for name in ("W", "R", "B"):
+        for way, array in enumerate(expected[f"{name}.grad"]):
+            for number, half in enumerate(np.split(array, 2) if name == "B" else [array]):
+                gates = np.split(found[f"{name}.{way}.{number}.grad"], len(blocks))
+                ordered = np.concatenate([gates[place] for place in blocks])
+                np.testing.assert_allclose(ordered, half, rtol=1e-12, atol=1e-13)
+    states = {p for p in module.main.params if p.name.startswith(("W.", "R."))}
+    assert states
+    copies = [op for op in module.main.ops if op.name in ("slice", "concat") and states & set(op.operands)]
+    assert not copies or (kind, options) == ("GRU", {})  # The products before the reset read parts of the weight.
+
+
+@pytest.mark.parametrize("blocks", [[2, 0, 1], [0, 2, 1]])
+def test_gates_that_no_product_can_leave_where_they_are(blocks: list[int]) -> None:
+    """The candidate of a GRU must come last; where it does not, the weights are copied into the order of ONNX."""
+    model = exported("GRU", blocks, linear_before_reset=1)
+    module, plain = (import_onnx(m, trainable=True) for m in (model, recurrent("GRU", linear_before_reset=1)))
+    given = {"x": feeds(model)["x"]}
+    np.testing.assert_allclose(evaluate(module, given)["y"], evaluate(plain, given)["y"], rtol=1e-13)

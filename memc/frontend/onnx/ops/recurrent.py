@@ -12,6 +12,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 
 from ..context import Known, NodeContext, imports
+from .gate_order import GateRows, cut, gate_rows, row_ranges
 from .matmul import product
 
 Activation = Callable[[Value], Value]
@@ -19,6 +20,20 @@ Activation = Callable[[Value], Value]
 CHUNKS = 8
 """Input projections per sequence and direction, each made right before its steps. More of them keep fewer gates live and
 read the input weights more often; the recurrent weights are read for every step all the same."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one direction of a recurrent node multiplies by."""
+
+    input: Value
+    """[gates * hidden, input]"""
+    recurrent: Value
+    """[gates * hidden, hidden]"""
+    places: tuple[int, ...]
+    """Of each gate, in the order of ONNX: how many gates lie before it in these weights and their biases."""
+    biases: tuple[GateRows, ...] = ()
+    """Where the biases of both products are, if that is not simply how the node gives them."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +70,12 @@ class Sequences:
         value, axis = self.ctx.value(index), 1 if self.ctx.attr("layout", 0) else 0
         return _part(self.b, value, axis, direction, direction + 1, (self.batch, self.hidden))
 
-    def projections(self, direction: int, bias: Value | None) -> Iterator[tuple[int, Value]]:
-        """Steps in the direction's order, each with its x times the input weights, plus `bias`: [batch, gates * hidden].
+    def projections(self, direction: int, weight: Value, bias: Value | None) -> Iterator[tuple[int, Value]]:
+        """Steps in the direction's order, each with its x times `weight`, plus `bias`: [batch, gates * hidden].
 
         Ops are appended as the iteration gets to them.
         """
         batch = self.batch
-        weight = self.weight(1, direction)
         order = self.order(direction)
         size = max(-(-self.steps // CHUNKS), 1)
         for number in range(0, self.steps, size):
@@ -199,22 +213,52 @@ def _clipped(ctx: NodeContext, x: Value) -> Value:
     return x if clip is None else ctx.b.op("clip", [x], min=-float(clip), max=float(clip))
 
 
-def _biases(s: Sequences, direction: int) -> tuple[Value | None, Value | None]:
-    """Input and recurrent bias of a direction, [gates * hidden] each."""
+def _weights(s: Sequences, direction: int, fixed_last: bool = False) -> Weights:
+    """The weights of a direction, in the order of gates that they come in; with `fixed_last` the last gate stays last."""
+    found = _reordered(s, direction)
+    if found is not None and not (fixed_last and found.places[-1] != len(found.places) - 1):
+        return found
+    gates = s.ctx.type(2).shape[1] // s.hidden
+    return Weights(s.weight(1, direction), s.weight(2, direction), tuple(range(gates)))
+
+
+def _reordered(s: Sequences, direction: int) -> Weights | None:
+    """Weights that hold the gates in another order than ONNX's, which slices and concats before the node make up for."""
+    rows = s.ctx.type(2).shape[1]
+    given = [(1, 0), (2, 0)] + ([(3, 0), (3, rows)] if s.ctx.has(3) else [])
+    found: list[GateRows] = []
+    for index, start in given:
+        if s.ctx.known(index) is not None:
+            return None
+        value = s.ctx.value(index)
+        first = direction * value.type.shape[1] + start
+        gates = gate_rows(cut(row_ranges(value, value.type.shape[2:]), first, first + rows), s.hidden)
+        if gates is None or (found and gates.places != found[0].places):
+            return None
+        found.append(gates)
+    matrices = [gates.read(s.b, s.ctx.type(index).shape[2:]) for index, gates in zip((1, 2), found)]
+    return Weights(matrices[0], matrices[1], found[0].places, tuple(found[2:]))
+
+
+def _biases(s: Sequences, direction: int, weights: Weights) -> tuple[Value | None, Value | None]:
+    """Input and recurrent bias of a direction, [gates * hidden] each, in the order of gates of `weights`."""
     if not s.ctx.has(3):
         return None, None
+    if weights.biases:
+        first, second = (gates.read(s.b, ()) for gates in weights.biases)
+        return first, second
     both = s.weight(3, direction)
     half = both.type.elements // 2
     return _part(s.b, both, 0, 0, half, (half,)), _part(s.b, both, 0, half, 2 * half, (half,))
 
 
-def _sum_bias(s: Sequences, direction: int) -> Value | None:
+def _sum_bias(s: Sequences, direction: int, weights: Weights) -> Value | None:
     """Input and recurrent bias together; added up at import where they are known."""
     known = s.ctx.known(3)
     if known is not None:
         half = known.shape[1] // 2
         return s.b.constant(known[direction, :half] + known[direction, half:])
-    first, second = _biases(s, direction)
+    first, second = _biases(s, direction, weights)
     return None if first is None or second is None else s.b.op("add", [first, second])
 
 
@@ -255,22 +299,23 @@ def lstm(ctx: NodeContext) -> Sequence[Known]:
     outputs: list[list[Value]] = []
     last_h, last_c = [], []
     for d, (f, g, h_fn) in enumerate(functions):
-        bias, recurrent = _sum_bias(s, d), s.weight(2, d)
+        weights = _weights(s, d)
+        at_i, at_o, at_f, at_c = weights.places
         peepholes = s.weight(7, d) if ctx.has(7) else None
         p_i, p_o, p_f = (_part(b, peepholes, 0, k * n, (k + 1) * n, (n,)) if peepholes else None for k in range(3))
 
         h, c = s.state(5, d), s.state(6, d)
         made: dict[int, Value] = {}
-        for step, x in s.projections(d, bias):
-            gates = b.op("add", [x, product(b, h, recurrent, transpose_b=True)])
-            i = f(_lstm_gate(s, gates, 0, p_i, c))
+        for step, x in s.projections(d, weights.input, _sum_bias(s, d, weights)):
+            gates = b.op("add", [x, product(b, h, weights.recurrent, transpose_b=True)])
+            i = f(_lstm_gate(s, gates, at_i, p_i, c))
             if coupled:
                 forget = b.op("sub", [b.scalar(1, i.type.dtype), i])
             else:
-                forget = f(_lstm_gate(s, gates, 2, p_f, c))
-            candidate = g(_lstm_gate(s, gates, 3, None, c))
+                forget = f(_lstm_gate(s, gates, at_f, p_f, c))
+            candidate = g(_lstm_gate(s, gates, at_c, None, c))
             new_c = b.op("add", [b.op("mul", [forget, c]), b.op("mul", [i, candidate])])
-            new_h = b.op("mul", [f(_lstm_gate(s, gates, 1, p_o, new_c)), h_fn(new_c)])
+            new_h = b.op("mul", [f(_lstm_gate(s, gates, at_o, p_o, new_c)), h_fn(new_c)])
             made[step] = s.keep(step, new_h, None)
             h, c = s.keep(step, new_h, h), s.keep(step, new_c, c)
         outputs.append([made[t] for t in range(s.steps)])
@@ -288,18 +333,19 @@ def gru(ctx: NodeContext) -> Sequence[Known]:
     outputs: list[list[Value]] = []
     last: list[Value] = []
     for d, (f, g) in enumerate(functions):
+        weights = _weights(s, d, fixed_last=True)
         # With the reset after the product, the recurrent bias of the candidate is inside the reset.
         inner_bias: Value | None = None
         if reset_after:
-            bias, inner_bias = _biases(s, d)
+            bias, inner_bias = _biases(s, d, weights)
         else:
-            bias = _sum_bias(s, d)
-        recurrent = s.weight(2, d)
+            bias = _sum_bias(s, d, weights)
+        recurrent = weights.recurrent
         upper = _part(b, recurrent, 0, 0, 2 * n, (2 * n, n))
         lower = _part(b, recurrent, 0, 2 * n, 3 * n, (n, n))
         h = s.state(5, d)
         made: dict[int, Value] = {}
-        for step, x in s.projections(d, bias):
+        for step, x in s.projections(d, weights.input, bias):
             x_gates = _part(b, x, 1, 0, 2 * n, (s.batch, 2 * n))
             x_candidate = _gate(b, x, 2, n)
             if reset_after:
@@ -308,7 +354,7 @@ def gru(ctx: NodeContext) -> Sequence[Known]:
                 gates = b.op("add", [x_gates, _part(b, state, 1, 0, 2 * n, (s.batch, 2 * n))])
             else:
                 gates = b.op("add", [x_gates, product(b, h, upper, transpose_b=True)])
-            z, r = (f(_clipped(ctx, _gate(b, gates, k, n))) for k in range(2))
+            z, r = (f(_clipped(ctx, _gate(b, gates, k, n))) for k in weights.places[:2])
             if reset_after:
                 inner = b.op("mul", [r, _gate(b, state, 2, n)])
             else:
@@ -331,11 +377,11 @@ def rnn(ctx: NodeContext) -> Sequence[Known]:
     outputs: list[list[Value]] = []
     last: list[Value] = []
     for d, (f,) in enumerate(functions):
-        bias, recurrent = _sum_bias(s, d), s.weight(2, d)
+        weights = _weights(s, d)
         h = s.state(5, d)
         made: dict[int, Value] = {}
-        for step, x in s.projections(d, bias):
-            new = f(_clipped(ctx, b.op("add", [x, product(b, h, recurrent, transpose_b=True)])))
+        for step, x in s.projections(d, weights.input, _sum_bias(s, d, weights)):
+            new = f(_clipped(ctx, b.op("add", [x, product(b, h, weights.recurrent, transpose_b=True)])))
             made[step] = s.keep(step, new, None)
             h = s.keep(step, new, h)
         outputs.append([made[t] for t in range(s.steps)])
