@@ -73,6 +73,7 @@ def pipeline(
             "canonicalize",
             "decompose",
             "canonicalize",
+            f"join-products{{{at}}}",
             *([f"fuse-library{{target={library} {at}}}"] if library == "cuda" else []),
             f"fuse{{library={library} {at}}}",
             select_least,

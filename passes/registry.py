@@ -16,6 +16,7 @@ from memc.passes.donate import Donate
 from memc.passes.fuse import Fuse
 from memc.passes.fuse_library import FuseLibrary
 from memc.passes.in_place import InPlace
+from memc.passes.join_products import JoinProducts
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
 from memc.passes.recognize import Recognize
@@ -34,6 +35,7 @@ PASSES: tuple[type[Pass], ...] = (
     Fuse,
     FuseLibrary,
     InPlace,
+    JoinProducts,
     MaterializeReturns,
     Mirror,
     Recognize,

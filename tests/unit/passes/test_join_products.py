@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""join-products on random sums: the same values, and never a higher peak."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Function, Module, Role, Value
+from memc.ir.evaluate import evaluate
+from memc.ir.types import DType, TensorType
+from memc.ir.verifier import verify
+from memc.passes.alias_plan import planned_peak
+from memc.passes.join_products import join_products
+
+ROWS, COLUMNS = 6, 5
+
+
+@st.composite
+def sums(draw: st.DrawFn) -> Module:
+    """Up to two sums of products of drawn depths and transpositions, added up in a drawn order; concats of left operands."""
+    x = Value("x", TensorType(DType.F64, (4, 6)), role=Role.INPUT)
+    function = Function([x])
+    module = Module([function])
+    b = IRBuilder(module, function, function.ops)
+    returned: list[Value] = []
+    for _ in range(draw(st.integers(1, 2))):
+        t_a, t_b = draw(st.booleans()), draw(st.booleans())
+        terms, lefts = [], []
+        for _ in range(draw(st.integers(2, 5))):
+            depth = draw(st.integers(1, 4))
+            a, c = (_drawn(b, x, draw, rows, t) for rows, t in (((ROWS, depth), t_a), ((depth, COLUMNS), t_b)))
+            lefts.append(a)
+            terms.append(b.op("matmul", [a, c], transpose_a=t_a, transpose_b=t_b))
+            if draw(st.integers(0, 3)) == 0:
+                returned.append(terms[-1])
+        if draw(st.booleans()):
+            first = draw(st.integers(0, len(lefts) - 2))
+            part = draw(st.permutations(lefts[first : first + draw(st.integers(2, 4))]))
+            returned.append(b.op("concat", part, axis=0 if t_a else 1))
+        while len(terms) > 1:
+            one = terms.pop(draw(st.integers(0, len(terms) - 1)))
+            other = terms.pop(draw(st.integers(0, len(terms) - 1)))
+            terms.append(b.op("add", [one, other]))
+        returned += terms
+        if draw(st.booleans()):
+            returned.append(b.op("neg", terms))
+    function.returns = list(dict.fromkeys(returned))
+    return module
+
+
+def _drawn(b: IRBuilder, x: Value, draw: st.DrawFn, shape: tuple[int, int], transposed: bool) -> Value:
+    """A value of the shape, or of the exchanged one, that no other is equal to."""
+    rows, columns = shape[::-1] if transposed else shape
+    rolled = b.op("mul", [x, b.scalar(draw(st.floats(0.5, 2)), DType.F64)])
+    flat = b.op("reshape", [rolled], shape=(24,))
+    wide = b.op("concat", [flat, flat], axis=0)
+    start = draw(st.integers(0, 48 - rows * columns))
+    part = b.op("slice", [wide], starts=(start,), stops=(start + rows * columns,), steps=(1,))
+    return b.op("reshape", [b.op("sin", [part])], shape=(rows, columns))
+
+
+@settings(deadline=None)
+@given(sums())
+def test_sums_keep_their_values(module: Module) -> None:
+    x = np.random.default_rng(0).normal(size=(4, 6))
+    expected = evaluate(module, {"x": x})
+    peak = planned_peak(module.main, 8)
+    join_products(module, module.main, 8)
+    verify(module)
+    assert planned_peak(module.main, 8) <= peak
+    found = evaluate(module, {"x": x})
+    for (name, value), other in zip(expected.items(), found.values()):
+        np.testing.assert_allclose(other, value, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("steps", [2, 9])
+def test_one_product_for_all_steps(steps: int) -> None:
+    """A weight's gradient over `steps` steps of 2 rows: 16 x 64 of them make one product, however many."""
+    params = [
+        Value(f"{name}{n}", TensorType(DType.F32, (2, size)), role=Role.INPUT)
+        for n in range(steps)
+        for name, size in (("g", 64), ("x", 16))
+    ]
+    function = Function(params)
+    module = Module([function])
+    b = IRBuilder(module, function, function.ops)
+    products = [b.op("matmul", [g, x], transpose_a=True, transpose_b=False) for g, x in zip(params[::2], params[1::2])]
+    total = products[0]
+    for product in products[1:]:
+        total = b.op("add", [total, product])
+    function.returns = [total]
+    join_products(module, function)
+    assert [op.name for op in function.ops] == ["concat", "concat", "matmul"]
+    assert function.ops[-1].operands[0].type.shape == (2 * steps, 64)
