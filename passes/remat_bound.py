@@ -37,6 +37,7 @@ class _Bound:
         read = frozenset(v for v in self.problem.reads[op] if sizes[v])
         live = held | read | frozenset(self.problem.makes[op])
         taken = max((sizes[v] for v in self.problem.over[op] if v not in held), default=0)
+        taken += sum(sizes[v] for v in self.problem.parts[op] if v not in held)
         during = sum(sizes[v] for v in live) - taken + self.problem.scratch[op]
         return max(during, self.of_live(held | read, depth))
 

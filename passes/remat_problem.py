@@ -14,7 +14,7 @@ from memc.ir.clone import clone_op
 from memc.ir.core import RECOMPUTE, Attr, Function, Op, Role, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, align
 from memc.ir.ops.base import lookup
-from memc.passes.op_rules import assigned_state, in_place_operands, view_offset
+from memc.passes.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.passes.remat_solver import RematProblem
 
 
@@ -63,6 +63,9 @@ class RematGraph:
             reads=[[number[v] for v in values if v in number] for values in read],
             makes=[[number[v] for v in op.results] for op in self.ops],
             over=[[number[v] for v in self._may_take_over(op) if v in number and v not in outside] for op in self.ops],
+            parts=[
+                [number[v] for v in self._parts(op, alignment) if v in number and v not in outside] for op in self.ops
+            ],
             until=until,
         )
 
@@ -76,6 +79,16 @@ class RematGraph:
             if apart and value.type.nbytes == op.results[0].type.nbytes:
                 found.append(value)
         return list(dict.fromkeys(found))
+
+    def _parts(self, op: Op, alignment: int) -> list[Value]:
+        """Values that result 0 of `op` holds side by side, each in bytes of its own, if it is where they die."""
+        offsets = slice_offsets(op)
+        bases = [self.base[v] for v in op.operands]
+        return [
+            base
+            for k, base in enumerate(bases)
+            if (offset := offsets[k]) is not None and offset % alignment == 0 and bases.count(base) == 1
+        ]
 
     def rewrite(self, sequence: Sequence[int]) -> None:
         """Make the function run its ops in `sequence`; copies carry `{recompute = i}`.
@@ -108,6 +121,8 @@ class _Writer:
         self.graph = graph
         self.names = fresh_names(v.name for v in graph.function.values())
         self.constants = {op.result: op for op in graph.function.ops if op.name == "constant"}
+        self.reads = {op: tuple(op.operands) for op in graph.ops}
+        """What an op read before its operands were replaced by copies."""
         self.viewed = {op.result: op.operands[0] for op in graph.function.ops if is_whole_view(op)}
         """What a view was made of before."""
         self.latest: dict[Value, Value] = {}
@@ -117,7 +132,7 @@ class _Writer:
         self.written: list[Op] = []
 
     def run(self, op: Op, repeat: int) -> None:
-        operands = [self._current(v) for v in op.operands]
+        operands = [self._current(v) for v in self.reads[op]]
         if repeat == 0:
             op.operands = operands
             self.written.append(op)

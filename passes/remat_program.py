@@ -101,22 +101,30 @@ class RematProgram:
         own = set(self.problem.reads[op]).union(self.problem.makes[op])
         others = [(v, self._kept(v, op + 1)) for v in across if v not in own]
         taken = [(v, self._no(self._kept(v, op + 1))) for v in self.problem.over[op]]
-        self._within(op, True, others, taken)
+        parts = [(v, self._no(self._kept(v, op + 1))) for v in self.problem.parts[op]]
+        self._within(op, True, others, taken, parts)
 
     def _within(
-        self, op: int, if_so: Term, others: Sequence[tuple[int, Term]], taken: Sequence[tuple[int, Term]]
+        self,
+        op: int,
+        if_so: Term,
+        others: Sequence[tuple[int, Term]],
+        taken: Sequence[tuple[int, Term]],
+        parts: Sequence[tuple[int, Term]],
     ) -> None:
-        """While `op` runs, what it touches and `others`, each where its term is true, are within the limit, less one of
-        `taken` whose term is true: the largest, which is no less than the one that is.
+        """While `op` runs, what it touches and `others`, each where its term is true, are within the limit, less all of
+        `parts` whose terms are true and one such of `taken`: the largest, which is no less than the one that is.
         """
         problem, unit = self.problem, self.unit
         fixed = problem.scratch[op] + sum(problem.sizes[v] for v in {*problem.reads[op], *problem.makes[op]})
         fixed += sum(problem.sizes[v] for v, term in others if term is True)
+        fixed -= sum(problem.sizes[v] for v, term in parts if term is True)
         terms = [(problem.sizes[v], term) for v, term in others if not isinstance(term, bool)]
         free = [(problem.sizes[v], term) for v, term in taken if term is not False and problem.sizes[v]]
         most = max((size for size, _ in free), default=0)
         if fixed + sum(size for size, _ in terms) <= self.limit:
             return
+        joined = [(problem.sizes[v], term) for v, term in parts if not isinstance(term, bool)]
         saved: list[tuple[int, Literal]] = []
         if any(term is True and size == most for size, term in free):
             fixed -= most
@@ -127,8 +135,9 @@ class RematProgram:
                 saved.append((size, takes))
             if len(saved) > 1:
                 self.model.add_at_most_one(takes for _, takes in saved)
-        left = sum(size // unit * term for size, term in terms) - sum(size // unit * takes for size, takes in saved)
-        if not terms and not saved:
+        left = sum(size // unit * term for size, term in terms)
+        left -= sum(size // unit * takes for size, takes in (*saved, *joined))
+        if not terms and not saved and not joined:
             self._any(self._no(if_so))
             return
         row = self.model.add(left <= (self.limit - fixed) // unit)
@@ -152,13 +161,16 @@ class RematProgram:
             why = {v: self._surely_live(v, op, stages, stage, after) for v in sorted(found) if problem.sizes[v]}
             live = {v for v, terms in why.items() if terms is not None}.union(problem.reads[op], problem.makes[op])
             dying = [problem.sizes[v] for v in problem.over[op] if why.get(v) is None]
-            if sum(problem.sizes[v] for v in live) + problem.scratch[op] - max(dying, default=0) <= self.limit:
+            joined = sum(problem.sizes[v] for v in problem.parts[op] if why.get(v) is None)
+            least = sum(problem.sizes[v] for v in live) + problem.scratch[op] - max(dying, default=0) - joined
+            if least <= self.limit:
                 continue
             own = {*problem.reads[op], *problem.makes[op]}
             terms = {v: self._all(terms) for v, terms in why.items() if terms is not None}
             taken = [(v, self._no(terms.get(v, False))) for v in problem.over[op]]
+            parts = [(v, self._no(terms.get(v, False))) for v in problem.parts[op]]
             others = [(v, term) for v, term in terms.items() if v not in own]
-            self._within(op, self.again[op, stage], others, taken)
+            self._within(op, self.again[op, stage], others, taken, parts)
             rows += 1
         return rows
 

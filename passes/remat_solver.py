@@ -31,6 +31,8 @@ class RematProblem:
     """Of each op: values; each value is made by one op."""
     over: Sequence[Sequence[int]]
     """Of each op: values it reads whose bytes its first result may take over; the first that dies there is taken."""
+    parts: Sequence[Sequence[int]]
+    """Of each op: values it reads, none in `over`, that its first result holds side by side; all that die there are taken."""
     until: Sequence[Sequence[int]]
     """Of each op: later ops that run once, and after which it must not run."""
 
@@ -68,6 +70,6 @@ def _plan(found: Any) -> RematPlan:
 def _columns(problem: RematProblem) -> list[Any]:
     numbers = (problem.sizes, problem.costs, problem.once, problem.scratch)
     columns = [tensor(np.array(column, np.int64)) for column in numbers]
-    for table in (problem.reads, problem.makes, problem.over, problem.until):
+    for table in (problem.reads, problem.makes, problem.over, problem.parts, problem.until):
         columns += rows(table)
     return columns

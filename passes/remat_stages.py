@@ -122,6 +122,7 @@ class StageOrder:
         live = ((reads | end) - unmade).union(makes[op])
         later = end.union(v for other in left if other != op for v in problem.reads[other])
         taken = next((problem.sizes[v] for v in problem.over[op] if v not in later), 0)
+        taken += sum(problem.sizes[v] for v in problem.parts[op] if v not in later)
         return sum(problem.sizes[v] for v in live) - taken + problem.scratch[op]
 
 

@@ -14,6 +14,10 @@ namespace {
 
 std::string OpName(int64_t op) { return "op " + std::to_string(op); }
 
+bool Contains(const Rows& rows, int64_t row, int32_t entry) {
+  return std::find(rows.begin(row), rows.end(row), entry) != rows.end(row);
+}
+
 void CheckAmounts(const std::vector<int64_t>& amounts, int64_t limit, const char* what) {
   for (size_t i = 0; i < amounts.size(); ++i) {
     if (amounts[i] < 0 || amounts[i] > limit) {
@@ -42,6 +46,7 @@ void Validate(const RematProblem& problem) {
   CheckRows(problem.reads, ops, values, "value read");
   CheckRows(problem.makes, ops, values, "value made");
   CheckRows(problem.over, ops, values, "value taken over");
+  CheckRows(problem.parts, ops, values, "part");
   CheckRows(problem.until, ops, ops, "last op");
   std::vector<int64_t> maker(values, -1);
   for (int64_t op = 0; op < ops; ++op) {
@@ -51,10 +56,16 @@ void Validate(const RematProblem& problem) {
                                     ", which no op before it makes");
       }
     }
-    for (const int32_t* v = problem.over.begin(op); v != problem.over.end(op); ++v) {
-      if (std::find(problem.reads.begin(op), problem.reads.end(op), *v) == problem.reads.end(op)) {
-        throw std::invalid_argument(OpName(op) + " takes over value " + std::to_string(*v) +
-                                    ", which it does not read");
+    for (const Rows* rows : {&problem.over, &problem.parts}) {
+      for (const int32_t* v = rows->begin(op); v != rows->end(op); ++v) {
+        if (!Contains(problem.reads, op, *v)) {
+          throw std::invalid_argument(OpName(op) + " takes over value " + std::to_string(*v) +
+                                      ", which it does not read");
+        }
+        if (rows == &problem.parts && Contains(problem.over, op, *v)) {
+          throw std::invalid_argument(OpName(op) + ": value " + std::to_string(*v) +
+                                      " is taken over in two ways");
+        }
       }
     }
     for (const int32_t* v = problem.makes.begin(op); v != problem.makes.end(op); ++v) {
@@ -121,6 +132,9 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
         taken = problem.sizes[*v];
         break;
       }
+    }
+    for (int32_t v : ends[at]) {
+      if (Contains(problem.parts, op, v)) taken += problem.sizes[v];
     }
     plan.peak = std::max(plan.peak, live - taken + problem.scratch[op]);
     for (int32_t v : ends[at]) live -= problem.sizes[v];

@@ -24,9 +24,9 @@ std::vector<int64_t> Numbers(const ffi::Tensor& array, int64_t length, const cha
   return {from, from + array.size(0)};
 }
 
-// `columns`: sizes, costs, once, scratch; then first and index of reads, makes, over, until.
+// `columns`: sizes, costs, once, scratch; then first and index of reads, makes, over, parts, until.
 memc::RematProblem MakeProblem(const Tensors& columns) {
-  if (columns.size() != 12) throw std::invalid_argument("expected 12 columns");
+  if (columns.size() != 14) throw std::invalid_argument("expected 14 columns");
   memc::RematProblem problem;
   problem.sizes = Numbers(columns[0], -1, "sizes");
   problem.costs = Numbers(columns[1], -1, "costs");
@@ -37,7 +37,8 @@ memc::RematProblem MakeProblem(const Tensors& columns) {
   problem.reads = memc::MakeRows(columns[4], columns[5], ops, "value read");
   problem.makes = memc::MakeRows(columns[6], columns[7], ops, "value made");
   problem.over = memc::MakeRows(columns[8], columns[9], ops, "value taken over");
-  problem.until = memc::MakeRows(columns[10], columns[11], ops, "last op");
+  problem.parts = memc::MakeRows(columns[10], columns[11], ops, "part");
+  problem.until = memc::MakeRows(columns[12], columns[13], ops, "last op");
   return problem;
 }
 

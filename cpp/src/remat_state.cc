@@ -247,13 +247,15 @@ bool RematState::EndsAt(int32_t value, int32_t run) const {
   return NextRead(value, slot_of(run) + 1) < 0;
 }
 
-// The value whose bytes the first result of `run` takes over; -1 if there is none.
-int32_t RematState::TakenOver(int32_t run) const {
+// Whether the first result of `run`, which is the last to read the value, takes over its bytes.
+bool RematState::TakesOver(int32_t run, int32_t value) const {
   const int32_t op = runs_[run].op;
+  const int32_t* end = problem_.parts.end(op);
+  if (std::find(problem_.parts.begin(op), end, value) != end) return true;
   for (const int32_t* v = problem_.over.begin(op); v != problem_.over.end(op); ++v) {
-    if (EndsAt(*v, run)) return *v;
+    if (EndsAt(*v, run)) return *v == value;
   }
-  return -1;
+  return false;
 }
 
 // Finds where the value is live, and tells the tree of the difference.
@@ -271,7 +273,7 @@ void RematState::Place(int32_t value) {
     int32_t upper = lower;
     if (end > 0 && slot_of(reads[end - 1]) > lower) {
       const int32_t last = reads[end - 1];
-      upper = slot_of(last) - (TakenOver(last) == value ? 1 : 0);
+      upper = slot_of(last) - (TakesOver(last, value) ? 1 : 0);
     }
     stretches.push_back({lower, upper});
     tree_.Add(lower, upper, size);

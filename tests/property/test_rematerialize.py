@@ -15,6 +15,9 @@ from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
 from memc.passes.manager import PassManager
 from memc.passes.planned_arena import planned_arena
+from memc.passes.remat_problem import RematGraph
+from memc.passes.remat_solver import measure_sequence, remat_ladder
+from memc.passes.undo import Snapshot
 
 from .graphs import inputs_of, modules
 
@@ -36,3 +39,18 @@ def test_budgets_are_kept_and_bits_stay(module: Module, percent: int, fused: boo
     expected = evaluate(module, inputs)
     for name, value in evaluate_in_arena(changed, inputs).items():
         np.testing.assert_array_equal(value, expected[name])
+
+
+@given(modules(), st.booleans())
+def test_functions_take_what_their_plans_say(module: Module, fused: bool) -> None:
+    """What is written back reads the latest copy of everything, as the sequence does."""
+    PassManager.parse("materialize-returns,decompose" + (",fuse,select-kernels" if fused else "")).run(module)
+    function = module.main
+    graph = RematGraph.of(function, lambda op: 1)
+    before = Snapshot.of(module, function)
+    for plan in remat_ladder(graph.problem, 0):
+        graph.rewrite(plan.sequence)
+        again = RematGraph.of(function, lambda op: 1).problem
+        assert len(again.costs) == len(plan.sequence)
+        assert measure_sequence(again, range(len(again.costs))).peak == plan.peak
+        before.restore()

@@ -6,7 +6,8 @@
 // is made by each run of its op; a read sees the latest. The value is live from each run of its op
 // to the last read before the next run, or for one step if nobody reads it. While an op runs,
 // everything that it reads and makes and its scratch bytes are live, except that its first result
-// takes over the bytes of the first value in `over` whose last read this is.
+// takes over the bytes of the first value in `over` whose last read this is, and of every value in
+// `parts` whose last read this is.
 #ifndef MEMC_REMAT_H_
 #define MEMC_REMAT_H_
 
@@ -24,7 +25,8 @@ struct RematProblem {
   std::vector<int64_t> scratch;  // Of each op: bytes live during it only.
   Rows reads;                    // Of each op: values, without repeats.
   Rows makes;                    // Of each op: values. Each value is made by exactly one op.
-  Rows over;                     // Of each op: values it reads whose bytes its result may take.
+  Rows over;                     // Of each op: values it reads, one of which its result may take.
+  Rows parts;                    // Of each op: values it reads that may become parts of its result.
   Rows until;                    // Of each op: ops that run once, and after which it must not run.
 
   int64_t ops() const { return reads.size(); }

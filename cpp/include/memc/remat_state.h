@@ -74,7 +74,7 @@ class RematState {
   void Touch(int32_t op);
   void MarkDirty(int32_t value);
   bool EndsAt(int32_t value, int32_t run) const;
-  int32_t TakenOver(int32_t run) const;
+  bool TakesOver(int32_t run, int32_t value) const;
   void Place(int32_t value);
   size_t Find(const std::vector<int32_t>& runs, int32_t slot) const;
 

@@ -32,7 +32,8 @@ def drawn(seed: int, ops: int) -> RematProblem:
         scratch=[rng.choice([0, 0, 0, 2]) for _ in range(ops)],
         reads=reads,
         makes=makes,
-        over=[[v for v in row if rng.random() < 1 / 3] for row in reads],
+        over=[[v for v in row if v % 3 == 0 and rng.random() < 1 / 2] for row in reads],
+        parts=[[v for v in row if v % 3 == 1] if rng.random() < 1 / 2 else [] for row in reads],
         until=[[op for op in range(i + 1, ops) if once[op] and rng.random() < 0.2] for i in range(ops)],
     )
 
@@ -51,11 +52,9 @@ def peak_by_definition(problem: RematProblem, sequence: Sequence[int]) -> int:
     most = 0
     for at, op in enumerate(sequence):
         live = sum(problem.sizes[use[0]] for use in uses if use[1] <= at <= max(use[1:]))
-        dying = (v for v in problem.over[op] if (v, at) in ends)
-        most = max(
-            most,
-            live + problem.scratch[op] - problem.sizes[next(dying, 0)] * any((v, at) in ends for v in problem.over[op]),
-        )
+        taken = [v for v in problem.over[op] if (v, at) in ends][:1]
+        taken += [v for v in problem.parts[op] if (v, at) in ends]
+        most = max(most, live + problem.scratch[op] - sum(problem.sizes[v] for v in taken))
     return most
 
 
@@ -139,6 +138,7 @@ def test_a_chain_takes_the_square_root() -> None:
         reads=forward + backward,
         makes=[[i] for i in range(ops)],
         over=[[] for _ in range(ops)],
+        parts=[[] for _ in range(ops)],
         until=[[] for _ in range(ops)],
     )
     plans = remat_ladder(problem, 20)
@@ -159,7 +159,7 @@ def test_a_chain_takes_the_square_root() -> None:
     ],
 )
 def test_malformed_problems(changes: dict, message: str) -> None:
-    problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []])
+    problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []])
     assert len(remat_ladder(problem, 0)) == 1
     with pytest.raises(ValueError, match=message):
         remat_ladder(dataclasses.replace(problem, **changes), 0)
@@ -170,6 +170,6 @@ def test_malformed_problems(changes: dict, message: str) -> None:
     [([0], "op 1 does not run"), ([1, 0], "op 1 runs out of order"), ([0, 1, 1], "op 1 must not run again")],
 )
 def test_no_sequence(sequence: list[int], message: str) -> None:
-    problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []])
+    problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []])
     with pytest.raises(ValueError, match=message):
         measure_sequence(problem, sequence)

@@ -67,6 +67,7 @@ def test_proof_that_there_is_no_sequence() -> None:
         reads=[[], [], [0, 1]],
         makes=[[0], [1], [2]],
         over=[[], [], []],
+        parts=[[], [], []],
         until=[[], [], []],
     )
     solution = solve_remat(problem, 11)
