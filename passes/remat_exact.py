@@ -68,7 +68,7 @@ def solve_remat(problem: RematProblem, limit: int, time_limit: float | None = No
             best = plan
             if best.added_cost <= bound:
                 break
-        if not sum(program.cut(chosen, stage) for stage in stuck):
+        if not any([program.cut(chosen, stage) for stage in stuck]):
             break
     return RematOptimum(best, bound if best is None else min(bound, best.added_cost))
 

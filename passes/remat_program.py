@@ -9,13 +9,17 @@ Their memory rows for each op of each stage, of which few matter, come as cuts w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from itertools import permutations, product
 from math import gcd
 from typing import Any, Union
 
 from .cp_sat import Limit
 from .remat_solver import RematProblem
-from .remat_stages import Links, Stages, forced_orders
+from .remat_stages import Links, Stages
+
+MOST_ORDERED = 40
+"""Ops that run again in one stage beyond which nothing is stated of their order."""
 
 Literal = Any
 """A CP-SAT literal."""
@@ -38,8 +42,12 @@ class RematProgram:
         """By value and stage: whether the value is live when the stage begins, and read in it or later."""
         self.twice: dict[tuple[int, int], Literal] = {}
         """By op and stage: whether the op runs again there more than once. Where it is missing, nobody has asked."""
-        self.chosen_twice: set[tuple[int, int]] = set()
-        """What of `twice` was true in the last answer."""
+        self.before: dict[tuple[int, int, int], Literal] = {}
+        """By two ops, the lower number first, and stage: see `_before`."""
+        self.transitive: set[tuple[int, int, int, int]] = set()
+        """Triples of ops, and the stage, of which it is stated that their order has no circles."""
+        self.known: set[Hashable] = set()
+        """What there are cuts for."""
         self.cost: list[Any] = []
         self._variables()
         self._availability()
@@ -146,62 +154,71 @@ class RematProgram:
 
     # --- Cuts.
 
-    def cut(self, stages: Stages, stage: int) -> int:
-        """State what is surely live while each op runs again in a stage, as far as `stages` breaks it. Returns how many
-        rows that made.
+    def cut(self, stages: Stages, stage: int) -> bool:
+        """State which bytes are live while each op that `stages` runs again in a stage does so, in whichever order they
+        run. Returns whether that is new.
 
-        Of an op's runs again in the stage the first is looked at. It comes after the first ones of all ops whose results
-        it needs there and which are not kept.
+        Of an op's runs again in a stage the first one is looked at; these have an order.
         """
-        problem, runs = self.problem, stages.again[stage]
-        after = forced_orders(problem, stages.kept[stage], runs)
-        rows = 0
+        runs = stages.again[stage]
+        key = (stage, runs, stages.kept[stage], stages.kept[stage + 1])
+        if key in self.known or len(runs) > MOST_ORDERED:
+            return False
+        self.known.add(key)
         for op in sorted(runs):
-            found = stages.kept[stage].union(v for r in runs for v in problem.makes[r])
-            why = {v: self._surely_live(v, op, stages, stage, after) for v in sorted(found) if problem.sizes[v]}
-            live = {v for v, terms in why.items() if terms is not None}.union(problem.reads[op], problem.makes[op])
-            dying = [problem.sizes[v] for v in problem.over[op] if why.get(v) is None]
-            joined = sum(problem.sizes[v] for v in problem.parts[op] if why.get(v) is None)
-            least = sum(problem.sizes[v] for v in live) + problem.scratch[op] - max(dying, default=0) - joined
-            if least <= self.limit:
-                continue
-            own = {*problem.reads[op], *problem.makes[op]}
-            terms = {v: self._all(terms) for v, terms in why.items() if terms is not None}
-            taken = [(v, self._no(terms.get(v, False))) for v in problem.over[op]]
-            parts = [(v, self._no(terms.get(v, False))) for v in problem.parts[op]]
-            others = [(v, term) for v, term in terms.items() if v not in own]
-            self._within(op, self.again[op, stage], others, taken, parts)
-            rows += 1
-        return rows
+            for value in self.problem.makes[op]:
+                for reader in runs.intersection(self.links.readers[value]) if self.problem.sizes[value] else ():
+                    # A value that was not kept is made before it is read.
+                    ran = self._no(self.again[op, stage]), self._no(self.again[reader, stage])
+                    self._any(*ran, self._kept(value, stage), self._before(op, reader, stage))
+        for a, b, c in permutations(sorted(runs), 3):
+            if (a, b, c, stage) not in self.transitive:
+                self.transitive.add((a, b, c, stage))
+                between = self._before(a, b, stage), self._before(b, c, stage)
+                self._any(*map(self._no, between), self._before(a, c, stage))
+        for op in sorted(runs):
+            self._run_again(op, runs, stage)
+        return True
 
-    def _surely_live(
-        self, value: int, op: int, stages: Stages, stage: int, after: dict[int, dict[int, list[int]]]
-    ) -> list[Term] | None:
-        """Terms, true as `stages` has it, that together say that the value is live when `op` runs again and after it;
-        None if there are none such."""
+    def _run_again(self, op: int, runs: frozenset[int], stage: int) -> None:
+        """The bytes live during the first run again of `op` in a stage, as far as `runs` say, keep the limit."""
+        made = {v for r in runs for v in self.problem.makes[r] if self.problem.sizes[v]}
+        values = sorted(made.union(v for v, at in self.kept if at == stage).difference(self.problem.makes[op]))
+        live = {value: self._live_after(value, op, runs, stage) for value in values}
+        others = [(v, term) for v, term in live.items() if v not in self.problem.reads[op]]
+        taken = [(v, self._no(live.get(v, False))) for v in self.problem.over[op]]
+        parts = [(v, self._no(live.get(v, False))) for v in self.problem.parts[op]]
+        self._within(op, self.again[op, stage], others, taken, parts)
+
+    def _live_after(self, value: int, op: int, runs: frozenset[int], stage: int) -> Term:
+        """A literal that is true where the value is live both when `op` runs again and after it."""
         maker = self.links.maker[value]
-        if maker in stages.again[stage]:
-            # Made by the maker's only run in the stage, which comes before.
-            if op not in after[maker] or (maker, stage) in self.chosen_twice:
-                return None
-            why = [*self._way(after[maker][op], stage), self._no(self._twice(maker, stage))]
-        else:
-            why = [self._kept(value, stage), self._no(self.again.get((maker, stage), False))]
-        if stage in self.links.readers[value] or value in stages.kept[stage + 1]:
-            return [*why, self._needed(value, stage)]
-        for reader in self.links.readers[value]:
-            if reader in after[op]:
-                return [*why, self.again[reader, stage], *self._way(after[op][reader], stage)]
-        return None
+        again = self.again.get((maker, stage), False)
+        there = [[self._kept(value, stage), self._no(again)]]
+        if maker in runs:
+            # If it runs once in the stage, what it made before is what is read later.
+            there.append([again, self._before(maker, op, stage), self._no(self._twice(maker, stage))])
+        later = [[self._needed(value, stage)]]
+        for reader in runs.intersection(self.links.readers[value]) - {op}:
+            later.append([self.again[reader, stage], self._before(op, reader, stage)])
+        ways = [[*a, *b] for a, b in product(there, later)]
+        ways = [way for way in ways if not any(term is False for term in way)]
+        if any(all(term is True for term in way) for way in ways):
+            return True
+        if not ways:
+            return False
+        live = self.model.new_bool_var("")
+        for way in ways:
+            self._any(live, *map(self._no, way))
+        return live
 
-    def _way(self, values: Sequence[int], stage: int) -> list[Term]:
-        """Terms that together say: what makes the first of `values` runs in the stage, and what reads the last one comes
-        later there, if it runs again."""
-        terms: list[Term] = []
-        for value in values:
-            terms.append(self.again[self.links.maker[value], stage])
-            terms.append(self._no(self._kept(value, stage)))
-        return terms
+    def _before(self, a: int, b: int, stage: int) -> Literal:
+        """Whether the first run again of op `a` in the stage comes before that of op `b`."""
+        low, high = min(a, b), max(a, b)
+        if (low, high, stage) not in self.before:
+            self.before[low, high, stage] = self.model.new_bool_var("")
+        first = self.before[low, high, stage]
+        return first if a == low else ~first
 
     def _needed(self, value: int, stage: int) -> Term:
         """Whether the value is read by the first run of the stage, or live after it."""
@@ -226,14 +243,6 @@ class RematProgram:
     def _any(self, *terms: Term) -> None:
         if not any(term is True for term in terms):
             self.model.add_bool_or([term for term in terms if term is not False])
-
-    def _all(self, terms: Sequence[Term]) -> Term:
-        """A literal that is true if all terms are."""
-        if all(term is True for term in terms):
-            return True
-        together = self.model.new_bool_var("")
-        self._any(together, *(self._no(term) for term in terms))
-        return together
 
     # --- Solving.
 
@@ -269,5 +278,4 @@ class RematProgram:
         for (value, stage), kept in self.kept.items():
             if kept is True or solver.value(kept):
                 kept_in[stage].add(value)
-        self.chosen_twice = {key for key, more in self.twice.items() if solver.value(more)}
         return Stages([frozenset(a) for a in again], [frozenset(k) for k in kept_in]), bound

@@ -49,7 +49,8 @@ class RematPlan:
 
 
 def remat_ladder(problem: RematProblem, lowest: int) -> list[RematPlan]:
-    """Plans of ever lower peaks, the first without recomputation, down to about `lowest` bytes or as low as was found.
+    """Plans at falling limits, the first without recomputation, down to about `lowest` bytes or as low as was found. Each
+    has a lower peak or less added cost than each one before it.
 
     The same for every `lowest` but for its length. Raises ValueError for a malformed problem.
     """

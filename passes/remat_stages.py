@@ -124,21 +124,3 @@ class StageOrder:
         taken = next((problem.sizes[v] for v in problem.over[op] if v not in later), 0)
         taken += sum(problem.sizes[v] for v in problem.parts[op] if v not in later)
         return sum(problem.sizes[v] for v in live) - taken + problem.scratch[op]
-
-
-def forced_orders(problem: RematProblem, kept: frozenset[int], ops: Collection[int]) -> dict[int, dict[int, list[int]]]:
-    """By op of a stage and by op that must come after it there: why. The reason is the way from one to the other, as
-    values made and read on it, none of which is kept from before."""
-    after: dict[int, dict[int, list[int]]] = {}
-    for op in sorted(ops, reverse=True):
-        ways: dict[int, list[int]] = {}
-        for value in problem.makes[op]:
-            if value in kept or not problem.sizes[value]:
-                continue  # Can be read before this run too.
-            for reader in sorted(ops):
-                if value in problem.reads[reader]:
-                    ways.setdefault(reader, [value])
-                    for further, way in after[reader].items():
-                        ways.setdefault(further, [value, *way])
-        after[op] = ways
-    return after

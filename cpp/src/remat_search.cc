@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <random>
 #include <utility>
 #include <vector>
@@ -24,23 +25,50 @@ constexpr int64_t kReliefs = 96;    // Recomputations added in one round at most
 constexpr int64_t kRungRounds = 60;
 constexpr int64_t kChangeWork = 30;        // Of one change of the sequence.
 constexpr int64_t kReachWork = 2'000'000;  // Steps of trying to reach one limit.
+constexpr int64_t kSmall = 400;            // Ops of problems that are also searched from scratch:
+constexpr int kRestarts = 4;               // so often at each limit,
+constexpr int64_t kRestartWork = 200'000;  // with so many steps to reach it.
 
 class RematSearch {
  public:
-  explicit RematSearch(const RematProblem& problem)
-      : problem_(problem), state_(problem), random_(1), mark_(problem.ops(), 0) {
+  RematSearch(const RematProblem& problem, uint64_t seed)
+      : problem_(problem), state_(problem), random_(seed), mark_(problem.ops(), 0) {
     for (int32_t value = 0; value < static_cast<int32_t>(problem.sizes.size()); ++value) {
       if (problem.sizes[value] > 0) values_.push_back(value);
     }
   }
 
+  int64_t added_cost() const { return state_.added_cost(); }
   RematPlan Plan() const { return {state_.Sequence(), state_.peak(), state_.added_cost()}; }
 
-  // Lowers the peak to the limit. Leaves the state as it was if that fails.
-  bool Reach(int64_t limit) {
+  // Lowers the peak to the limit, if it is above it, and then the cost. Leaves the state as it was
+  // if the limit is not reached in about `work` steps.
+  bool Lower(int64_t limit, int64_t work) {
+    if (state_.peak() <= limit) return true;
+    if (!Reach(limit, work)) return false;
+    Prune(limit);
+    Refine(limit, kRungRounds);
+    return true;
+  }
+
+ private:
+  static constexpr double kWarmth = 0.01;  // Of the added cost: what a worse plan may cost more.
+
+  struct Chain {
+    std::vector<int32_t> ops;  // To run, in this order.
+    int64_t cost = 0;
+    int64_t held = 0;  // Bytes at the moment to relieve that operands kept for longer take.
+  };
+
+  struct Candidate {
+    int32_t value, run;
+    double rank;
+  };
+
+  bool Reach(int64_t limit, int64_t work) {
     constexpr int64_t kAnyCost = std::numeric_limits<int64_t>::max();
     work_ = 0;
-    for (bool vary = false; work_ < kReachWork; vary = true) {
+    for (bool vary = false; work_ < work; vary = true) {
       if (vary && !state_.repeats().empty() && Below(4) != 0) Ruin();
       state_.Update();
       if (Relieve(limit, vary, kAnyCost, problem_.ops())) {
@@ -89,20 +117,6 @@ class RematSearch {
     }
     Prune(limit);
   }
-
- private:
-  static constexpr double kWarmth = 0.01;  // Of the added cost: what a worse plan may cost more.
-
-  struct Chain {
-    std::vector<int32_t> ops;  // To run, in this order.
-    int64_t cost = 0;
-    int64_t held = 0;  // Bytes at the moment to relieve that operands kept for longer take.
-  };
-
-  struct Candidate {
-    int32_t value, run;
-    double rank;
-  };
 
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
   double Factor() { return std::exp(Uniform() + Uniform() - 1.0); }
@@ -261,22 +275,45 @@ class RematSearch {
   Chain chain_;
 };
 
+// Adds the plan unless one that is as low and as cheap is there.
+void Add(RematPlan plan, std::vector<RematPlan>* plans) {
+  const bool known = std::any_of(plans->begin(), plans->end(), [&](const RematPlan& other) {
+    return other.peak <= plan.peak && other.added_cost <= plan.added_cost;
+  });
+  if (!known) plans->push_back(std::move(plan));
+}
+
 }  // namespace
 
 std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest) {
   Validate(problem);
   std::vector<RematPlan> plans;
   if (problem.ops() == 0) return plans;
-  RematSearch search(problem);
+  uint64_t seed = 1;
+  RematSearch search(problem, seed);
+  bool goes_on = true;
+  // What is found on the way down from above may be far from the best further down. So small
+  // problems, where that is cheap, have a second search: the best of those begun at some limit.
+  std::unique_ptr<RematSearch> second;
+  const int restarts = problem.ops() <= kSmall ? kRestarts : 0;
   plans.push_back(search.Plan());
-  int64_t limit = plans.front().peak;
-  while (plans.back().peak > lowest) {
+  int64_t limit = plans.front().peak, least = limit;
+  while (least > lowest) {
     limit -= std::max<int64_t>(1, limit / kSteps);
-    if (limit >= plans.back().peak) continue;
-    if (limit <= 0 || !search.Reach(limit)) break;
-    search.Prune(limit);
-    search.Refine(limit, kRungRounds);
-    plans.push_back(search.Plan());
+    if (limit <= 0) break;
+    goes_on = goes_on && search.Lower(limit, kReachWork);
+    if (second != nullptr && !second->Lower(limit, kReachWork)) second.reset();
+    for (int i = 0; i < restarts; ++i) {
+      auto fresh = std::make_unique<RematSearch>(problem, ++seed);
+      if (!fresh->Lower(limit, kRestartWork)) continue;
+      if (second == nullptr || fresh->added_cost() < second->added_cost()) {
+        second = std::move(fresh);
+      }
+    }
+    if (!goes_on && second == nullptr) break;
+    if (goes_on) Add(search.Plan(), &plans);
+    if (second != nullptr) Add(second->Plan(), &plans);
+    for (const RematPlan& plan : plans) least = std::min(least, plan.peak);
   }
   return plans;
 }

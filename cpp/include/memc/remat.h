@@ -46,8 +46,8 @@ void Validate(const RematProblem& problem);
 RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequence);
 
 // Plans at limits that fall by a fixed ratio from the peak without recomputation to about `lowest`
-// bytes: each has a peak below the one before it, and is found from it. Ends early where no lower
-// peak is found. The first plan is the one without recomputation.
+// bytes. Each has a lower peak or less added cost than each one before it. Ends early where no
+// lower peak is found. The first plan is the one without recomputation.
 //
 // The plans do not depend on `lowest` but in their number. So whoever takes the cheapest plan that
 // keeps a budget gets a peak that never rises as the budget falls.

@@ -97,3 +97,44 @@ def test_too_many_ops() -> None:
     problem = drawn(1, MOST_OPS + 1)
     with pytest.raises(UsageError, match=r"at most 400 ops besides constants and views, got 401; use solver=search"):
         solve_remat(problem, 10)
+
+
+def two_results(scratch: int) -> RematProblem:
+    """Ops 0 and 1 make 10 bytes each for op 3; op 0 needs 15 bytes more while it runs and is cheap, op 2 needs `scratch`."""
+    return RematProblem(
+        sizes=[10, 10, 1, 1],
+        costs=[1, 5, 5, 5],
+        once=[False, False, True, True],
+        scratch=[15, 0, scratch, 0],
+        reads=[[], [], [], [0, 1, 2]],
+        makes=[[0], [1], [2], [3]],
+        over=[[]] * 4,
+        parts=[[]] * 4,
+        until=[[]] * 4,
+    )
+
+
+def test_bytes_while_an_op_runs_again_count() -> None:
+    """Only one result fits beside op 2. To make 0's anew beside 1's takes 36 bytes."""
+    solution = solve_remat(two_results(15), 30)
+    assert solution.proven_optimal
+    assert solution.plan is not None
+    assert solution.plan.sequence == (0, 1, 2, 1, 3)
+
+
+def test_what_runs_again_before_one_op_is_put_in_order() -> None:
+    """No result fits beside op 2. Both are made anew, the first one first."""
+    solution = solve_remat(two_results(25), 30)
+    assert solution.proven_optimal
+    assert solution.plan is not None
+    assert solution.plan.sequence == (0, 1, 2, 0, 1, 3)
+
+
+def test_all_orders_of_what_runs_again_may_be_too_much() -> None:
+    """As above, but 1 needs as much as 0 while it runs, so that the second one does not fit beside the first one's result."""
+    problem = dataclasses.replace(two_results(25), scratch=[15, 15, 25, 0])
+    assert measure_sequence(problem, (0, 1, 2, 0, 1, 3)).peak == 36
+    refuted = solve_remat(problem, 35)
+    assert refuted.plan is None
+    assert refuted.lower_bound == 7  # That one of them runs a third time is not refuted.
+    assert solve_remat(problem, 36).proven_optimal
