@@ -44,7 +44,8 @@ one op, and takes the root as it is.
 
 What batch normalization does to its running statistics: ONNX's `momentum` is the share of the old ones that stays; the
 new variance is the unbiased one, as PyTorch has it (ONNX's own training mode takes the biased). Tensors that the exporter
-joined for equal contents are trained apart, by both. Each model runs in a process of its own.
+joined for equal contents are trained apart, by both. Each model runs in a process of its own. The times are
+of a machine that did other work too.
 """
 
 from __future__ import annotations
