@@ -5,15 +5,17 @@
     python benchmarks/gpu_training_memory.py run FOLDER [--json FILE] [--markdown FILE]
 
 `prepare` compiles the training step (cross entropy, SGD) of each model of DIR/training without a memory budget, and with
-budgets that leave 75 and 50 % of its arena. With `--equal` it compiles each once more with workspaces that do not depend
-on what is free, so that a call of a library has the same algorithm under every budget and losses can be compared bit for bit.
+budgets that leave 75 and 50 % of its arena. With `--equal` it compiles each once more with the largest workspaces that are of
+use, even if the arena grows, so that a call of a library has one algorithm under every budget, a deterministic one, and
+losses can be compared bit for bit.
 The weights are drawn from a seed where the step runs, each step in a process of its own.
 
 Memory is what the driver says is in use on the device, in bytes, which it gives out in steps of 2 MiB. `plan` is the peak that
 the compiler reported: arena, weights and states, inputs and outputs. `measured` is what is in use after the steps beyond
 what it was once the process had a CUDA context, `constant` their difference: cuDNN, cuBLASLt and the kernels' code, whatever
-the budget. `second` is what a second copy of the same step takes in the same process, less the plan: there the libraries
-are loaded already, and only code is left. `growth` is what the steps after the third took.
+the budget. `second` is what a second copy of the same step takes in the same process, less the plan: the libraries are
+loaded already, and there are code and, unlike in the first copy, a CUDA graph. `growth` is what came after the third step.
+Times are of the second copy. `repeated` says whether its losses are the first one's, bit for bit.
 """
 
 from __future__ import annotations
@@ -51,13 +53,13 @@ def prepare(args: argparse.Namespace) -> int:
     for name in args.names:
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{name}"]
         path = model.path(args.models, args.cache)
+        whole: Any = None  # Of the step without a budget and workspaces that cost anything.
         for kind in ("free", "equal") if args.equal else ("free",):
             budget: int | None = None
-            whole: Any = None
             for share in SHARES:
                 start = time.perf_counter()
                 folder = args.out / name / f"{kind}.{share}.memc"
-                if whole is not None:
+                if share < 100:
                     budget = whole.peak_bytes - whole.arena_bytes * (100 - share) // 100
                 done = memc.compile(
                     str(path),
@@ -66,8 +68,8 @@ def prepare(args: argparse.Namespace) -> int:
                     arch=args.arch,
                     input_shapes=model.shapes(args.batch),
                     train=memc.BuildGradient(optimizer="sgd"),
-                    memory_budget=budget,
-                    disabled_passes=["select-workspace"] if kind == "equal" else [],
+                    memory_budget=budget if kind == "free" else None,
+                    pass_pipeline=None if kind == "free" else generous(budget),
                 )
                 report = done.report
                 whole = whole or report
@@ -78,6 +80,15 @@ def prepare(args: argparse.Namespace) -> int:
                 sizes = f"peak {report.peak_bytes:,} B, arena {report.arena_bytes:,} B"
                 print(f"{name} {kind} {share}: {sizes}, {report.kernels} kernels, {spent:.0f} s", flush=True)
     return 0
+
+
+def generous(budget: int | None) -> str:
+    """The pipeline under a budget, but with workspaces as large as they are of use."""
+    from memc.ir.ops.library_cuda import MOST_WORKSPACE
+    from memc.passes.pipelines import pipeline
+
+    text = pipeline(2, "cuda", 256, "auto", memory_budget=budget)
+    return text.replace("select-workspace{", f"select-workspace{{beyond={MOST_WORKSPACE} ")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
                 [sys.executable, __file__, "one", str(folder)], capture_output=True, text=True, timeout=left
             )
             row |= json.loads(done.stdout.splitlines()[-1])
+            row["warnings"] = done.stderr.count("differs in its last bits")
         except (IndexError, ValueError):  # The others go on.
             row["note"] = done.stderr.strip()[-600:] or f"exit code {done.returncode}"
         except subprocess.TimeoutExpired:
@@ -112,6 +124,7 @@ def one(args: argparse.Namespace) -> int:
     """Print what one artifact takes, as JSON."""
     link_package()
     import tvm
+    import tvm_ffi
 
     from memc.runtime import executable
 
@@ -122,32 +135,34 @@ def one(args: argparse.Namespace) -> int:
     row: dict[str, Any] = {"context": used_memory() - idle, "plan": facts["peak"], "arena": facts["arena"]}
     with tempfile.TemporaryDirectory() as temporary:
         fill(args.folder, Path(temporary) / "step.memc")
-        step = executable.load(Path(temporary) / "step.memc")
+        step = executable.load(Path(temporary) / "step.memc", cuda_graph=False)
         if args.folder.stem.startswith("equal"):
-            import tvm_ffi
-
             tvm_ffi.get_global_func("memc.cuda.set_measure")(False)
         feeds = draw_feeds(step.inputs, facts["below"])
-        losses, early = [], 0
-        for number in range(STEPS):
-            losses.append(float(step(**feeds)).hex())
-            early = in_use() if number == 2 else early
-        step.device.sync()
-        row["losses"] = losses
-        row["measured"], row["growth"] = in_use() - began, in_use() - early
-        placed = {name: step.moved(step.tensor(step.input(name), value)) for name, value in feeds.items()}
-
-        def call() -> object:
-            return executable.Executable.__call__(step, **placed)
-
-        row["ms"] = median_ms(call, tvm.cuda(0).sync, runs=30, warm=5)
+        row["losses"], used = losses_of(step, feeds)
+        row["measured"], row["growth"] = used[-1] - began, used[-1] - used[2]
         before = in_use()
         again = executable.load(Path(temporary) / "step.memc")
-        for _ in range(STEPS):
-            again(**feeds)
-        row["second"] = in_use() - before - facts["peak"]
+        losses, used = losses_of(again, feeds)
+        row["repeated"] = losses == row["losses"]
+        row["second"], row["growth"] = used[-1] - before - facts["peak"], max(row["growth"], used[-1] - used[2])
+        placed = {name: again.moved(again.tensor(again.input(name), value)) for name, value in feeds.items()}
+
+        def call() -> object:
+            return executable.Executable.__call__(again, **placed)
+
+        row["ms"] = median_ms(call, tvm.cuda(0).sync, runs=30, warm=5)
     print(json.dumps(row))
     return 0
+
+
+def losses_of(step: Any, feeds: dict[str, Any]) -> tuple[list[str], list[int]]:
+    """The losses of some steps, exactly, and the bytes in use after each."""
+    losses, used = [], []
+    for _ in range(STEPS):
+        losses.append(float(step(**feeds)).hex())
+        used.append(in_use())
+    return losses, used
 
 
 def in_use() -> int:
@@ -162,7 +177,7 @@ def in_use() -> int:
 def table(rows: list[dict[str, Any]]) -> str:
     """Sizes in MiB; the budgets' times and losses beside those without one."""
     head = ["model", "workspaces", "arena %", "plan MiB", "measured MiB", "constant MiB", "second MiB", "growth B"]
-    head += ["ms", "slow-down", "last loss", "losses against 100 %"]
+    head += ["ms", "slow-down", "last loss", "repeated", "losses against 100 %"]
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     constants: dict[tuple[str, str], list[float]] = {}
     whole: dict[tuple[str, str], dict[str, Any]] = {}
@@ -177,11 +192,14 @@ def table(rows: list[dict[str, Any]]) -> str:
         sizes = [row["plan"] / MIB, row["measured"] / MIB, constant, row["second"] / MIB]
         cells = [row["model"], row["kind"], f"{100 * row['arena'] / first['arena']:.1f}", *(f"{s:.2f}" for s in sizes)]
         cells += [str(row["growth"]), f"{row['ms']:.2f}", f"{100 * (row['ms'] / first['ms'] - 1):+.1f} %"]
-        cells += [f"{float.fromhex(row['losses'][-1]):.6f}", compared(row["losses"], first["losses"])]
+        cells += [f"{float.fromhex(row['losses'][-1]):.6f}", "yes" if row["repeated"] else "no"]
+        cells += [compared(row["losses"], first["losses"])]
         lines.append("| " + " | ".join(cells) + " |")
     lines.append("")
     for (name, kind), found in constants.items():
         lines.append(f"{name}, {kind}: the constant is {min(found):.2f} to {max(found):.2f} MiB.")
+    warned = [f"{row['model']} {row['kind']} {row['share']}" for row in rows if row.get("warnings")]
+    lines.append(f"With calls that have no deterministic algorithm in their workspace: {', '.join(warned) or 'none'}.")
     contexts = sorted({row["context"] // MIB for row in rows if "context" in row})
     lines.append(f"The process's CUDA context, before any of this: {contexts} MiB.")
     return "\n".join(lines)

@@ -2,7 +2,8 @@
 """fuse-library: what a library kernel computes in the same call joins its op, and what it does not leaves it.
 
 A convolution or product takes in the bias, residual and ReLU that follow it at once and that only one op reads, as far
-as the library has a kernel for them all. Any other bias of a convolution becomes an `add`, which later fuses with what
+as the library has a kernel for them all. A product that is the gradient of a weight takes in the update of that weight
+(`early_updates.py`). Any other bias of a convolution becomes an `add`, which later fuses with what
 comes next: alone, it would be a pass over memory of its own.
 """
 
@@ -20,18 +21,30 @@ from memc.ir.liveness import ALIGNMENT
 from memc.ir.types import TensorType
 from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
+from memc.passes.early_updates import move_updates
 from memc.passes.fuse import Group, fused_op, rewrite
 from memc.passes.select_kernels import KERNEL, library_kernel
 from memc.passes.undo import Snapshot, is_raw
 
 LONGEST = 4
-"""Ops of the longest group: main op, bias, residual, ReLU."""
+"""Ops of the longest group: main op, bias, residual, ReLU; or main op, scale, residual, assignment."""
 
 
 def fuse_library(module: Module, function: Function, target: str, alignment: int) -> None:
-    """Form the groups and split the biases off, unless that would raise the peak."""
+    """Form the groups and split the biases off, without early updates or not at all where that would raise the peak."""
     peak = planned_peak(function, alignment)
     before = Snapshot.of(module, function)
+    for early in (True, False):
+        if early:
+            move_updates(module, function, target)
+        form_groups(module, function, target)
+        if planned_peak(function, alignment) <= peak:
+            return
+        before.restore()
+
+
+def form_groups(module: Module, function: Function, target: str) -> None:
+    """Groups of ops that follow one another, as library calls; biases of other convolutions as ops of their own."""
     groups = find_groups(function, target)
     add_biases(module, function, groups)
     rewrite(function, groups)
@@ -40,8 +53,6 @@ def fuse_library(module: Module, function: Function, target: str, alignment: int
         if kernel is not None:
             op.attrs[KERNEL] = kernel.symbol
     split_biases(module, function, target)
-    if planned_peak(function, alignment) > peak:
-        before.restore()
 
 
 def find_groups(function: Function, target: str) -> list[Group]:

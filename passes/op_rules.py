@@ -26,8 +26,7 @@ def flops(op: Op) -> int:
 def in_place_operands(op: Op) -> Sequence[int]:
     """Operands whose bytes result 0 may take over, as `OpDef.in_place` states it."""
     if op.name == FUSED:
-        # A library may write the result before it reads what it adds to it.
-        return () if "library_kernel" in op.attrs else _in_place_of_region(op)
+        return _in_place_of_library(op) if "library_kernel" in op.attrs else _in_place_of_region(op)
     definition = lookup(op.name)
     if definition is None or definition.in_place is None:
         return ()
@@ -71,6 +70,15 @@ def slice_offsets(op: Op) -> Sequence[int | None]:
     if definition is None or definition.slices is None or op.region is not None:
         return [None] * len(op.operands)
     return definition.slices(op)
+
+
+def _in_place_of_library(op: Op) -> Sequence[int]:
+    """What the kernel that a group is called with says of it."""
+    assert op.region is not None
+    definition = lookup(op.region.ops[0].name)
+    kernels = definition.library if definition is not None else ()
+    rules = [k.in_place for k in kernels if k.symbol == op.attrs["library_kernel"]]
+    return rules[0](op) if rules and rules[0] is not None else ()
 
 
 def _in_place_of_region(op: Op) -> Sequence[int]:

@@ -16,7 +16,38 @@ namespace {
 constexpr int kRuns = 5;    // Runs that are timed together, after some that are not.
 constexpr int kRounds = 3;  // The least of their times counts: clocks and caches settle slowly.
 
+constexpr const char* kNoAlgorithm = "the library has no algorithm for this call in its workspace";
+
 std::atomic<bool> measuring{true};
+
+template <typename T>
+T* Pointer(uint64_t address) {
+  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
+}
+
+// What some device memory holds, kept by the host while calls are tried that change it.
+class Kept {
+ public:
+  Kept(const Taken& taken, Stream stream) : taken_(taken), stream_(stream), bytes_(taken.bytes) {
+    if (taken.bytes == 0) return;
+    CheckDriver(LoadDriver().read(bytes_.data(), Address(), taken.bytes, stream), "cuMemcpyDtoH");
+    CheckDriver(LoadDriver().synchronize(stream), "cuStreamSynchronize");
+  }
+
+  void PutBack() const {
+    if (taken_.bytes == 0) return;
+    CheckDriver(LoadDriver().write(Address(), bytes_.data(), taken_.bytes, stream_),
+                "cuMemcpyHtoD");
+    CheckDriver(LoadDriver().synchronize(stream_), "cuStreamSynchronize");
+  }
+
+ private:
+  uint64_t Address() const { return reinterpret_cast<uintptr_t>(taken_.data); }
+
+  Taken taken_;
+  Stream stream_;
+  std::vector<char> bytes_;
+};
 
 bool IsCaptured(Stream stream) {
   int status = 0;
@@ -82,11 +113,35 @@ Handle Context::Lt() {
   return lt;
 }
 
+const float* Context::Factors(Stream stream) {
+  if (factors == nullptr) {
+    const std::array<float, 2> values{0, 1};
+    uint64_t address = 0;
+    CheckDriver(LoadDriver().allocate(&address, sizeof(values)), "cuMemAlloc");
+    CheckDriver(LoadDriver().write(address, values.data(), sizeof(values), stream), "cuMemcpyHtoD");
+    CheckDriver(LoadDriver().synchronize(stream), "cuStreamSynchronize");
+    factors = Pointer<float>(address);
+  }
+  return factors;
+}
+
 Choice Context::Decide(const Key& key, const std::function<int(const Choice&)>& run,
-                       const std::function<std::vector<Choice>()>& candidates, Stream stream) {
+                       const std::function<std::vector<Choice>()>& candidates, Stream stream,
+                       const Taken& taken) {
   const auto known = choices.find(key);
-  if (known != choices.end() && run(known->second) == 0) return known->second;
-  const bool measure = measuring && !IsCaptured(stream);
+  const bool captured = IsCaptured(stream);
+  if (captured && taken.data != nullptr) {
+    if (known != choices.end()) return known->second;
+    const std::vector<Choice> all = candidates();
+    if (all.empty()) throw std::invalid_argument(kNoAlgorithm);
+    return all.front();
+  }
+  const Kept kept(taken, stream);
+  if (known != choices.end() && run(known->second) == 0) {
+    kept.PutBack();
+    return known->second;
+  }
+  const bool measure = measuring && !captured;
   const Choice* best = nullptr;
   float least = std::numeric_limits<float>::infinity();
   const std::vector<Choice> all = candidates();
@@ -99,9 +154,8 @@ Choice Context::Decide(const Key& key, const std::function<int(const Choice&)>& 
     }
     if (!measure) break;
   }
-  if (best == nullptr) {
-    throw std::invalid_argument("the library has no algorithm for this call in its workspace");
-  }
+  if (best == nullptr) throw std::invalid_argument(kNoAlgorithm);
+  kept.PutBack();
   if (measure) choices[key] = *best;
   return *best;
 }

@@ -15,7 +15,10 @@ constexpr int kMostAlgorithms = 16;
 constexpr float kOne = 1;
 constexpr float kZero = 0;
 
-Key KeyOf(Kind kind, const Convolution& c, bool bias, bool residual, size_t bytes) {
+// How a convolution adds a residual.
+enum Residual : int64_t { kNone, kBeside, kInPlace };
+
+Key KeyOf(Kind kind, const Convolution& c, bool bias, Residual residual, size_t bytes) {
   Key key{kind, c.rank, c.group, c.relu, bias, residual, static_cast<int64_t>(bytes)};
   auto at = key.begin() + 7;
   for (int i = 0; i < c.rank; ++i) {
@@ -43,6 +46,12 @@ Handle Tensor(const std::array<int, 5>& shape, int rank) {
   CheckCudnn(cudnn.set_tensor(made, kCudnnFloat, rank, shape.data(), strides.data()),
              "cudnnSetTensorNdDescriptor");
   return made;
+}
+
+size_t Bytes(const std::array<int, 5>& shape, int rank) {
+  size_t bytes = sizeof(float);
+  for (int i = 0; i < rank + 2; ++i) bytes *= static_cast<size_t>(shape[i]);
+  return bytes;
 }
 
 // The descriptors of a convolution with `channels` biases, without an algorithm.
@@ -146,12 +155,12 @@ Product ProductOf(Kind kind, const Convolution& c) {
 template <typename Runner>
 const ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key,
                             const Convolution& shape, const Place& place, int channels,
-                            bool may_fuse, const Runner& run) {
+                            bool may_fuse, const Taken& taken, const Runner& run) {
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(shape, channels);
   const bool product = kind != kFilter && IsPointwise(shape);
-  if (product) made.product = DescribeProduct(ProductOf(kind, shape), nullptr);
+  if (product) made.product = DescribeProduct(ProductOf(kind, shape), {});
   const auto candidates = [&] {
     std::vector<Choice> all;
     for (const int algo : Algorithms(kind, made, handle, place.bytes)) {
@@ -167,7 +176,7 @@ const ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Ke
     return all;
   };
   const auto attempt = [&](const Choice& choice) { return run(made, choice); };
-  made.algo = context.Decide(key, attempt, candidates, place.stream);
+  made.algo = context.Decide(key, attempt, candidates, place.stream, taken);
   return context.convolutions.emplace(key, made).first->second;
 }
 
@@ -195,14 +204,17 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
           residual == nullptr ? &kZero : &kOne, s.y, residual == nullptr ? y : residual, s.bias,
           bias, s.activation, s.y, y);
     }
+    // Added at once where it would be overwritten.
+    const bool over = residual == y;
+    const Terms terms{nullptr, nullptr, over ? residual : nullptr};
     int status = IsProduct(way)
-                     ? RunProduct(s.product, way, context.Lt(), place, w, x, y)
+                     ? RunProduct(context, s.product, way, place, w, x, terms, y)
                      : cudnn.forward(handle, &kOne, s.x, x, s.w, w, s.convolution, AlgoOf(way),
-                                     place.workspace, place.bytes, &kZero, s.y, y);
+                                     place.workspace, place.bytes, over ? &kOne : &kZero, s.y, y);
     if (status == 0 && bias != nullptr) {
       status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, s.y, y);
     }
-    if (status == 0 && residual != nullptr) {
+    if (status == 0 && residual != nullptr && !over) {
       status = cudnn.add(handle, &kOne, s.y, residual, &kOne, s.y, y);
     }
     if (status == 0 && shape.relu) {
@@ -210,9 +222,12 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
     }
     return status;
   };
-  const Key key = KeyOf(kForward, shape, bias != nullptr, residual != nullptr, place.bytes);
+  const Residual added = residual == nullptr ? kNone : residual == y ? kInPlace : kBeside;
+  const Key key = KeyOf(kForward, shape, bias != nullptr, added, place.bytes);
+  Taken taken;
+  if (added == kInPlace) taken = {y, Bytes(shape.y, shape.rank)};
   const ConvolutionSite& site = Site(context, handle, kForward, key, shape, place, shape.w[0],
-                                     shape.relu && bias != nullptr, run);
+                                     shape.relu && bias != nullptr, taken, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionForward");
 }
 
@@ -225,15 +240,15 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
   const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
     const int status =
         IsProduct(way)
-            ? RunProduct(s.product, way, context.Lt(), place, w, y, x)
+            ? RunProduct(context, s.product, way, place, w, y, {}, x)
             : cudnn.backward_data(handle, &kOne, s.w, w, s.y, y, s.convolution, AlgoOf(way),
                                   place.workspace, place.bytes, &kZero, s.x, x);
     if (status != 0 || bias == nullptr) return status;
     return cudnn.add(handle, &kOne, s.bias, bias, &kOne, s.x, x);
   };
-  const Key key = KeyOf(kData, shape, bias != nullptr, false, place.bytes);
+  const Key key = KeyOf(kData, shape, bias != nullptr, kNone, place.bytes);
   const ConvolutionSite& site =
-      Site(context, handle, kData, key, shape, place, shape.x[1], false, run);
+      Site(context, handle, kData, key, shape, place, shape.x[1], false, {}, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardData");
 }
 
@@ -247,9 +262,9 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const float* x
     return cudnn.backward_filter(handle, &kOne, s.x, x, s.y, y, s.convolution, AlgoOf(way),
                                  place.workspace, place.bytes, &kZero, s.w, w);
   };
-  const Key key = KeyOf(kFilter, shape, false, false, place.bytes);
+  const Key key = KeyOf(kFilter, shape, false, kNone, place.bytes);
   const ConvolutionSite& site =
-      Site(context, handle, kFilter, key, shape, place, shape.w[0], false, run);
+      Site(context, handle, kFilter, key, shape, place, shape.w[0], false, {}, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardFilter");
 }
 

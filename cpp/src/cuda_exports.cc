@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels of the CUDA libraries as packed functions symbol(operands..., result, workspace?,
 // scalars...), which register themselves when this library is loaded; cuDNN and cuBLASLt are loaded
-// by the first call that needs them. The first scalar is the number of operands; `bias` and
-// `residual` are positions among them, -1 for none; `relu` is 0 or 1. `window` is the number of
-// spatial axes, then their strides, pads and dilations.
+// by the first call that needs them. The first scalar is the number of operands; `bias`,
+// `residual` and `scale` are positions among them, -1 for none; `relu` is 0 or 1. `window` is the
+// number of spatial axes, then their strides, pads and dilations.
 //
 //   memc.cuda.set_libraries(cudnn, cublaslt, driver)   paths, empty for the system's search
 //   memc.cuda.load()                                   loads all three, or says what is missing
@@ -12,9 +12,12 @@
 //   memc.cuda.choices(device) -> str                   the algorithms of the call sites so far
 //   memc.cuda.remember(device, choices)                takes them from there
 //   memc.cuda.capture(device, function) -> function   what `function` enqueues, to be launched at
-//   once memc.cuda.matmul(a, b, others..., c, workspace?, operands, bias, relu, transpose_a,
-//   transpose_b) memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu,
-//   group, window...) memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
+//   once
+//
+//   memc.cuda.matmul(a, b, others..., c, workspace?, operands, bias, relu, transpose_a,
+//                    transpose_b, residual, scale)
+//   memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu, group,
+//   window...) memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
 //   memc.cuda.conv_grad_weight(x, g, w, workspace?, the scalars of conv)
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -105,7 +108,7 @@ int64_t BatchStride(const ffi::TensorView& operand, int64_t batch) {
 
 void Matmul(ffi::PackedArgs packed) {
   const Arguments args(packed);
-  Require(args.scalars.size() == 5, "expected 5 scalars");
+  Require(args.scalars.size() == 7, "expected 7 scalars");
   const ffi::TensorView& a = args.tensors[0];
   const ffi::TensorView& b = args.tensors[1];
   const ffi::TensorView& c = args.Result();
@@ -128,8 +131,11 @@ void Matmul(ffi::PackedArgs packed) {
     p.batch = 1;
   }
   if (p.batch == 1) p.stride_a = p.stride_b = 0;
-  cuda::Matmul(p, args.Place(), args.Data(0), args.Data(1), args.Optional(1),
-               args.Data(args.operands));
+  cuda::Terms terms;
+  terms.bias = args.Optional(1);
+  terms.residual = args.Optional(5);
+  terms.scale = args.Optional(6);
+  cuda::Matmul(p, args.Place(), args.Data(0), args.Data(1), terms, args.Data(args.operands));
 }
 
 // The convolution of x with w that makes y, whichever of them a kernel computes.

@@ -109,6 +109,10 @@ Driver FindDriver() {
   Find(lib, "cuEventSynchronize", d.wait_event);
   Find(lib, "cuEventElapsedTime", d.elapsed);
   Find(lib, "cuStreamIsCapturing", d.is_capturing);
+  Find(lib, "cuStreamSynchronize", d.synchronize);
+  Find(lib, "cuMemAlloc_v2", d.allocate);
+  Find(lib, "cuMemcpyDtoHAsync_v2", d.read);
+  Find(lib, "cuMemcpyHtoDAsync_v2", d.write);
   Find(lib, "cuGetErrorName", d.error_name);
   Find(lib, "cuStreamCreate", d.create_stream);
   Find(lib, "cuStreamBeginCapture_v2", d.begin_capture);

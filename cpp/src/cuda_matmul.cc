@@ -38,23 +38,36 @@ void SetBias(Handle product, const float* bias) {
       "cublasLtMatmulDescSetAttribute");
 }
 
-Key KeyOf(const Product& p, bool bias, size_t bytes) {
-  return {kProduct, p.transpose_a, p.transpose_b, p.relu,
-          bias,     p.m,           p.n,           p.k,
-          p.batch,  p.stride_a,    p.stride_b,    static_cast<int64_t>(bytes)};
+Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
+  return {kProduct,
+          p.transpose_a,
+          p.transpose_b,
+          p.relu,
+          terms.bias != nullptr,
+          terms.residual != nullptr,
+          terms.scale != nullptr,
+          p.m,
+          p.n,
+          p.k,
+          p.batch,
+          p.stride_a,
+          p.stride_b,
+          static_cast<int64_t>(bytes)};
 }
 
 }  // namespace
 
-ProductSite DescribeProduct(const Product& p, const float* bias) {
+ProductSite DescribeProduct(const Product& p, const Terms& terms) {
   ProductSite made;
   CheckLt(LoadCublasLt().create_product(&made.product, kLtCompute, kLtFloat),
           "cublasLtMatmulDescCreate");
   Set(made.product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
   Set(made.product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));
-  const int epilogue = (p.relu ? kLtEpilogueRelu : 0) + (bias != nullptr ? kLtEpilogueBias : 0);
+  if (terms.scale != nullptr) Set(made.product, kLtPointerMode, kLtOnDevice);
+  const int epilogue =
+      (p.relu ? kLtEpilogueRelu : 0) + (terms.bias != nullptr ? kLtEpilogueBias : 0);
   Set(made.product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
-  if (bias != nullptr) SetBias(made.product, bias);
+  if (terms.bias != nullptr) SetBias(made.product, terms.bias);
   made.a =
       p.transpose_a ? Layout(p.m, p.k, p.batch, p.stride_a) : Layout(p.k, p.m, p.batch, p.stride_a);
   made.b =
@@ -63,15 +76,20 @@ ProductSite DescribeProduct(const Product& p, const float* bias) {
   return made;
 }
 
-int RunProduct(const ProductSite& site, const Choice& choice, Handle handle, const Place& place,
-               const float* a, const float* b, float* c) {
-  const float one = 1;
-  const float zero = 0;
+int RunProduct(Context& context, const ProductSite& site, const Choice& choice, const Place& place,
+               const float* a, const float* b, const Terms& terms, float* c) {
+  static constexpr std::array<float, 2> kFactors{0, 1};
+  const bool scaled = terms.scale != nullptr;
+  const float* factors = scaled ? context.Factors(place.stream) : kFactors.data();
+  const float* alpha = scaled ? terms.scale : &factors[1];
+  const float* beta = terms.residual != nullptr ? &factors[1] : &factors[0];
+  const float* added = terms.residual != nullptr ? terms.residual : c;
   LtAlgo algo{};
   std::copy_n(choice.begin(), std::size(algo.data), std::begin(algo.data));
   // The library's first matrix is b, its second a.
-  return LoadCublasLt().matmul(handle, site.product, &one, b, site.b, a, site.a, &zero, c, site.c,
-                               c, site.c, &algo, place.workspace, place.bytes, place.stream);
+  return LoadCublasLt().matmul(context.Lt(), site.product, alpha, b, site.b, a, site.a, beta, added,
+                               site.c, c, site.c, &algo, place.workspace, place.bytes,
+                               place.stream);
 }
 
 std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes) {
@@ -96,24 +114,27 @@ std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t
   return usable;
 }
 
-void Matmul(const Product& p, const Place& place, const float* a, const float* b, const float* bias,
-            float* c) {
+void Matmul(const Product& p, const Place& place, const float* a, const float* b,
+            const Terms& terms, float* c) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Lt();
-  const Key key = KeyOf(p, bias != nullptr, place.bytes);
+  const Key key = KeyOf(p, terms, place.bytes);
   auto found = context.products.find(key);
   if (found == context.products.end()) {
-    ProductSite made = DescribeProduct(p, bias);
+    ProductSite made = DescribeProduct(p, terms);
     const auto run = [&](const Choice& choice) {
-      return RunProduct(made, choice, handle, place, a, b, c);
+      return RunProduct(context, made, choice, place, a, b, terms, c);
     };
     const auto all = [&] { return WaysOfProduct(made, handle, place.bytes); };
-    made.algo = context.Decide(key, run, all, place.stream);
+    Taken taken;
+    if (terms.residual == c) taken = {c, sizeof(float) * p.batch * p.m * p.n};
+    made.algo = context.Decide(key, run, all, place.stream, taken);
     found = context.products.emplace(key, made).first;
   }
-  if (bias != nullptr) SetBias(found->second.product, bias);
-  CheckLt(RunProduct(found->second, found->second.algo, handle, place, a, b, c), "cublasLtMatmul");
+  const ProductSite& site = found->second;
+  if (terms.bias != nullptr) SetBias(site.product, terms.bias);
+  CheckLt(RunProduct(context, site, site.algo, place, a, b, terms, c), "cublasLtMatmul");
 }
 
 }  // namespace memc::cuda

@@ -175,6 +175,9 @@ class LibraryKernel:
     """Least and most useful workspace bytes; None if it never needs any."""
     groups: bool = False
     """Whether the rules above also take fused groups that begin with the op."""
+    in_place: Callable[[Op], Sequence[int]] | None = None
+    """Operands of a group whose bytes result 0 may take over, as `OpDef.in_place`; None for none. Of an op alone, its own
+    rule counts."""
 
 
 @dataclass(frozen=True)

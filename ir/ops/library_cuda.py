@@ -29,7 +29,8 @@ SMALL_WORKSPACE = 1 << 14
 
 @dataclass(frozen=True)
 class Call:
-    """An op, or a fused group that begins with one, as a library kernel computes it."""
+    """An op, or a fused group that begins with one, as a library kernel computes it: `scale` times the op's result, plus
+    bias and residual, then ReLU."""
 
     main: Op
     result: TensorType
@@ -38,15 +39,20 @@ class Call:
     residual: int | None = None
     """Position of what is added element by element."""
     relu: bool = False
+    scale: int | None = None
+    """Position of a scalar."""
 
     @property
     def plain(self) -> bool:
         """Whether it is no more than the main op."""
-        return self.bias is None and self.residual is None and not self.relu
+        return self == Call(self.main, self.result)
 
 
 def call_of(op: Op) -> Call | None:
-    """The call that computes an op or group; None for a group that does something else after its first op."""
+    """The call that computes an op or group; None for a group that does something else after its first op.
+
+    A group may end by giving the sum to the state that is its residual.
+    """
     if op.region is None:
         own = 2 if len(op.operands) == 3 and op.name in ("conv", "conv_transpose") else None
         return Call(op, op.results[0].type, own)
@@ -56,29 +62,41 @@ def call_of(op: Op) -> Call | None:
         return None
     bias: Value | None = main.operands[2] if len(main.operands) == 3 else None
     residual: Value | None = None
-    relu = False
+    scale: Value | None = None
+    relu = assigned = False
     current = main.result
     for step in rest:
-        if relu or current not in step.operands or step.result.type != main.result.type:
+        if relu or assigned or current not in step.operands or step.result.type != main.result.type:
             return None
+        other = step.operands[1 - step.operands.index(current)] if len(step.operands) == 2 else None
         if step.name == "relu":
             relu = True
-        elif step.name == "add" and step.operands.count(current) == 1:
-            other = step.operands[1 - step.operands.index(current)]
-            if other not in params:
+        elif step.name == "assign" and other is residual is not None and step.operands[1] is current:
+            if residual in main.operands:
                 return None
-            if is_row(other.type, main.result.type) and main.name == "matmul" and bias is residual is None:
-                bias = other
-            elif other.type == main.result.type and residual is None:
-                residual = other
-            else:
+            assigned = True
+        elif step.name not in ("add", "mul") or other is None or other is current or other not in params:
+            return None
+        elif step.name == "mul":
+            if main.name != "matmul" or not is_scalar(other.type) or current is not main.result:
                 return None
+            scale = other
+        elif main.name == "matmul" and bias is None and is_row(other.type, main.result.type):
+            bias = other
+        elif other.type == main.result.type and residual is None:
+            residual = other
         else:
             return None
         current = step.result
     if op.region.returns != [current]:
         return None
-    return Call(main, op.result.type, _position(params, bias), _position(params, residual), relu)
+    added = (_position(params, bias), _position(params, residual))
+    return Call(main, op.result.type, *added, relu, _position(params, scale))
+
+
+def is_scalar(type: TensorType) -> bool:
+    """Whether a tensor has one element and so scales another as a whole."""
+    return type.elements == 1 and type.rank == 0
 
 
 def _position(params: Sequence[Value], value: Value | None) -> int | None:
@@ -105,19 +123,25 @@ def _matmul_supports(op: Op) -> bool:
     call = call_of(op)
     if call is None or not _all_f32(op) or not _all_f32(call.main):
         return False
-    # The library has ReLU only as part of what follows a bias or nothing, and no residual without reading the result.
-    if call.residual is not None:
-        return False
     batch = math.prod(call.result.shape[:-2])
     return all(math.prod(v.type.shape[:-2]) in (1, batch) for v in call.main.operands)
 
 
 def _matmul_scalars(op: Op) -> Sequence[int | float]:
-    """Operand count, bias, relu, transpose_a, transpose_b."""
+    """Operand count, bias, relu, transpose_a, transpose_b, residual, scale."""
     call = call_of(op)
     assert call is not None
     transposed = (int(bool(call.main.attrs.get(name, False))) for name in ("transpose_a", "transpose_b"))
-    return (len(op.operands), _optional(call.bias), int(call.relu), *transposed)
+    last = (_optional(call.residual), _optional(call.scale))
+    return (len(op.operands), _optional(call.bias), int(call.relu), *transposed, *last)
+
+
+def _over_residual(op: Op) -> Sequence[int]:
+    """The library reads an element of the residual when it writes that of the result."""
+    call = call_of(op)
+    if call is None or call.residual is None or call.residual < len(call.main.operands):
+        return ()  # None, or one that the product itself reads.
+    return (call.residual,)
 
 
 def _matmul_workspace(op: Op) -> tuple[int, int]:
@@ -217,8 +241,9 @@ MATMUL_CUDA = LibraryKernel(
     scalars=_matmul_scalars,
     workspace=_matmul_workspace,
     groups=True,
+    in_place=_over_residual,
 )
-"""f32 matrix products, one or a batch, then a bias and ReLU."""
+"""f32 matrix products, one or a batch, times a scalar, then a bias, a residual and ReLU."""
 
 CONV_CUDA = LibraryKernel(
     target="cuda",
@@ -227,6 +252,7 @@ CONV_CUDA = LibraryKernel(
     scalars=_conv_scalars,
     workspace=_conv_workspace,
     groups=True,
+    in_place=_over_residual,
 )
 """f32 convolution over one to three spatial axes, then a bias, a residual and ReLU."""
 

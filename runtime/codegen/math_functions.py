@@ -160,9 +160,16 @@ static __device__ __forceinline__ T memc_sum_of_hits(
     if (!__any_sync(team, any)) continue;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      for (unsigned hits = __ballot_sync(team, hit[i]); hits != 0; hits &= hits - 1) {
-        const int first = __popc(team & ((hits & -hits) - 1));
-        sum += values[(begin + i * members + first) * between];
+      for (unsigned hits = __ballot_sync(team, hit[i]); hits != 0;) {
+        T found[4];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          const int first = __popc(team & ((hits & -hits) - 1));
+          found[j] = hits != 0 ? values[(begin + i * members + first) * between] : T(0);
+          hits &= hits - 1;
+        }
+#pragma unroll
+        for (int j = 0; j < 4; ++j) sum += found[j];
       }
     }
   }

@@ -43,6 +43,7 @@ struct Product {
   int32_t transpose_b = 0;
   int32_t epilogue = 1;
   const float* bias = nullptr;
+  int32_t on_device = 0;
 };
 
 template <typename T>
@@ -197,13 +198,17 @@ int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void*, void*, void*, void*, vo
 }
 
 int cudnnConvolutionForward(void*, const void*, void* xt, const void* x, void* wt, const void* w,
-                            void* c, int algo, void* workspace, size_t bytes, const void*, void* yt,
-                            void* y) {
+                            void* c, int algo, void* workspace, size_t bytes, const void* beta,
+                            void* yt, void* y) {
   ++calls;
   const int status = Check("cudnnConvolutionForward", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
-  return Forward(static_cast<const float*>(x), As<Tensor>(xt), static_cast<const float*>(w),
-                 As<Tensor>(wt), As<Convolution>(c), static_cast<float*>(y), As<Tensor>(yt));
+  auto* result = static_cast<float*>(y);
+  const std::vector<float> before(result, result + Elements(As<Tensor>(yt)));
+  Forward(static_cast<const float*>(x), As<Tensor>(xt), static_cast<const float*>(w),
+          As<Tensor>(wt), As<Convolution>(c), result, As<Tensor>(yt));
+  if (*static_cast<const float*>(beta) != 0) Add(before.data(), As<Tensor>(yt), result, As<Tensor>(yt));
+  return 0;
 }
 
 int cudnnConvolutionBiasActivationForward(void*, const void*, void* xt, const void* x, void* wt,
@@ -284,9 +289,9 @@ int cublasLtMatmulDescCreate(void** h, int compute, int type) {
 int cublasLtMatmulDescSetAttribute(void* h, int attribute, const void* value, size_t size) {
   auto& p = As<Product>(h);
   if (attribute == 8) return std::memcpy(&p.bias, value, size), 0;
-  int32_t* fields[] = {&p.transpose_a, &p.transpose_b, nullptr, nullptr, &p.epilogue};
-  if (attribute < 3 || attribute > 7 || fields[attribute - 3] == nullptr || size != 4) return kFails;
-  return std::memcpy(fields[attribute - 3], value, size), 0;
+  int32_t* fields[] = {&p.on_device, &p.transpose_a, &p.transpose_b, nullptr, nullptr, &p.epilogue};
+  if (attribute < 2 || attribute > 7 || fields[attribute - 2] == nullptr || size != 4) return kFails;
+  return std::memcpy(fields[attribute - 2], value, size), 0;
 }
 int cublasLtMatrixLayoutCreate(void** h, int, uint64_t rows, uint64_t columns, int64_t stride) {
   return *h = new Layout{rows, columns, stride, 1, 0}, 0;
@@ -321,8 +326,8 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, voi
   return 0;
 }
 
-int cublasLtMatmul(void*, void* product, const void*, const void* a, void* at, const void* b,
-                   void* bt, const void*, const void*, void*, void* d, void* dt,
+int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void* at, const void* b,
+                   void* bt, const void* beta, const void* c, void*, void* d, void* dt,
                    const uint64_t* algo, void* workspace, size_t bytes, void*) {
   ++calls;
   if (Fails("cublasLtMatmul") || algo[0] > bytes) return kFails;
@@ -335,13 +340,18 @@ int cublasLtMatmul(void*, void* product, const void*, const void* a, void* at, c
     const float* left = static_cast<const float*>(a) + n * la.batch_stride;
     const float* right = static_cast<const float*>(b) + n * lb.batch_stride;
     float* out = static_cast<float*>(d) + n * ld.batch_stride;
+    const float* added = static_cast<const float*>(c) + n * ld.batch_stride;
+    const float by = *static_cast<const float*>(alpha);
+    const float of_added = *static_cast<const float*>(beta);
     for (uint64_t j = 0; j < ld.columns; ++j) {
       for (uint64_t i = 0; i < ld.rows; ++i) {
-        double sum = (p.epilogue & 4) != 0 ? p.bias[i] : 0;
+        double sum = 0;
         for (uint64_t k = 0; k < depth; ++k) {
           sum += static_cast<double>(left[p.transpose_a != 0 ? k + i * la.stride : i + k * la.stride]) *
                  right[p.transpose_b != 0 ? j + k * lb.stride : k + j * lb.stride];
         }
+        sum = by * sum + ((p.epilogue & 4) != 0 ? p.bias[i] : 0);
+        if (of_added != 0) sum += of_added * static_cast<double>(added[i + j * ld.stride]);
         out[i + j * ld.stride] = static_cast<float>((p.epilogue & 2) != 0 ? std::fmax(sum, 0) : sum);
       }
     }
@@ -356,6 +366,16 @@ int cuEventSynchronize(void*) { return 0; }
 int cuEventElapsedTime(float* ms, void*, void*) {
   static float time = 0;
   return *ms = ++time, 0;
+}
+int cuStreamSynchronize(void*) { return 0; }
+int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  return *address = reinterpret_cast<uintptr_t>(std::malloc(bytes)), 0;
+}
+int cuMemcpyDtoHAsync_v2(void* host, uint64_t address, size_t bytes, void*) {
+  return std::memcpy(host, reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), bytes), 0;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t address, const void* host, size_t bytes, void*) {
+  return std::memcpy(reinterpret_cast<void*>(static_cast<uintptr_t>(address)), host, bytes), 0;
 }
 int cuStreamIsCapturing(void*, int* status) { return *status = 0, 0; }
 int cuStreamCreate(void** h, unsigned) { return *h = new int(0), 0; }

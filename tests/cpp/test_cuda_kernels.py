@@ -21,6 +21,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.evaluate import run_op
 from memc.ir.types import DType, TensorType
+from memc.passes.op_rules import in_place_operands
 from memc.passes.select_kernels import library_kernel
 
 Array = npt.NDArray[Any]
@@ -49,7 +50,7 @@ def kernels(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def some(*shape: int) -> Array:
-    return RNG.standard_normal(shape).astype(np.float32)
+    return np.asarray(RNG.standard_normal(shape), np.float32)
 
 
 Step = tuple[str, Sequence[int], dict[str, Any]]
@@ -69,17 +70,22 @@ def make_op(arrays: Sequence[Array], steps: Sequence[Step]) -> Op:
     return Op(FUSED, operands, [Value("y", known[-1].type)], region=Block(values, function.ops, [known[-1]]))
 
 
-def check(arrays: Sequence[Array], *steps: Step, symbol: str, workspace: int = 0) -> None:
+def check(arrays: Sequence[Array], *steps: Step, symbol: str, workspace: int = 0, in_place: int | None = None) -> None:
+    """`in_place`: the operand that the result takes over."""
     op = make_op(arrays, steps)
     kernel = library_kernel(op, "cuda")
     assert kernel is not None and kernel.symbol == symbol
     wide = [a.astype(np.float64) for a in arrays]
     (expected,) = run_op(make_op(wide, steps), wide)
-    result = np.full(op.result.type.shape, np.nan, np.float32)
+    if in_place is not None:
+        op.attrs["library_kernel"] = symbol
+        assert list(in_place_operands(op)) == [in_place]
+    given = [a.copy() for a in arrays]
+    result = np.full(op.result.type.shape, np.nan, np.float32) if in_place is None else given[in_place]
     scratch = np.zeros(workspace + 64, np.uint8)
-    tensors = [*arrays, result, *([scratch[:workspace]] if workspace else [])]
+    tensors = [*given, result, *([scratch[:workspace]] if workspace else [])]
     for _ in range(2):  # The second call finds what the first has set up.
-        result.fill(np.nan)
+        result[...] = np.nan if in_place is None else arrays[in_place]
         tvm_ffi.get_global_func(symbol)(*map(tvm_ffi.from_dlpack, tensors), *kernel.scalars(op))
         np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * max(np.abs(expected).max(), 1))
     assert not scratch[workspace:].any()
@@ -103,6 +109,39 @@ def test_products(
     check([a, b], product, ("relu", (2,), {}), symbol="memc.cuda.matmul", workspace=256)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("lead", [(), (3,)])
+def test_products_that_add_to_a_matrix(kernels: None, lead: tuple[int, ...], in_place: bool) -> None:
+    a, b, c, bias, scale = some(*lead, 4, 5), some(*lead, 5, 7), some(*lead, 4, 7), some(7), some()
+    product: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": False})
+    taken = 2 if in_place else None
+    check([a, b, c], product, ("add", (3, 2), {}), symbol="memc.cuda.matmul", in_place=taken)
+    steps = [product, ("mul", (5, 3), {}), ("add", (6, 4), {}), ("add", (2, 7), {}), ("relu", (8,), {})]
+    check([a, b, c, scale, bias], *steps, symbol="memc.cuda.matmul", in_place=taken)
+    check([a, b, scale], product, ("mul", (3, 2), {}), symbol="memc.cuda.matmul", workspace=256)
+
+
+def test_a_product_that_updates_a_state() -> None:
+    arrays = [some(4, 5), some(5, 7), some(), some(4, 7)]
+    product: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": False})
+    step = make_op(arrays, [product, ("mul", (4, 2), {}), ("add", (3, 5), {}), ("assign", (3, 6), {})])
+    kernel = library_kernel(step, "cuda")
+    assert kernel is not None and list(kernel.scalars(step)) == [4, -1, 0, 0, 0, 3, 2]
+    other = make_op(arrays, [product, ("mul", (4, 2), {}), ("add", (3, 5), {}), ("assign", (6, 3), {})])
+    assert library_kernel(other, "cuda") is None
+
+
+def test_a_matrix_that_a_product_reads_is_not_taken_over() -> None:
+    step = make_op(
+        [some(5, 5), some(5, 5)],
+        [("matmul", (0, 1), {"transpose_a": False, "transpose_b": False}), ("add", (2, 1), {})],
+    )
+    kernel = library_kernel(step, "cuda")
+    assert kernel is not None
+    step.attrs["library_kernel"] = kernel.symbol
+    assert not in_place_operands(step)
+
+
 def test_products_that_stay_generated() -> None:
     plain = {"transpose_a": False, "transpose_b": False}
     for a, b in (
@@ -112,9 +151,10 @@ def test_products_that_stay_generated() -> None:
     ):
         assert library_kernel(make_op([a, b], [("matmul", (0, 1), plain)]), "cuda") is None
     a, b = some(4, 5), some(5, 6)
-    for other in (some(4, 1), some(4, 6)):  # A column, and a residual.
-        steps: list[Step] = [("matmul", (0, 1), plain), ("add", (2, 3), {})]
-        assert library_kernel(make_op([a, b, other], steps), "cuda") is None
+    column: list[Step] = [("matmul", (0, 1), plain), ("add", (2, 3), {})]
+    assert library_kernel(make_op([a, b, some(4, 1)], column), "cuda") is None
+    late: list[Step] = [("matmul", (0, 1), plain), ("add", (4, 2), {}), ("mul", (5, 3), {})]
+    assert library_kernel(make_op([a, b, some(4, 6), some()], late), "cuda") is None
     assert library_kernel(make_op([a, b], [("matmul", (0, 1), plain), ("exp", (2,), {})]), "cuda") is None
 
 
@@ -147,6 +187,7 @@ def test_convolutions(kernels: None, case: tuple[Any, ...], workspace: int) -> N
     result = make_op([x, w], [conv]).result.type.shape
     added: list[Step] = [with_bias, ("add", (3, 4), {}), ("relu", (5,), {})]
     check([x, w, bias, some(*result)], *added, symbol="memc.cuda.conv", workspace=workspace)
+    check([x, w, bias, some(*result)], *added, symbol="memc.cuda.conv", workspace=workspace, in_place=3)
 
 
 @pytest.mark.parametrize("workspace", [0, 64])
@@ -175,6 +216,7 @@ def test_convolutions_as_products(kernels: None, monkeypatch: pytest.MonkeyPatch
     check([x, w], ("conv", (0, 1), attributes(case)), symbol="memc.cuda.conv")
     steps: list[Step] = [("conv", (0, 1, 2), attributes(case)), ("add", (3, 4), {}), ("relu", (5,), {})]
     check([x, w, bias, residual], *steps, symbol="memc.cuda.conv", workspace=64)
+    check([x, w, bias, residual], *steps, symbol="memc.cuda.conv", workspace=64, in_place=3)
     monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionBackwardData")
     back: Step = ("conv_transpose", (0, 1), {**attributes(case), "output_padding": (0, 0)})
     check([residual, w], back, symbol="memc.cuda.conv_transpose")
@@ -228,7 +270,7 @@ def in_process(fake: str, body: str, **environment: str) -> subprocess.Completed
 
 
 CONV = "call('memc.cuda.conv', a, a, tvm_ffi.from_dlpack(np.ones((1,1,1,1),np.float32)), 2,-1,-1,0,1,2,1,1,0,0,1,1)"
-MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0)"
+MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0, -1, -1)"
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ struct Place {
   size_t bytes = 0;
 };
 
+// Memory that a call reads and then writes, which its result takes over; none: null.
+struct Taken {
+  void* data = nullptr;
+  size_t bytes = 0;
+};
+
 // The handles of one device. A cuDNN handle serves one thread at a time: hold `mutex` while the
 // call is made.
 struct Context {
@@ -71,6 +77,7 @@ struct Context {
   Handle end = nullptr;
   std::mutex capturing;      // Held during a capture.
   Stream capture = nullptr;  // What captures run on.
+  float* factors = nullptr;  // See Factors.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.
@@ -78,13 +85,17 @@ struct Context {
   // Makes what is not there yet. With `mutex` held.
   Handle Cudnn(Stream stream);
   Handle Lt();
+  // 0 and 1, in device memory.
+  const float* Factors(Stream stream);
 
   // The choice for a new call site: the one that is known for it if that can run, else the fastest
   // of `candidates`, else, unless ways are measured, the first of them that can run. `run` enqueues
   // the call with a choice and returns its status, 0 if it can; the chosen one has been run at
-  // least once. Throws std::invalid_argument if none can. With `mutex` held.
+  // least once. What was in `taken` before is there again afterwards; where that cannot be kept, in
+  // a capture, nothing is run. Throws std::invalid_argument if none can. With `mutex` held.
   Choice Decide(const Key& key, const std::function<int(const Choice&)>& run,
-                const std::function<std::vector<Choice>()>& candidates, Stream stream);
+                const std::function<std::vector<Choice>()>& candidates, Stream stream,
+                const Taken& taken);
 };
 
 // The context of a device, made at the first call; lives as long as the process.

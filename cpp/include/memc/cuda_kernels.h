@@ -13,7 +13,15 @@
 
 namespace memc::cuda {
 
-// c[i] = op(a[i]) op(b[i]), plus a row bias[n], then at least 0 if `relu`.
+// What a product is scaled by and what is added to it: a scalar, a row bias[n], and a residual,
+// which may be where the result goes. All lie in device memory; null for none.
+struct Terms {
+  const float* scale = nullptr;
+  const float* bias = nullptr;
+  const float* residual = nullptr;
+};
+
+// c[i] = scale op(a[i]) op(b[i]) + bias + residual[i], then at least 0 if `relu`.
 struct Product {
   bool transpose_a = false;  // a[i] is k x m.
   bool transpose_b = false;  // b[i] is n x k.
@@ -27,14 +35,14 @@ struct Product {
 };
 
 void Matmul(const Product& product, const Place& place, const float* a, const float* b,
-            const float* bias, float* c);
+            const Terms& terms, float* c);
 
 // The parts of Matmul: the descriptors, the ways to compute it that fit some bytes of workspace, in
 // the order of the library's guess, and one way, whose status is returned.
-ProductSite DescribeProduct(const Product& product, const float* bias);
+ProductSite DescribeProduct(const Product& product, const Terms& terms);
 std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes);
-int RunProduct(const ProductSite& site, const Choice& choice, Handle handle, const Place& place,
-               const float* a, const float* b, float* c);
+int RunProduct(Context& context, const ProductSite& site, const Choice& choice, const Place& place,
+               const float* a, const float* b, const Terms& terms, float* c);
 
 // A convolution of x [N, C, spatial...] with w [M, C / group, kernel...] that makes y, over `rank`
 // spatial axes, 2 or 3; the pads are the same on both sides, but y may have no window that reaches
@@ -51,7 +59,7 @@ struct Convolution {
   std::array<int, 3> dilations{};
 };
 
-// y = x * w + bias + residual; either may be null.
+// y = x * w + bias + residual; either may be null, and y may be the residual.
 void Convolve(const Convolution& shape, const Place& place, const float* x, const float* w,
               const float* bias, const float* residual, float* y);
 

@@ -83,15 +83,17 @@ struct Cudnn {
 
 // cuBLASLt
 
-constexpr int kLtFloat = 0;       // CUDA_R_32F
-constexpr int kLtCompute = 68;    // CUBLAS_COMPUTE_32F: f32 products in f32, not in TF32.
-constexpr int kLtTransposeA = 3;  // CUBLASLT_MATMUL_DESC_*
+constexpr int kLtFloat = 0;        // CUDA_R_32F
+constexpr int kLtCompute = 68;     // CUBLAS_COMPUTE_32F: f32 products in f32, not in TF32.
+constexpr int kLtPointerMode = 2;  // CUBLASLT_MATMUL_DESC_*
+constexpr int kLtTransposeA = 3;
 constexpr int kLtTransposeB = 4;
 constexpr int kLtEpilogue = 7;
 constexpr int kLtBias = 8;
 constexpr int kLtBatchCount = 5;  // CUBLASLT_MATRIX_LAYOUT_*
 constexpr int kLtBatchStride = 6;
 constexpr int kLtMostWorkspace = 1;  // CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES
+constexpr int kLtOnDevice = 1;       // CUBLASLT_POINTER_MODE_DEVICE: where alpha and beta lie.
 constexpr int kLtEpilogueNone = 1;   // CUBLASLT_EPILOGUE_*, to be added up but for the first.
 constexpr int kLtEpilogueRelu = 2;
 constexpr int kLtEpilogueBias = 4;
@@ -138,6 +140,10 @@ struct Driver {
   int (*wait_event)(Handle);
   int (*elapsed)(float* milliseconds, Handle start, Handle end);
   int (*is_capturing)(Stream, int* status);  // 0: no.
+  int (*synchronize)(Stream);
+  int (*allocate)(uint64_t* address, size_t bytes);
+  int (*read)(void* host, uint64_t address, size_t bytes, Stream);
+  int (*write)(uint64_t address, const void* host, size_t bytes, Stream);
   int (*error_name)(int, const char**);
   int (*create_stream)(Stream*, unsigned flags);
   int (*begin_capture)(Stream, int mode);
