@@ -88,10 +88,11 @@ def test_a_bias_without_relu_is_left_to_the_next_kernel() -> None:
     assert all(len(op.operands) == 2 for op in module.main.ops if op.name in ("conv", "conv_transpose"))
 
 
-def test_the_residual_keeps_its_bytes() -> None:
+def test_the_result_takes_over_the_residual() -> None:
     module = planned(network())
     added = next(op for op in module.main.ops if op.region is not None and len(op.region.ops) == 3)
-    assert "in_place" not in added.attrs and all(added.result.root is not v.root for v in added.operands)
+    assert added.attrs["in_place"] == 3 and added.result.root is added.operands[3].root
+    assert all(added.result.root is not v.root for v in added.operands[:3])
 
 
 def test_a_second_reader_keeps_the_op_alone() -> None:
