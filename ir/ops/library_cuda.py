@@ -26,6 +26,9 @@ MOST_WORKSPACE = 1 << 28
 SMALL_WORKSPACE = 1 << 14
 """Bytes that the library's algorithms may take for indices; measured, 1 to 4 KiB."""
 
+USEFUL_WORKSPACE = 1 << 25
+"""Bytes that small convolutions can use too; measured, up to 19 MB for the only deterministic algorithm."""
+
 
 @dataclass(frozen=True)
 class Call:
@@ -231,7 +234,7 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     _, y = _images(call.main)
     weights = _weights(call.main)
     patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
-    return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, 1 << 23))))
+    return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, USEFUL_WORKSPACE))))
 
 
 MATMUL_CUDA = LibraryKernel(
