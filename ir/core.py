@@ -29,6 +29,9 @@ FUSED = "fused"
 MIRROR = "mirror"
 """The attribute of an op whose results are dropped after the forward pass: how often they may be computed anew."""
 
+ONCE = "once"
+"""The attribute, `true`, of an unregistered op that must not run again: it draws random numbers, for example."""
+
 RECOMPUTE = "recompute"
 """The attribute of an op that computes anew what another op has computed: equal ops with different ones are never merged."""
 

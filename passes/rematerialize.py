@@ -27,7 +27,7 @@ from memc.passes.remat_exact import require_few, solve_remat
 from memc.passes.remat_problem import RematGraph, is_whole_view
 from memc.passes.remat_solver import RematPlan, remat_ladder
 from memc.passes.reorder import Search, check_effort, reorder
-from memc.passes.undo import Snapshot, is_unplaced
+from memc.passes.undo import Snapshot
 
 Solver = Literal["search", "exact"]
 
@@ -112,7 +112,8 @@ class Choices:
         choice.graph.rewrite(choice.plan.sequence)
         arena = planned_arena(self.function, self.alignment)
         costs = choice.graph.problem.costs
-        repeats = len(choice.plan.sequence) - len(costs)
+        units = choice.graph.units
+        repeats = sum(len(units[number]) for number in choice.plan.sequence) - sum(map(len, units))
         return Recomputation(without, arena, choice.plan.added_cost / max(1, sum(costs)), repeats)
 
 
@@ -127,8 +128,8 @@ def rematerialize(
     solver: Solver = "search",
     time_limit: float | None = None,
 ) -> Recomputation:
-    """Reorder `function`, which must not have aliases yet, and run ops again until its arena keeps `budget`, with `total`
-    until everything does: arena, weights, states, inputs and outputs.
+    """Reorder `function`, which must not have placements yet, and run ops again until its arena keeps `budget`, with
+    `total` until everything does: arena, weights, states, inputs and outputs. Aliases that it has are kept.
 
     Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
     better for it. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of each order,
@@ -159,8 +160,12 @@ def rematerialize(
             before.restore()
         if choices.least().plan.peak > lowest:
             break  # There are no lower plans to be found.
-    least = min(arena, max(choices.least().plan.peak, choices.follow(choices.least(), arena).arena))
-    before.restore()
+    least = arena
+    for choice in sorted(choices.found, key=lambda choice: choice.plan.peak):
+        if choice.plan.peak >= least:
+            break
+        least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
+        before.restore()
     function.ops = given
     raise over_budget(whole, least, weights, io)
 
@@ -214,9 +219,9 @@ class Rematerialize(Pass):
         costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})
         said = None
         for function in module.functions:
-            if not is_unplaced(function):
+            if any(v.placement is not None for v in function.values()):
                 raise UsageError(
-                    "rematerialize: expected a function without aliases and placements; run it before those"
+                    "rematerialize: expected a function without placements; run it before passes that place"
                 )
             search = Search(slack=self.slack, work=self.work)
             how = (self.alignment, self.total, search, self.solver, self.time_limit)

@@ -19,6 +19,7 @@ from memc.passes.remat_problem import RematGraph
 from memc.passes.remat_solver import measure_sequence, remat_ladder
 from memc.passes.undo import Snapshot
 
+from .foreign_graphs import foreign_modules, run_in_arena, run_plainly
 from .graphs import inputs_of, modules
 
 
@@ -54,3 +55,38 @@ def test_functions_take_what_their_plans_say(module: Module, fused: bool) -> Non
         assert len(again.costs) == len(plan.sequence)
         assert measure_sequence(again, range(len(again.costs))).peak == plan.peak
         before.restore()
+
+
+@given(modules(), st.integers(20, 100))
+def test_aliases_that_there_are_stay(module: Module, percent: int) -> None:
+    PassManager.parse("materialize-returns,decompose,in-place").run(module)
+    changed = copy.deepcopy(module)
+    PassManager.parse("reorder{work=1000000}").run(changed)
+    budget = planned_arena(changed.main) * percent // 100
+    changed = copy.deepcopy(module)
+    try:
+        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},assign-addresses").run(changed)
+    except BudgetError:
+        assert str(changed) == str(module)
+        return
+    assert arena_bytes(changed.main) <= budget
+    inputs = inputs_of(module)
+    expected = evaluate(module, inputs)
+    for name, value in evaluate_in_arena(changed, inputs).items():
+        np.testing.assert_array_equal(value, expected[name])
+
+
+@given(foreign_modules(), st.integers(50, 100))
+def test_foreign_ops_that_overwrite(module: Module, percent: int) -> None:
+    expected = run_plainly(module)
+    changed = copy.deepcopy(module)
+    PassManager.parse("reorder{work=1000000}").run(changed)
+    budget = planned_arena(changed.main) * percent // 100
+    changed = copy.deepcopy(module)
+    try:
+        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},assign-addresses").run(changed)
+    except BudgetError:
+        assert str(changed) == str(module)
+        return
+    assert arena_bytes(changed.main) <= budget
+    assert run_in_arena(changed, budget) == expected

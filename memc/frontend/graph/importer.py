@@ -6,7 +6,8 @@ touches; views thus need no values of their own, and an op that only makes a vie
 storages that it writes: a new value where the storage begins, otherwise the next version, which aliases the first.
 
 So the contract for an unregistered op is: operands are read, and a result that aliases an older root reads and
-overwrites that storage.
+overwrites that storage. It may run again on the same operands for the same results, unless it says `once`: ops that the
+graph says so of, and those of PyTorch that draw random numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from memc.ir.core import Alias, Function, Module, Op, Role, Value
+from memc.ir.core import ONCE, Alias, Attr, Function, Module, Op, Role, Value
 from memc.ir.types import DType, TensorType
 
 from .read import Graph, GraphTensor
@@ -34,6 +35,19 @@ _DTYPES = {
     "uint8": DType.U8,
     "bool": DType.BOOL,
 }
+
+_RANDOM = frozenset(
+    {
+        *("alpha_dropout", "bernoulli", "binomial", "cauchy", "dropout", "exponential", "feature_alpha_dropout"),
+        *("feature_dropout", "geometric", "log_normal", "multinomial", "native_dropout", "normal", "poisson", "rand"),
+        *("rand_like", "randint", "randint_like", "randn", "randn_like", "random", "randperm", "rrelu", "uniform"),
+        *("rrelu_with_noise", "_cudnn_rnn", "_fused_dropout", "_sample_dirichlet", "_standard_gamma"),
+        *("_scaled_dot_product_cudnn_attention", "_scaled_dot_product_efficient_attention"),
+        *("_scaled_dot_product_flash_attention", "_cudnn_attention_forward", "_efficient_attention_forward"),
+        "_flash_attention_forward",
+    }
+)
+"""Names of PyTorch's ops that draw random numbers, without namespace, overload and the `_` of those in place."""
 
 
 def import_graph(graph: Graph) -> Module:
@@ -63,11 +77,18 @@ def import_graph(graph: Graph) -> Module:
                 name = f"{name}.{versions[storage]}"
                 alias = Alias(current[storage].root, 0)
             results.append(Value(name, types[storage], alias=alias))
-        function.ops.append(Op(item.target, operands, results, location=item.name))
+        attrs: dict[str, Attr] = {ONCE: True} if item.once or _is_random(item.target) else {}
+        function.ops.append(Op(item.target, operands, results, attrs, location=item.name))
         current.update(zip(item.writes, results))
     outputs = dict.fromkeys(graph.tensors[tensor].storage for tensor in graph.outputs)
     function.returns = [current[storage] for storage in outputs]
     return Module([function])
+
+
+def _is_random(target: str) -> bool:
+    """Whether an op draws random numbers, by its name such as `aten.bernoulli_.float`."""
+    parts = target.split(".")
+    return parts[0] == "aten" and len(parts) > 1 and parts[1].removesuffix("_") in _RANDOM
 
 
 def _storage_types(graph: Graph) -> Sequence[TensorType]:

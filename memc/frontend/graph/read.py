@@ -18,7 +18,7 @@ MAX_SIZE = 2**62
 
 _GRAPH_KEYS = {"tensors", "ops", "inputs", "outputs"}
 _TENSOR_KEYS = {"shape", "dtype", "bytes", "storage", "storage_bytes"}
-_OP_KEYS = {"name", "target", "inputs", "outputs", "writes"}
+_OP_KEYS = {"name", "target", "inputs", "outputs", "writes", "once"}
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,8 @@ class GraphOp:
     outputs: tuple[int, ...]
     writes: tuple[int, ...]
     """Storages that it writes to, by index in `Graph.storage_bytes`; those that begin with it included."""
+    once: bool = False
+    """It must not run again."""
 
 
 @dataclass(frozen=True)
@@ -202,16 +204,19 @@ class _Reader:
     def op(
         self, item: Any, place: str, tensors: Sequence[GraphTensor], storages: dict[int, int], begun: set[int]
     ) -> GraphOp:
-        self.keys(item, place, _OP_KEYS, optional=frozenset({"target", "writes"}))
+        self.keys(item, place, _OP_KEYS, optional=frozenset({"target", "writes", "once"}))
         name, target = item["name"], item.get("target", item["name"])
         for key, text in (("name", name), ("target", target)):
             if not isinstance(text, str) or not text:
                 self.fail(f"{place}.{key}", f"expected a name, got {_show(text)}")
         inputs = self.indices(item["inputs"], len(tensors), f"{place}.inputs")
         outputs = self.indices(item["outputs"], len(tensors), f"{place}.outputs")
+        once = item.get("once", False)
+        if type(once) is not bool:
+            self.fail(f"{place}.once", f"expected true or false, got {_show(once)}")
         made = [tensors[tensor].storage for tensor in outputs]
         if "writes" not in item:
-            return GraphOp(name, target, inputs, outputs, tuple(dict.fromkeys(made)))
+            return GraphOp(name, target, inputs, outputs, tuple(dict.fromkeys(made)), once)
         writes: list[int] = []
         for i, number in enumerate(self.items(item["writes"], f"{place}.writes")):
             if type(number) is not int or number not in storages:
@@ -219,7 +224,7 @@ class _Reader:
             writes.append(storages[number])
         # A storage begins with the op that first makes a tensor in it, said or not.
         writes.extend(storage for storage in made if storage not in begun)
-        return GraphOp(name, target, inputs, outputs, tuple(dict.fromkeys(writes)))
+        return GraphOp(name, target, inputs, outputs, tuple(dict.fromkeys(writes)), once)
 
     def missing(self, place: str, tensor: int, rest: Sequence[Any]) -> NoReturn:
         for later in rest:
