@@ -34,7 +34,7 @@ SHARES = (0.9, 0.75, 0.5, 0.27)
 ALIGNMENT = 256
 COSTS = CostModel(DEVICES["cuda"])
 PREPARE = (
-    "materialize-returns,canonicalize,decompose,canonicalize,join-products{alignment=256},fuse{library=cuda alignment=256},"
+    "materialize-returns,canonicalize,decompose,canonicalize,join-products{alignment=256},fuse-library{target=cuda alignment=256},fuse{library=cuda alignment=256},"
     "select-kernels{target=cuda workspace=least alignment=256}"
 )
 

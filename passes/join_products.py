@@ -99,16 +99,18 @@ def _same(a: Op, b: Op) -> bool:
 
 
 def _is_product(value: Value, root: Op, uses: dict[Value, list[Op | None]]) -> bool:
-    """Whether a term is a product of two matrices that are made by the function, and is read by the sum alone."""
+    """Whether a term is a product of two matrices, read by the sum alone. Weights of no less bytes than their product are
+    not copied to lie side by side."""
     op = value.op
     if op is None or op.name != "matmul" or value.type != root.result.type or len(uses[value]) > 1:
         return False
     plain = set(op.attrs) <= {"transpose_a", "transpose_b"}
-    return plain and all(v.type.rank == 2 and not _is_weight(v) for v in op.operands)
+    small = (not _is_weight(v) or v.type.nbytes < value.type.nbytes for v in op.operands)
+    return plain and all(v.type.rank == 2 for v in op.operands) and all(small)
 
 
 def _is_weight(value: Value) -> bool:
-    """Whether a value is a weight or state or part of one: those are not copied to lie side by side."""
+    """Whether a value is a weight or state, or part of one."""
     while value.op is not None and value.op.name in ("reshape", "slice", "transpose"):
         value = value.op.operands[0]
     return value.role in (Role.WEIGHT, Role.STATE)
