@@ -81,12 +81,15 @@ class Reads:
         return Reads(root, last)
 
 
-def worthwhile(updates: Iterable[Update], reads: Reads) -> Iterator[tuple[Update, int]]:
+def worthwhile(updates: Iterable[Update], reads: Reads, place: Mapping[Op, int]) -> Iterator[tuple[Update, int]]:
     """The updates that keep no more bytes alive, by waiting for a weight's last reader, than the gradient takes, each with the
-    position of that reader, -1 if there is none."""
+    position of that reader, -1 if there is none. `place`: positions of all ops."""
     for update in updates:
         reader = reads.last.get(update.assign.operands[0], -1)
         roots = {reads.root[value] for value in update.product.operands}
+        if place[update.product] > reader:  # Nothing waits.
+            yield update, reader
+            continue
         held = sum(r.type.nbytes for r in roots if r.op is not None and reads.last.get(r, -1) < reader)
         if held <= update.product.result.type.nbytes:
             yield update, reader
@@ -97,7 +100,7 @@ def move_updates(module: Module, function: Function, target: str) -> None:
     updates = find_updates(function, target)
     place = {op: index for index, op in enumerate(function.ops)}
     own = {op for u in updates for op in (u.product, u.assign, u.moved)}
-    moved = list(worthwhile(updates, Reads.of(function, own)))
+    moved = list(worthwhile(updates, Reads.of(function, own), place))
     taken = {op for u, _ in moved for op in (u.product, u.scaled, u.moved, u.assign)}
     builder = IRBuilder(module, function, [])
     negative: dict[Value, Value] = {}
