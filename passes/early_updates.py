@@ -87,10 +87,9 @@ def worthwhile(updates: Iterable[Update], reads: Reads, place: Mapping[Op, int])
     for update in updates:
         reader = reads.last.get(update.assign.operands[0], -1)
         roots = {reads.root[value] for value in update.product.operands}
-        if place[update.product] > reader:  # Nothing waits.
-            yield update, reader
-            continue
-        held = sum(r.type.nbytes for r in roots if r.op is not None and reads.last.get(r, -1) < reader)
+        # What is made later than that waits for nobody.
+        waiting = (r for r in roots if r.op is not None and place[r.op] < reader and reads.last.get(r, -1) < reader)
+        held = sum(r.type.nbytes for r in waiting)
         if held <= update.product.result.type.nbytes:
             yield update, reader
 
