@@ -152,6 +152,10 @@ class Block:
                 found.setdefault(operand, []).append(op)
         return found
 
+    def read_once(self) -> set[Value]:
+        """The values that one op reads, once, and that are not returned."""
+        return {value for value, ops in self.uses().items() if len(ops) == 1} - set(self.returns)
+
 
 @dataclass(eq=False)
 class Function(Block):

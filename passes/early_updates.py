@@ -34,8 +34,7 @@ class Update:
 
 def find_updates(function: Function, target: str) -> list[Update]:
     """The updates whose product has a library kernel of `target` that takes groups."""
-    uses = function.uses()
-    alone = {value for op in function.ops for value in op.results if len(uses[value]) == 1} - set(function.returns)
+    alone = function.read_once()
     found = []
     for op in function.ops:
         if op.name != "assign" or op.operands[0].role is not Role.STATE:

@@ -9,7 +9,7 @@ the sum so far, all of the weight's size, are read and written at every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -26,6 +26,8 @@ OPERANDS = 4
 
 MAX_CHECKS = 16
 """Sums that are tried one by one where all together would raise the peak."""
+
+Uses = Mapping[Value, Sequence[Op]]
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,8 @@ class _Products:
 def join_products(module: Module, function: Function, alignment: int = ALIGNMENT) -> None:
     """Join the products of every sum of them, where that does not raise the peak of the function's order of ops."""
     before = Snapshot.of(module, function)
-    uses = _uses(function)
-    sums = [op for op in function.ops if _is_sum(op, uses)]
+    uses, alone = function.uses(), function.read_once()
+    sums = [op for op in function.ops if _is_sum(op, uses, alone)]
     peak = planned_peak(function, alignment) if sums else 0
     if not _join(module, function, sums):
         return
@@ -58,51 +60,39 @@ def join_products(module: Module, function: Function, alignment: int = ALIGNMENT
             before.restore()
 
 
-def _uses(function: Function) -> dict[Value, list[Op | None]]:
-    """Who reads each value; None for a return."""
-    found: dict[Value, list[Op | None]] = {}
-    for op in function.ops:
-        for value in op.operands:
-            found.setdefault(value, []).append(op)
-    for value in function.returns:
-        found.setdefault(value, []).append(None)
-    return found
-
-
-def _is_sum(op: Op, uses: dict[Value, list[Op | None]]) -> bool:
+def _is_sum(op: Op, uses: Uses, alone: Collection[Value]) -> bool:
     """Whether an `add` is no term of another one's sum, and has two products among its terms."""
-    readers = uses.get(op.result, [])
-    if op.name != "add" or not op.result.type.dtype.is_float or not readers:
+    if op.name != "add" or not op.result.type.dtype.is_float:
         return False
-    if len(readers) == 1 and (other := readers[0]) is not None and other.name == "add" and _same(other, op):
+    if op.result in alone and _may_hold(uses[op.result][0], op):
         return False
-    return sum(_is_product(term, op, uses) for term in _terms(op, uses)) > 1
+    return sum(_is_product(term, op, alone) for term in _terms(op, alone)) > 1
 
 
-def _terms(root: Op, uses: dict[Value, list[Op | None]]) -> list[Value]:
+def _terms(root: Op, alone: Collection[Value]) -> list[Value]:
     """What is added up, from the first term to the last."""
     found: list[Value] = []
     pending = list(root.operands[::-1])
     while pending:
         value = pending.pop()
         op = value.op
-        if op is not None and op.name == "add" and _same(root, op) and len(uses[value]) == 1:
+        if op is not None and op.name == "add" and value in alone and _may_hold(root, op):
             pending += op.operands[::-1]
         else:
             found.append(value)
     return found
 
 
-def _same(a: Op, b: Op) -> bool:
-    """Whether two sums are of one type and place in the program: copies that are computed anew are left alone."""
-    return a.result.type == b.result.type and not a.attrs and not b.attrs
+def _may_hold(a: Op, b: Op) -> bool:
+    """Whether `add` b may be a part of sum a: of its type, and neither is a copy that is computed anew."""
+    return a.name == "add" and a.result.type == b.result.type and not a.attrs and not b.attrs
 
 
-def _is_product(value: Value, root: Op, uses: dict[Value, list[Op | None]]) -> bool:
+def _is_product(value: Value, root: Op, alone: Collection[Value]) -> bool:
     """Whether a term is a product of two matrices, read by the sum alone. Weights of no less bytes than their product are
     not copied to lie side by side."""
     op = value.op
-    if op is None or op.name != "matmul" or value.type != root.result.type or len(uses[value]) > 1:
+    if op is None or op.name != "matmul" or value.type != root.result.type or value not in alone:
         return False
     plain = set(op.attrs) <= {"transpose_a", "transpose_b"}
     small = (not _is_weight(v) or v.type.nbytes < value.type.nbytes for v in op.operands)
@@ -118,13 +108,13 @@ def _is_weight(value: Value) -> bool:
 
 def _join(module: Module, function: Function, sums: Iterable[Op]) -> bool:
     """Join the products of these sums, and say whether any was."""
-    uses = _uses(function)
+    uses, alone = function.uses(), function.read_once()
     position = {op: index for index, op in enumerate(function.ops)}
     writer = _Writer(IRBuilder(module, function, []), position)
     for root in sums:
-        before = min(position[op] if op is not None else len(position) for op in uses[root.result])
-        terms = _terms(root, uses)
-        products = [v.op for v in terms if v.op is not None and _is_product(v, root, uses)]
+        before = min((position[op] for op in uses[root.result]), default=len(position))
+        terms = _terms(root, alone)
+        products = [v.op for v in terms if v.op is not None and _is_product(v, root, alone)]
         groups = [
             group
             for alike in _alike(products)
@@ -156,16 +146,14 @@ def _alike(products: Sequence[Op]) -> list[list[Op]]:
     return list(found.values())
 
 
-def _units(
-    products: Sequence[Op], uses: dict[Value, list[Op | None]], before: int, position: dict[Op, int]
-) -> list[_Products]:
+def _units(products: Sequence[Op], uses: Uses, before: int, position: Mapping[Op, int]) -> list[_Products]:
     """The products, those together whose left operands a concat before op `before` puts side by side already."""
     by_left = {op.operands[0]: op for op in products}
     axis = _depth_axis(products[0], 0)
     units, left = [], dict(by_left)
     for value in by_left if len(by_left) == len(products) else ():
         for op in uses[value]:
-            if op is None or op.name != "concat" or op.attrs["axis"] != axis or position[op] >= before:
+            if op.name != "concat" or op.attrs["axis"] != axis or position[op] >= before:
                 continue
             if len(set(op.operands)) == len(op.operands) and all(v in left for v in op.operands):
                 units.append(_Products(tuple(left.pop(v) for v in op.operands), op.result))

@@ -23,23 +23,35 @@ from .foreign_graphs import foreign_modules, run_in_arena, run_plainly
 from .graphs import inputs_of, modules
 
 
-@given(modules(), st.integers(20, 100), st.booleans())
-def test_budgets_are_kept_and_bits_stay(module: Module, percent: int, fused: bool) -> None:
-    PassManager.parse("materialize-returns,decompose" + (",fuse,select-kernels" if fused else "")).run(module)
+def kept(module: Module, percent: int, then: str) -> Module | None:
+    """The module under `percent` of its arena, planned by `then`; None if that budget is refused, and all left as it was."""
     changed = copy.deepcopy(module)
     PassManager.parse("reorder{work=1000000}").run(changed)
     budget = planned_arena(changed.main) * percent // 100
     changed = copy.deepcopy(module)
     try:
-        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},in-place,assign-addresses").run(changed)
+        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},{then}").run(changed)
     except BudgetError:
         assert str(changed) == str(module)
-        return
+        return None
     assert arena_bytes(changed.main) <= budget
+    return changed
+
+
+def keeps_budget_and_bits(module: Module, percent: int, then: str) -> None:
+    changed = kept(module, percent, then)
+    if changed is None:
+        return
     inputs = inputs_of(module)
     expected = evaluate(module, inputs)
     for name, value in evaluate_in_arena(changed, inputs).items():
         np.testing.assert_array_equal(value, expected[name])
+
+
+@given(modules(), st.integers(20, 100), st.booleans())
+def test_budgets_are_kept_and_bits_stay(module: Module, percent: int, fused: bool) -> None:
+    PassManager.parse("materialize-returns,decompose" + (",fuse,select-kernels" if fused else "")).run(module)
+    keeps_budget_and_bits(module, percent, "in-place,assign-addresses")
 
 
 @given(modules(), st.booleans())
@@ -60,33 +72,12 @@ def test_functions_take_what_their_plans_say(module: Module, fused: bool) -> Non
 @given(modules(), st.integers(20, 100))
 def test_aliases_that_there_are_stay(module: Module, percent: int) -> None:
     PassManager.parse("materialize-returns,decompose,in-place").run(module)
-    changed = copy.deepcopy(module)
-    PassManager.parse("reorder{work=1000000}").run(changed)
-    budget = planned_arena(changed.main) * percent // 100
-    changed = copy.deepcopy(module)
-    try:
-        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},assign-addresses").run(changed)
-    except BudgetError:
-        assert str(changed) == str(module)
-        return
-    assert arena_bytes(changed.main) <= budget
-    inputs = inputs_of(module)
-    expected = evaluate(module, inputs)
-    for name, value in evaluate_in_arena(changed, inputs).items():
-        np.testing.assert_array_equal(value, expected[name])
+    keeps_budget_and_bits(module, percent, "assign-addresses")
 
 
 @given(foreign_modules(), st.integers(50, 100))
 def test_foreign_ops_that_overwrite(module: Module, percent: int) -> None:
     expected = run_plainly(module)
-    changed = copy.deepcopy(module)
-    PassManager.parse("reorder{work=1000000}").run(changed)
-    budget = planned_arena(changed.main) * percent // 100
-    changed = copy.deepcopy(module)
-    try:
-        PassManager.parse(f"rematerialize{{budget={budget} work=1000000}},assign-addresses").run(changed)
-    except BudgetError:
-        assert str(changed) == str(module)
-        return
-    assert arena_bytes(changed.main) <= budget
-    assert run_in_arena(changed, budget) == expected
+    changed = kept(module, percent, "assign-addresses")
+    if changed is not None:
+        assert run_in_arena(changed, arena_bytes(changed.main)) == expected

@@ -3,10 +3,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
 from memc.ir.core import Value
 from memc.ir.errors import UsageError
+from memc.ir.evaluate import evaluate_in_arena
 from memc.ir.liveness import (
     Lifetime,
     arena_bytes,
@@ -215,6 +217,24 @@ def test_levels():
         assert all(dataclasses.is_dataclass(p) for p in passes)
     with pytest.raises(UsageError, match="expected 0, 1, 2 or 3, got 4"):
         pipeline(4)
+
+
+@pytest.mark.parametrize("level", range(4))
+def test_levels_take_ops_of_several_results(level):
+    module = parse(
+        """
+func @main(%x: f32[4,8] {role = input}) -> (f32[4,2] {name = "v"}, i64[4,2] {name = "i"}) {
+  %n = neg(%x) : f32[4,8]
+  %v, %i = top_k(%n) {axis = 1, k = 2, largest = true} : f32[4,2], i64[4,2]
+  return %v, %i
+}
+"""
+    )
+    PassManager.parse(pipeline(level)).run(module)
+    x = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+    found = evaluate_in_arena(module, {"x": x})
+    np.testing.assert_array_equal(found["v"], -np.sort(x)[:, :2])
+    np.testing.assert_array_equal(found["i"], np.argsort(x)[:, :2])
 
 
 def test_decompose_keeps_names_and_expands_all():

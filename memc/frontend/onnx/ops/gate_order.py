@@ -8,6 +8,7 @@ as they are, and the gates where the framework has them, needs no copy.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,7 @@ class RowRange:
 
 def row_ranges(value: Value, row: tuple[int, ...]) -> list[RowRange]:
     """Where the rows of `value` [..., *row] come from, in order, through concats, slices and reshapes of whole rows."""
-    count = value.type.elements // _elements(row)
+    count = value.type.elements // math.prod(row)
     op = value.op
     if op is None or not op.operands:
         return [RowRange(value, 0, count)]
@@ -39,7 +40,7 @@ def row_ranges(value: Value, row: tuple[int, ...]) -> list[RowRange]:
     if op.name == "slice" and whole:
         starts, stops, steps = (_ints(op.attrs[name]) for name in ("starts", "stops", "steps"))
         if steps[0] == 1 and value.type.shape[1:] == source.type.shape[1:]:
-            inner = source.type.elements // source.type.shape[0] // _elements(row)
+            inner = source.type.elements // source.type.shape[0] // math.prod(row)
             return cut(row_ranges(source, row), starts[0] * inner, stops[0] * inner)
     return [RowRange(value, 0, count)]
 
@@ -66,7 +67,7 @@ class GateRows:
     def read(self, b: IRBuilder, row: tuple[int, ...]) -> Value:
         """The rows as a value [gates * hidden, *row]."""
         source, start, stop = self.rows.source, self.rows.start, self.rows.stop
-        count = source.type.elements // _elements(row)
+        count = source.type.elements // math.prod(row)
         flat = (count, *row)
         x = source if source.type.shape == flat else b.op("reshape", [source], shape=flat)
         if (start, stop) == (0, count):
@@ -92,13 +93,6 @@ def gate_rows(ranges: Sequence[RowRange], hidden: int) -> GateRows | None:
         return None
     places = tuple((start - first) // hidden for start in starts)
     return GateRows(RowRange(found[0][0].source, first, first + gates * hidden), places)
-
-
-def _elements(row: tuple[int, ...]) -> int:
-    count = 1
-    for size in row:
-        count *= size
-    return count
 
 
 def _ints(value: object) -> tuple[int, ...]:
