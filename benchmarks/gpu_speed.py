@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -32,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, link_package, relative_error, start_device, used_memory
+from gpu_rows import measured_apart, write_down
 
 Array = npt.NDArray[Any]
 
@@ -72,18 +72,8 @@ def run(args: argparse.Namespace) -> int:
             continue
         command = [sys.executable, __file__, "one", str(folder), *(["--compile"] if args.compile else [])]
         command += ["--profile", str(args.profile)] if args.profile else []
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=left)
-            rows.append(json.loads(done.stdout.splitlines()[-1]))
-        except (IndexError, ValueError):  # The other cases go on.
-            rows.append({"case": folder.name, "note": done.stderr.strip()[-600:] or f"exit code {done.returncode}"})
-        except subprocess.TimeoutExpired:
-            rows.append({"case": folder.name, "note": "out of time"})
-        print(json.dumps(rows[-1]), flush=True)
-        if args.json:
-            args.json.write_text(json.dumps({"card": card(), "rows": rows}, indent=1) + "\n")
-        if args.markdown:
-            args.markdown.write_text(table(rows) + "\n")
+        rows.append({"case": folder.name} | measured_apart(command, left)[0])
+        write_down(rows, table, args)
     print(table(rows))
     return 0
 

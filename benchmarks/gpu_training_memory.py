@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, link_package, start_device, used_memory
+from gpu_rows import measured_apart, write_down
 from gpu_speed import median_ms
 
 SHARES = (100, 75, 50)
@@ -99,23 +99,11 @@ def run(args: argparse.Namespace) -> int:
         if left < 15:
             break
         names = dict(zip(("kind", "share"), folder.stem.split(".")))
-        row: dict[str, Any] = {"model": folder.parent.name, **names}
-        try:
-            done = subprocess.run(
-                [sys.executable, __file__, "one", str(folder)], capture_output=True, text=True, timeout=left
-            )
-            row |= json.loads(done.stdout.splitlines()[-1])
-            row["warnings"] = done.stderr.count("differs in its last bits")
-        except (IndexError, ValueError):  # The others go on.
-            row["note"] = done.stderr.strip()[-600:] or f"exit code {done.returncode}"
-        except subprocess.TimeoutExpired:
-            row["note"] = "out of time"
-        rows.append(row)
-        print(json.dumps(row), flush=True)
-        if args.json:
-            args.json.write_text(json.dumps({"card": card(), "rows": rows}, indent=1) + "\n")
-        if args.markdown:
-            args.markdown.write_text(table(rows) + "\n")
+        row, said = measured_apart([sys.executable, __file__, "one", str(folder)], left)
+        if "note" not in row:
+            row["warnings"] = said.count("differs in its last bits")
+        rows.append({"model": folder.parent.name, **names, **row})
+        write_down(rows, table, args)
     print(table(rows))
     return 0
 
