@@ -36,6 +36,27 @@ class BudgetError(MemcError):
     exit_code = 4
 
 
+class DeviceError(MemcError):
+    """The device, or its driver, failed. What was on it may be lost: make a new executable, in a new process if that fails
+    too."""
+
+
+class NoDeviceError(DeviceError, UnsupportedError):
+    """There is no such device here, or no driver for it."""
+
+
+class DeviceMemoryError(DeviceError):
+    """The device's memory (on the CPU: the host's) does not hold what is planned."""
+
+    exit_code = 4
+
+
+class LaunchError(DeviceError):
+    """The device refused a kernel or broke it off: a mistake in generated code, or a broken device."""
+
+    exit_code = 70
+
+
 class OpError(InvalidError):
     """An op's operands, attributes or types break its contract. Raised by type inference without a location;
     whoever knows the op (verifier, importer, builder) adds it."""

@@ -105,6 +105,7 @@ def describe(
         "states": [s.name for s in slots if s.value.role is Role.STATE],
         "library_functions": list(compiled.symbols),
         "kernels": compiled.kernels,
+        "calls": [[op, name] for op, name in compiled.calls],
         "arena": [
             {
                 **tensor(life.root.name, life.root),

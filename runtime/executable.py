@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.ir.errors import UsageError
 from memc.runtime import manifest as manifests
-from memc.runtime import safetensors
 from memc.runtime.algorithms import Algorithms
 from memc.runtime.cuda_graph import Replays
-from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest, Spec
-from memc.runtime.target import machine, missing_flags
+from memc.runtime.device_errors import device_errors
+from memc.runtime.loading import Loaded, calls_cuda, open_artifact, upload
+from memc.runtime.manifest import Manifest, Spec
 from memc.runtime.tensors import IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
@@ -31,14 +28,14 @@ def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
 
     Allocates its arena and loads its weights, once. One that updates states is a `TrainingStep`. On CUDA, runs after the
     first are launched as one CUDA graph, unless `cuda_graph` is false. Raises InvalidError for a missing or damaged
-    artifact and UnsupportedError if this machine cannot run it.
+    artifact, UnsupportedError if this machine cannot run it, and DeviceMemoryError if it does not fit in memory.
     """
-    manifest = manifests.read(path)
-    if manifest.states:
+    loaded = open_artifact(manifests.read(path), cuda_graph)
+    if loaded.manifest.states:
         from memc.runtime.training import TrainingStep
 
-        return TrainingStep(manifest, cuda_graph)
-    return Executable(manifest, cuda_graph)
+        return TrainingStep(loaded)
+    return Executable(loaded)
 
 
 class Executable:
@@ -47,36 +44,54 @@ class Executable:
     Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
     they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
     otherwise; they are never written to. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
-    support DLPack) on CUDA. Calls of one executable share its arena, so that those from several
-    threads run one after another.
+    support DLPack) on CUDA.
+
+    Nothing is allocated for the model's tensors after loading but inputs' copies, at the first call, and outputs. Calls of
+    one executable share its arena: those from several threads run one after another. `session` gives what runs beside it.
+    Failures of the device are `DeviceError`s.
     """
 
-    def __init__(self, manifest: Manifest, cuda_graph: bool = True) -> None:
+    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
+        """`weights`: the slab of another executable of the artifact, to share it; else one is filled from the file."""
+        manifest = loaded.manifest
+        self.loaded = loaded
         self.manifest = manifest
         self.keeps: object = None
         """Whatever must live as long as this does, such as a temporary artifact."""
         self.inputs: tuple[Spec, ...] = manifest.inputs
         self.outputs: tuple[Spec, ...] = manifest.outputs
-        check_machine(manifest)
-        tvm = import_tvm(manifest)
-        self.device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
-        check_device(manifest, self.device)
-        load_kernel_library(manifest)
-        self.machine = start(manifest, self.device)
-        self.arena = self.machine["arena"]()
-        self.weights = self.machine["weights"]()
-        self._enqueue = enqueue(manifest, self.machine["main"], (self.arena, self.weights), cuda_graph)
+        self.device = loaded.device
+        self.machine = loaded.machine()
+        with device_errors(manifest, self.device, "loading"):
+            self.arena = self.machine["arena"]()
+            self.weights = self._filled() if weights is None else weights
+        self._enqueue = enqueue(loaded, self.machine["main"], (self.arena, self.weights))
         self._makers = [self.machine[f"output.{n}"] for n in range(len(self.outputs) if manifest.kind == "cuda" else 0)]
         self._staged: dict[str, Any] = {}
         self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
         self._running = threading.Lock()
-        if manifest.weights_bytes:
-            upload(manifest, self.machine["bytes_of_weights"](self.weights), tvm.runtime)
+
+    def _filled(self) -> Any:
+        """A weight slab with what the file has."""
+        slab = self.machine["weights"]()
+        if self.manifest.weights_bytes:
+            upload(self.manifest, self.machine["bytes_of_weights"](slab))
+        return slab
+
+    def session(self) -> Executable:
+        """Another executable of the artifact, which shares the weights and has an arena of its own.
+
+        Each runs one call at a time; several run at once, each in a thread. On CUDA their work is enqueued on the current
+        stream of the thread that calls.
+        """
+        other = Executable(self.loaded, self.weights)
+        other.keeps = self.keeps
+        return other
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
         bound = self.bind(args, kwargs)
-        with self._running:
+        with self._running, device_errors(self.manifest, self.device, "running"):
             given = [self.tensor(spec, value) for spec, value in bound]
             made = [self.buffer(n) for n in range(len(self.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
@@ -189,7 +204,8 @@ class Executable:
         host = np.empty(spec.shape, numpy_dtype(spec.dtype))
         if spec.nbytes:
             raw = value._create_view((spec.nbytes,), "uint8")
-            host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
+            with device_errors(self.manifest, self.device, "running"):  # Copies wait for the run.
+                host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
         return host
 
 
@@ -206,74 +222,9 @@ def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
     raise UsageError(f"no {kind} is called {name}; expected {', '.join(s.name for s in specs) or 'none'}")
 
 
-def check_machine(manifest: Manifest) -> None:
-    if manifest.machine != machine():
-        raise UnsupportedError(f"{manifest.path}: compiled for {manifest.machine}, this is {machine()}; compile again")
-    missing = missing_flags(manifest.cpu)
-    if missing:
-        raise UnsupportedError(
-            f"{manifest.path}: compiled for CPU {manifest.cpu}, this one lacks {', '.join(missing)}; compile for it "
-            "with --mcpu"
-        )
-
-
-def import_tvm(manifest: Manifest) -> Any:
-    """TVM, with its CUDA runtime where the artifact needs that."""
-    import tvm
-
-    if manifest.kind == "cuda":
-        path = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
-        try:
-            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
-        except OSError as error:
-            raise UnsupportedError(f"{manifest.path}: needs a CUDA driver, which does not load: {error}") from None
-    return tvm
-
-
-def check_device(manifest: Manifest, device: Any) -> None:
-    if manifest.kind != "cuda":
-        return
-    if not device.exist:
-        raise UnsupportedError(f"{manifest.path}: compiled for cuda {manifest.arch}, this machine has no CUDA device")
-    built = manifest.arch.removeprefix("sm_").rstrip("af")
-    wanted, have = (int(built[:-1]), int(built[-1])), tuple(int(n) for n in str(device.compute_version).split("."))
-    if wanted[0] != have[0] or wanted[1] > have[1]:
-        found = f"sm_{have[0]}{have[1]}"
-        raise UnsupportedError(
-            f"{manifest.path}: compiled for {manifest.arch}, the device is {found}; use --arch {found}"
-        )
-
-
-def calls_cuda(manifest: Manifest) -> bool:
-    """Whether the artifact calls cuDNN or cuBLASLt."""
-    return any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions)
-
-
-def load_kernel_library(manifest: Manifest) -> None:
-    """Register the kernels the artifact calls: those of libmemc_core and of the libraries that it loads."""
-    if not manifest.library_functions:
-        return
-    import tvm_ffi
-
-    try:
-        from memc import native
-
-        native.load()
-    except (ImportError, OSError) as error:
-        raise UnsupportedError(f"{manifest.path}: needs memc's kernel library, which does not load: {error}") from None
-    for symbol in manifest.library_functions:
-        if tvm_ffi.get_global_func(symbol, allow_missing=True) is None:
-            raise UnsupportedError(f"{manifest.path}: needs {symbol}, which this version of memc does not have")
-    if calls_cuda(manifest):
-        try:
-            tvm_ffi.get_global_func("memc.cuda.load")()
-        except RuntimeError as error:
-            raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
-
-
-def enqueue(manifest: Manifest, main: Any, fixed: tuple[Any, ...], cuda_graph: bool) -> Callable[[list[Any]], None]:
+def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list[Any]], None]:
     """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
-    if manifest.kind == "cuda" and cuda_graph:
+    if loaded.manifest.kind == "cuda" and loaded.cuda_graph:
         try:
             from memc import native
 
@@ -283,37 +234,3 @@ def enqueue(manifest: Manifest, main: Any, fixed: tuple[Any, ...], cuda_graph: b
         else:
             return Replays(main, fixed).run
     return lambda tensors: main(*fixed, *tensors)
-
-
-def start(manifest: Manifest, device: Any) -> Any:
-    """TVM's virtual machine over the artifact's library."""
-    import tvm
-    from tvm.runtime import vm
-
-    try:
-        # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
-        # there then, although the artifact was written anew.
-        with tempfile.TemporaryDirectory(prefix="memc-") as folder:
-            library = tvm.runtime.load_module(shutil.copy(manifest.path / LIBRARY, folder))
-        return vm.VirtualMachine(library, device)
-    except (OSError, RuntimeError, ValueError) as error:
-        text = str(error).strip().splitlines() or [type(error).__name__]
-        raise InvalidError(f"{manifest.path / LIBRARY}: cannot be loaded: {text[-1]}") from None
-
-
-def upload(manifest: Manifest, slab: Any, runtime: Any) -> None:
-    """Fill the weight slab: on the CPU straight from the file, on a device through one host buffer."""
-    path = manifest.path / WEIGHTS
-    try:
-        stored = safetensors.read(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
-    staged = array_over(slab, "u8") if manifest.kind == "llvm" else np.zeros(manifest.weights_bytes, np.uint8)
-    for slot in manifest.weights:
-        data = stored.get(slot.spec.name)
-        if data is None or data.size != slot.spec.nbytes:
-            size = "nothing" if data is None else f"{data.size} bytes"
-            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
-        staged[slot.offset : slot.offset + data.size] = data
-    if manifest.kind != "llvm":
-        slab.copyfrom(staged)

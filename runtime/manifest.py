@@ -81,6 +81,8 @@ class Manifest:
     states: frozenset[str]
     """Names of those that runs update."""
     library_functions: tuple[str, ...]
+    calls: tuple[tuple[int, str], ...]
+    """The kernel calls of a run, in order: index of the op among those of model.memir, and name."""
     report: dict[str, Any]
 
 
@@ -113,6 +115,7 @@ def read(path: str | Path) -> Manifest:
             weights=tuple(Slot(spec(item), int(item["offset"])) for item in data["weights"]),
             states=frozenset(data.get("states", ())),
             library_functions=tuple(data["library_functions"]),
+            calls=tuple((int(op), str(name)) for op, name in data.get("calls", ())),
             report=data["report"],
         )
         size = (path / LIBRARY).stat().st_size

@@ -12,8 +12,10 @@ import numpy.typing as npt
 
 from memc.ir.errors import InvalidError, UsageError
 from memc.runtime import safetensors
+from memc.runtime.device_errors import device_errors
 from memc.runtime.executable import Executable
-from memc.runtime.manifest import SOURCE, Manifest, Slot
+from memc.runtime.loading import Loaded
+from memc.runtime.manifest import SOURCE, Slot
 from memc.runtime.tensors import array_over, numpy_dtype, typed
 
 Array = npt.NDArray[Any]
@@ -27,8 +29,9 @@ class TrainingStep(Executable):
     The learning rate is the attribute `learning_rate`, unless a call gives another.
     """
 
-    def __init__(self, manifest: Manifest, cuda_graph: bool = True) -> None:
-        super().__init__(manifest, cuda_graph)
+    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
+        super().__init__(loaded, weights)
+        manifest = self.manifest
         self.learning_rate = 0.01
         self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
 
@@ -46,6 +49,16 @@ class TrainingStep(Executable):
             return results
         (spec,) = self.outputs
         return float(self.to_numpy(spec, results[spec.name]).reshape(()))
+
+    def session(self) -> TrainingStep:
+        """Another step with a state of its own, which is a copy of what this one has now, and an arena of its own."""
+        with self._running, device_errors(self.manifest, self.device, "making a session"):
+            slab = self.machine["weights"]()
+            self.machine["bytes_of_weights"](slab).copyfrom(self.machine["bytes_of_weights"](self.weights))
+        other = TrainingStep(self.loaded, slab)
+        other.learning_rate = self.learning_rate
+        other.keeps = self.keeps
+        return other
 
     def state(self) -> dict[str, Array]:
         """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""

@@ -105,7 +105,9 @@ Driver FindDriver() {
   void* lib = Open(driver_path, {"libcuda.so.1"}, "install an NVIDIA driver");
   Driver d{};
   Find(lib, "cuEventCreate", d.create_event);
+  Find(lib, "cuEventDestroy_v2", d.destroy_event);
   Find(lib, "cuEventRecord", d.record_event);
+  Find(lib, "cuEventRecordWithFlags", d.record_event_with_flags);
   Find(lib, "cuEventSynchronize", d.wait_event);
   Find(lib, "cuEventElapsedTime", d.elapsed);
   Find(lib, "cuStreamIsCapturing", d.is_capturing);

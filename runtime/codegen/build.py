@@ -35,6 +35,8 @@ class CompiledModule:
     target: Target
     arena_bytes: int
     weights_bytes: int
+    calls: tuple[tuple[int, str], ...]
+    """The kernel calls of a run, in order: index of the op among the main function's, and name."""
 
 
 def build(module: Module, target: Target) -> CompiledModule:
@@ -52,6 +54,7 @@ def build(module: Module, target: Target) -> CompiledModule:
         target,
         program.arena_bytes,
         program.weights_bytes,
+        program.calls,
     )
 
 

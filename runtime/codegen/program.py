@@ -53,6 +53,8 @@ class Emitter:
     next_register: int = 0
     symbols: set[str] = field(default_factory=set)
     """Packed functions called besides the kernels: the library's."""
+    calls: list[tuple[int, str]] = field(default_factory=list)
+    """The kernel calls of a run, in order: index of the op among the function's, and name."""
 
     def fresh(self) -> int:
         self.next_register += 1
@@ -106,6 +108,8 @@ class Program:
     """Library functions it calls, by name."""
     arena_bytes: int
     weights_bytes: int
+    calls: tuple[tuple[int, str], ...]
+    """The kernel calls of a run, in order: index of the op among the function's, and name."""
 
 
 def emit(function: Function, target: Target, table: KernelTable) -> Program:
@@ -122,7 +126,7 @@ def emit(function: Function, target: Target, table: KernelTable) -> Program:
     emit_slab(emitter, weights)
     emit_outputs(emitter)
     emit_main(emitter, slots)
-    return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights)
+    return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights, tuple(emitter.calls))
 
 
 def storage_arguments(emitter: Emitter, nbytes: int) -> list[Any]:
@@ -181,8 +185,8 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
         if root not in emitter.storages and root not in emitter.tensors and not is_fixed(root):
             emitter.storages[root] = (0, arena_offset(root))
     with b.function("main", len(names), names):
-        for op in function.ops:
-            emit_op(emitter, op)
+        for index, op in enumerate(function.ops):
+            emitter.calls += [(index, name) for name in emit_op(emitter, op)]
         b.emit_ret(b.void_arg())
 
 
@@ -199,24 +203,25 @@ def arena_offset(root: Value) -> int:
     return root.placement.offset
 
 
-def emit_op(emitter: Emitter, op: Op) -> None:
-    """The calls of one op; none for constants, views and results without elements."""
+def emit_op(emitter: Emitter, op: Op) -> list[str]:
+    """Emit the calls of one op, and give what they call; none for constants, views and results without elements."""
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
-        return
+        return []
     symbol = op.attrs.get("library_kernel")
     if isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
         emit_library(emitter, op, symbol)
-        return
+        return [symbol]
     if lookup(op.name) is None and op.region is None:
         where = f" ({op.location})" if op.location else ""
         raise UnsupportedError(f"op {op.name}{where} is not registered: it can be planned but not compiled")
     pieces = missing_pieces(op)
-    if pieces is not None:
-        for operand, start in pieces:
-            name = emitter.table.piece(operand.type, op.result.type, start)
-            emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
-        return
-    emit_generated(emitter, op)
+    if pieces is None:
+        return emit_generated(emitter, op)
+    called = []
+    for operand, start in pieces:
+        called.append(emitter.table.piece(operand.type, op.result.type, start))
+        emitter.call(called[-1], [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
+    return called
 
 
 def needs_no_code(op: Op) -> bool:
@@ -275,9 +280,11 @@ def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
     raise KernelError(f"{op.name} has no library kernel {symbol} for {target.kind}")
 
 
-def emit_generated(emitter: Emitter, op: Op) -> None:
+def emit_generated(emitter: Emitter, op: Op) -> list[str]:
     in_place = op.attrs.get("in_place")
     assert in_place is None or isinstance(in_place, int)
-    for kernel in emitter.table.kernels(op, in_place):
+    kernels = emitter.table.kernels(op, in_place)
+    for kernel in kernels:
         values = [*[op.operands[n] for n in kernel.operands], op.results[kernel.result]]
         emitter.call(kernel.name, [emitter.builder.r(emitter.register_of(v)) for v in values])
+    return [kernel.name for kernel in kernels]

@@ -132,11 +132,14 @@ struct CublasLt {
 // The driver
 
 constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part of the graph.
 constexpr int kCaptureThreadLocal = 1;  // Calls of other threads are none of a capture's business.
 
 struct Driver {
   int (*create_event)(Handle*, unsigned flags);
+  int (*destroy_event)(Handle);
   int (*record_event)(Handle, Stream);
+  int (*record_event_with_flags)(Handle, Stream, unsigned flags);
   int (*wait_event)(Handle);
   int (*elapsed)(float* milliseconds, Handle start, Handle end);
   int (*is_capturing)(Stream, int* status);  // 0: no.

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device's failures mean: errors of TVM, the CUDA driver and its libraries as typed ones that say what to do."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from memc.ir.errors import DeviceError, DeviceMemoryError, LaunchError, NoDeviceError
+from memc.ir.sizes import format_size
+from memc.runtime.manifest import Manifest
+
+NO_MEMORY = ("out of memory", "OUT_OF_MEMORY", "MemoryAllocation", "ALLOC_FAILED", "std::bad_alloc")
+NO_DEVICE = ("NO_DEVICE", "NoDevice", "no CUDA-capable device", "InsufficientDriver", "DEVICE_UNAVAILABLE", "DevicesUnavailable")
+LAUNCH = ("Launch", "LAUNCH", "ILLEGAL_", "Illegal", "illegal ", "MISALIGNED", "Misaligned", "ECC_UN", "ASSERT", "Assert")
+LAUNCH += ("EXECUTION_FAILED", "INVALID_IMAGE", "NO_BINARY", "NoKernelImage", "HARDWARE_STACK", "HardwareStack")
+DEVICE = ("CUDA", "cuda", "CUDNN", "CUBLAS")
+"""What the messages of each kind of failure hold: names of error codes of the CUDA runtime and driver, of cuDNN and
+cuBLASLt, or their words."""
+
+
+class device_errors:
+    """A context in which failures of the device become `DeviceError`s; other errors pass.
+
+    `doing` says in a few words what failed. A class, because every run enters one.
+    """
+
+    def __init__(self, manifest: Manifest, device: Any, doing: str) -> None:
+        self.manifest = manifest
+        self.device = device
+        self.doing = doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
+        if isinstance(error, (RuntimeError, MemoryError)):
+            text = "std::bad_alloc" if isinstance(error, MemoryError) else str(error)
+            found = explained(text, self.manifest, self.device, self.doing)
+            if found is not None:
+                raise found from error
+
+
+def explained(text: str, manifest: Manifest, device: Any, doing: str) -> DeviceError | None:
+    """The typed error of a message; None if it is not about a device."""
+
+    def holds(words: tuple[str, ...]) -> bool:
+        return any(word in text for word in words)
+
+    said = " ".join(text.split())
+    if holds(NO_MEMORY):
+        return no_memory(said, manifest, device, doing)
+    if not holds(DEVICE):
+        return None
+    where = f"{manifest.path}: {doing}"
+    if holds(NO_DEVICE):
+        return NoDeviceError(f"{where}: no usable CUDA device ({said}); look at nvidia-smi and CUDA_VISIBLE_DEVICES")
+    if holds(LAUNCH):
+        return LaunchError(
+            f"{where}: the device broke off a kernel ({said}); start a new process, which the device may need now, and "
+            "please report it; memc bench --profile or CUDA_LAUNCH_BLOCKING=1 shows which op, and compiling with "
+            "--kernels generated may avoid it"
+        )
+    return DeviceError(f"{where}: the device failed ({said}); start a new process, which the device may need now")
+
+
+def no_memory(said: str, manifest: Manifest, device: Any, doing: str) -> DeviceMemoryError:
+    """What the artifact needs, what there is, and what to do about it."""
+    io = sum(spec.nbytes for spec in (*manifest.inputs, *manifest.outputs))
+    needs = f"arena {format_size(manifest.arena_bytes)}, weights {format_size(manifest.weights_bytes)}, "
+    needs += f"inputs and outputs {format_size(io)}"
+    total = _total(manifest, device)
+    there = f" of a device with {format_size(total)}" if total else ""
+    return DeviceMemoryError(
+        f"{manifest.path}: {doing}: out of memory{there} ({said}); it needs {needs}; free memory that others hold, or "
+        "compile for a smaller batch or with --memory-budget"
+    )
+
+
+def _total(manifest: Manifest, device: Any) -> int:
+    """Bytes of a GPU's memory; 0 where unknown."""
+    if manifest.kind != "cuda":
+        return 0
+    try:
+        return int(device.total_global_memory or 0)
+    except RuntimeError:  # It fails in every call once it has failed.
+        return 0

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an artifact's folder to code that can run: this machine, its device and libraries are checked on the way."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError
+from memc.runtime import safetensors
+from memc.runtime.device_errors import device_errors
+from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest
+from memc.runtime.target import machine, missing_flags
+from memc.runtime.tensors import array_over
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An artifact's code on a device."""
+
+    manifest: Manifest
+    device: Any
+    library: Any
+    """The module of model.so."""
+    cuda_graph: bool
+    """Whether runs on CUDA are launched as graphs."""
+
+    def machine(self) -> Any:
+        """A new virtual machine over the code: it runs one call at a time, several may run at once. Raises InvalidError for
+        a damaged file."""
+        from tvm.runtime import vm
+
+        with _loading(self.manifest, self.device):
+            return vm.VirtualMachine(self.library, self.device)
+
+
+def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
+    """Load the code. Raises InvalidError for a damaged file, and UnsupportedError if this machine cannot run it."""
+    check_machine(manifest)
+    tvm = import_tvm(manifest)
+    device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
+    check_device(manifest, device)
+    load_kernel_library(manifest)
+    # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
+    # there then, although the artifact was written anew.
+    with _loading(manifest, device), tempfile.TemporaryDirectory(prefix="memc-") as folder:
+        library = tvm.runtime.load_module(shutil.copy(manifest.path / LIBRARY, folder))
+    return Loaded(manifest, device, library, cuda_graph)
+
+
+@contextmanager
+def _loading(manifest: Manifest, device: Any) -> Iterator[None]:
+    """Errors in here are the device's, or mean that the file is damaged."""
+    try:
+        with device_errors(manifest, device, "loading"):
+            yield
+    except (OSError, RuntimeError, ValueError) as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidError(f"{manifest.path / LIBRARY}: cannot be loaded: {text[-1]}") from None
+
+
+def check_machine(manifest: Manifest) -> None:
+    if manifest.machine != machine():
+        raise UnsupportedError(f"{manifest.path}: compiled for {manifest.machine}, this is {machine()}; compile again")
+    missing = missing_flags(manifest.cpu)
+    if missing:
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for CPU {manifest.cpu}, this one lacks {', '.join(missing)}; compile for it "
+            "with --mcpu"
+        )
+
+
+def import_tvm(manifest: Manifest) -> Any:
+    """TVM, with its CUDA runtime where the artifact needs that."""
+    import tvm
+
+    if manifest.kind == "cuda":
+        path = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
+        try:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+        except OSError as error:
+            raise NoDeviceError(f"{manifest.path}: needs a CUDA driver, which does not load: {error}") from None
+    return tvm
+
+
+def check_device(manifest: Manifest, device: Any) -> None:
+    if manifest.kind != "cuda":
+        return
+    if not device.exist:
+        raise NoDeviceError(
+            f"{manifest.path}: compiled for cuda {manifest.arch}, this machine has no CUDA device; compile with --target llvm"
+        )
+    built = manifest.arch.removeprefix("sm_").rstrip("af")
+    wanted, have = (int(built[:-1]), int(built[-1])), tuple(int(n) for n in str(device.compute_version).split("."))
+    if wanted[0] != have[0] or wanted[1] > have[1]:
+        found = f"sm_{have[0]}{have[1]}"
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for {manifest.arch}, the device is {found}; use --arch {found}"
+        )
+
+
+def calls_cuda(manifest: Manifest) -> bool:
+    """Whether the artifact calls cuDNN or cuBLASLt."""
+    return any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions)
+
+
+def load_kernel_library(manifest: Manifest) -> None:
+    """Register the kernels the artifact calls: those of libmemc_core and of the libraries that it loads."""
+    if not manifest.library_functions:
+        return
+    import tvm_ffi
+
+    try:
+        from memc import native
+
+        native.load()
+    except (ImportError, OSError) as error:
+        raise UnsupportedError(f"{manifest.path}: needs memc's kernel library, which does not load: {error}") from None
+    for symbol in manifest.library_functions:
+        if tvm_ffi.get_global_func(symbol, allow_missing=True) is None:
+            raise UnsupportedError(f"{manifest.path}: needs {symbol}, which this version of memc does not have")
+    if calls_cuda(manifest):
+        try:
+            tvm_ffi.get_global_func("memc.cuda.load")()
+        except RuntimeError as error:
+            raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
+
+
+def upload(manifest: Manifest, slab: Any) -> None:
+    """Fill the weight slab, a tensor of bytes: on the CPU straight from the file, on a device through one host buffer."""
+    path = manifest.path / WEIGHTS
+    try:
+        stored = safetensors.read(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
+    staged = array_over(slab, "u8") if manifest.kind == "llvm" else np.zeros(manifest.weights_bytes, np.uint8)
+    for slot in manifest.weights:
+        data = stored.get(slot.spec.name)
+        if data is None or data.size != slot.spec.nbytes:
+            size = "nothing" if data is None else f"{data.size} bytes"
+            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
+        staged[slot.offset : slot.offset + data.size] = data
+    if manifest.kind != "llvm":
+        slab.copyfrom(staged)
