@@ -14,6 +14,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memc.benchmark import Benchmark, bench
     from memc.driver import Compilation, compile, run
     from memc.frontend.onnx import import_onnx
     from memc.ir.errors import MemcError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from memc.verification import verify
 
 _HOME = {
+    "Benchmark": "memc.benchmark",
     "BuildGradient": "memc.passes.build_gradient",
     "Compilation": "memc.driver",
     "Executable": "memc.runtime.executable",
@@ -34,6 +36,7 @@ _HOME = {
     "Plan": "memc.planning",
     "Report": "memc.report",
     "Tensor": "memc.planning",
+    "bench": "memc.benchmark",
     "compile": "memc.driver",
     "import_onnx": "memc.frontend.onnx",
     "load": "memc.runtime.executable",
@@ -44,6 +47,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Benchmark",
     "BuildGradient",
     "Compilation",
     "Executable",
@@ -52,6 +56,7 @@ __all__ = [
     "Plan",
     "Report",
     "Tensor",
+    "bench",
     "compile",
     "import_onnx",
     "load",

@@ -89,8 +89,13 @@ def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> d
             raise UsageError(f"input `{name}`: no such input; expected {', '.join(expected) or 'none'}")
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
             raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
+    return random_inputs(expected, inputs, seed)
+
+
+def random_inputs(types: Mapping[str, TensorType], given: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """`given`, and seeded random data for the other inputs, in the order of `types`."""
     generator = np.random.default_rng(seed)
-    return {name: inputs[name] if name in inputs else random_array(type, generator) for name, type in expected.items()}
+    return {name: given[name] if name in given else random_array(type, generator) for name, type in types.items()}
 
 
 def random_array(type: TensorType, generator: np.random.Generator) -> Array:

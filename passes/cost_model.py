@@ -21,6 +21,10 @@ class Device:
     start: float
     """Seconds to start a kernel."""
 
+    def least_seconds(self, operations: int, nbytes: int) -> float:
+        """What computing and moving bytes take at the same time, once started."""
+        return max(operations / self.flops, nbytes / self.bandwidth)
+
 
 DEVICES: Mapping[str, Device] = {
     # One H100: what f32 products without TF32 and copies reach of 67 TFLOP/s and 3.35 TB/s.
@@ -44,9 +48,13 @@ class CostModel:
             return 0
         seconds = self.measured.get(signature(op))
         if seconds is None:
-            moved = sum(v.type.nbytes for v in (*dict.fromkeys(op.operands), *op.results))
-            seconds = max(flops(op) / self.device.flops, moved / self.device.bandwidth) + self.device.start
+            seconds = self.device.least_seconds(flops(op), moved_bytes(op)) + self.device.start
         return round(seconds * 1e12)
+
+
+def moved_bytes(op: Op) -> int:
+    """Bytes that an op reads and writes, each operand once."""
+    return sum(v.type.nbytes for v in (*dict.fromkeys(op.operands), *op.results))
 
 
 def signature(op: Op) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 from typing import Any
 
@@ -10,11 +11,16 @@ from memc.ir.errors import DeviceError, DeviceMemoryError, LaunchError, NoDevice
 from memc.ir.sizes import format_size
 from memc.runtime.manifest import Manifest
 
-NO_MEMORY = ("out of memory", "OUT_OF_MEMORY", "MemoryAllocation", "ALLOC_FAILED", "std::bad_alloc")
-NO_DEVICE = ("NO_DEVICE", "NoDevice", "no CUDA-capable device", "InsufficientDriver", "DEVICE_UNAVAILABLE", "DevicesUnavailable")
-LAUNCH = ("Launch", "LAUNCH", "ILLEGAL_", "Illegal", "illegal ", "MISALIGNED", "Misaligned", "ECC_UN", "ASSERT", "Assert")
-LAUNCH += ("EXECUTION_FAILED", "INVALID_IMAGE", "NO_BINARY", "NoKernelImage", "HARDWARE_STACK", "HardwareStack")
-DEVICE = ("CUDA", "cuda", "CUDNN", "CUBLAS")
+NO_MEMORY = re.compile("out of memory|OUT_OF_MEMORY|MemoryAllocation|ALLOC_FAILED|std::bad_alloc")
+DEVICE = re.compile("CUDA|cuda|CUDNN|CUBLAS")
+NO_DEVICE = re.compile(
+    "NO_?DEVICE|no CUDA-capable device|InsufficientDriver|DEVICE_?UNAVAILABLE|DevicesUnavailable", re.I
+)
+LAUNCH = re.compile(
+    "launch|illegal|misaligned|ecc_?uncorrectable|assert|execution_failed|invalid_?image|no_?binary|NoKernelImage|"
+    "hardware_?stack",
+    re.IGNORECASE,
+)
 """What the messages of each kind of failure hold: names of error codes of the CUDA runtime and driver, of cuDNN and
 cuBLASLt, or their words."""
 
@@ -44,18 +50,15 @@ class device_errors:
 def explained(text: str, manifest: Manifest, device: Any, doing: str) -> DeviceError | None:
     """The typed error of a message; None if it is not about a device."""
 
-    def holds(words: tuple[str, ...]) -> bool:
-        return any(word in text for word in words)
-
     said = " ".join(text.split())
-    if holds(NO_MEMORY):
+    if NO_MEMORY.search(text):
         return no_memory(said, manifest, device, doing)
-    if not holds(DEVICE):
+    if not DEVICE.search(text):
         return None
     where = f"{manifest.path}: {doing}"
-    if holds(NO_DEVICE):
+    if NO_DEVICE.search(text):
         return NoDeviceError(f"{where}: no usable CUDA device ({said}); look at nvidia-smi and CUDA_VISIBLE_DEVICES")
-    if holds(LAUNCH):
+    if LAUNCH.search(text):
         return LaunchError(
             f"{where}: the device broke off a kernel ({said}); start a new process, which the device may need now, and "
             "please report it; memc bench --profile or CUDA_LAUNCH_BLOCKING=1 shows which op, and compiling with "

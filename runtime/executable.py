@@ -17,7 +17,7 @@ from memc.runtime.algorithms import Algorithms
 from memc.runtime.cuda_graph import Replays
 from memc.runtime.device_errors import device_errors
 from memc.runtime.loading import Loaded, calls_cuda, open_artifact, upload
-from memc.runtime.manifest import Manifest, Spec
+from memc.runtime.manifest import Spec
 from memc.runtime.tensors import IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
@@ -30,7 +30,11 @@ def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
     first are launched as one CUDA graph, unless `cuda_graph` is false. Raises InvalidError for a missing or damaged
     artifact, UnsupportedError if this machine cannot run it, and DeviceMemoryError if it does not fit in memory.
     """
-    loaded = open_artifact(manifests.read(path), cuda_graph)
+    return executable_of(open_artifact(manifests.read(path), cuda_graph))
+
+
+def executable_of(loaded: Loaded) -> Executable:
+    """The executable of code that is loaded already, with an arena and weights of its own."""
     if loaded.manifest.states:
         from memc.runtime.training import TrainingStep
 
@@ -69,7 +73,8 @@ class Executable:
         self._makers = [self.machine[f"output.{n}"] for n in range(len(self.outputs) if manifest.kind == "cuda" else 0)]
         self._staged: dict[str, Any] = {}
         self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
-        self._running = threading.Lock()
+        self.running = threading.Lock()
+        """Held during a run: the arena serves one at a time."""
 
     def _filled(self) -> Any:
         """A weight slab with what the file has."""
@@ -91,7 +96,7 @@ class Executable:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
         bound = self.bind(args, kwargs)
-        with self._running, device_errors(self.manifest, self.device, "running"):
+        with self.running, device_errors(self.manifest, self.device, "running"):
             given = [self.tensor(spec, value) for spec, value in bound]
             made = [self.buffer(n) for n in range(len(self.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
@@ -104,6 +109,17 @@ class Executable:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device."""
         results = Executable.__call__(self, **inputs)  # A training step's own call may return the loss alone.
         return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs}
+
+    def placed_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
+        """Arrays by name, as the tensors or arrays that runs read where they are. Raises UsageError for a wrong one."""
+        placed: dict[str, Any] = {}
+        for spec, value in self.bind((), inputs):
+            array = np.asarray(value)
+            require(spec, array.dtype.name, array.shape)
+            host = aligned(array)
+            with device_errors(self.manifest, self.device, "placing inputs"):
+                placed[spec.name] = host if self.manifest.kind == "llvm" else self.moved(tensor_over(host))
+        return placed
 
     def input(self, name: str) -> Spec:
         """The input of that name. Raises UsageError if there is none."""
@@ -195,6 +211,12 @@ class Executable:
             return array, tensor_over(array)
         tensor = self._makers[number]()
         return tensor, tensor
+
+    def synchronize(self) -> None:
+        """Wait until everything that runs enqueued is done, which on the CPU it is when they return."""
+        if self.manifest.kind == "cuda":
+            with device_errors(self.manifest, self.device, "running"):
+                self.device.sync()
 
     def to_numpy(self, spec: Spec, value: Any) -> Array:
         if isinstance(value, np.ndarray):

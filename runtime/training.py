@@ -52,7 +52,7 @@ class TrainingStep(Executable):
 
     def session(self) -> TrainingStep:
         """Another step with a state of its own, which is a copy of what this one has now, and an arena of its own."""
-        with self._running, device_errors(self.manifest, self.device, "making a session"):
+        with self.running, device_errors(self.manifest, self.device, "making a session"):
             slab = self.machine["weights"]()
             self.machine["bytes_of_weights"](slab).copyfrom(self.machine["bytes_of_weights"](self.weights))
         other = TrainingStep(self.loaded, slab)
@@ -62,7 +62,7 @@ class TrainingStep(Executable):
 
     def state(self) -> dict[str, Array]:
         """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""
-        with self._running:
+        with self.running:
             slab = self._slab()
             return {
                 name: typed(slab[s.offset : s.offset + s.spec.nbytes].copy(), s.spec.dtype, s.spec.shape)
@@ -75,7 +75,7 @@ class TrainingStep(Executable):
         Raises UsageError for an unknown name, or another shape or element type.
         """
         checked = {name: self._checked(name, array) for name, array in content.items()}
-        with self._running:
+        with self.running:
             slab = self._slab()
             for name, raw in checked.items():
                 offset = self.states[name].offset

@@ -36,8 +36,7 @@ void EventClock::Mark() {
   int capturing = 0;
   cuda::CheckDriver(driver.is_capturing(stream, &capturing), "cuStreamIsCapturing");
   const unsigned flags = capturing != 0 ? cuda::kRecordExternal : 0;
-  cuda::CheckDriver(driver.record_event_with_flags(event, stream, flags),
-                    "cuEventRecordWithFlags");
+  cuda::CheckDriver(driver.record_event_with_flags(event, stream, flags), "cuEventRecordWithFlags");
 }
 
 double EventClock::Seconds(size_t index) const {

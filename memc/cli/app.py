@@ -15,6 +15,7 @@ import typer
 
 from memc.ir.errors import MemcError
 
+from . import bench as bench_verb
 from . import compile as compile_verb
 from . import opt as opt_verb
 from . import plan as plan_verb
@@ -33,6 +34,7 @@ app = typer.Typer(
 app.command("compile", short_help="Compile a model into an artifact.")(compile_verb.compile_model)
 app.command("run", short_help="Run an artifact once.")(run_verb.run)
 app.command("verify", short_help="Compare with a reference.")(verify_verb.verify)
+app.command("bench", short_help="Measure how fast a model runs.")(bench_verb.bench_model)
 app.command("plan", short_help="Plan memory: addresses and order.")(plan_verb.plan)
 app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 

@@ -13,14 +13,12 @@ from rich.table import Table
 
 from memc import driver
 from memc.ir.errors import UsageError
-from memc.ir.sizes import format_size, parse_size
-from memc.passes.build_gradient import LOSSES
-from memc.passes.mirror import POLICIES
+from memc.ir.sizes import format_size
 from memc.report import Report
 
 from . import options
 from .console import progress, set_up_logging, stdout_console, write_text
-from .values import parse_bindings, parse_dims, parse_shapes, parse_training
+from .values import parse_options
 
 
 def compile_model(
@@ -36,51 +34,21 @@ def compile_model(
     input_shapes: options.InputShapes = None,
     bind: options.Bind = None,
     pass_pipeline: options.Pipeline = None,
-    disabled_pass: Annotated[
-        Optional[str], typer.Option("--disabled-pass", metavar="A,B", help="Passes to leave out.")
-    ] = None,
-    memory_budget: Annotated[
-        Optional[str],
-        typer.Option(
-            "--memory-budget", metavar="SIZE", help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB."
-        ),
-    ] = None,
-    train: Annotated[bool, typer.Option("--train", help="Make a training step of the model.")] = False,
-    loss: Annotated[
-        Optional[str], typer.Option("--loss", help=f"With --train: {', '.join(LOSSES)} (default: the first).")
-    ] = None,
-    optimizer: Annotated[
-        Optional[str], typer.Option("--optimizer", help="With --train: sgd (default), adam, adamw; none for gradients.")
-    ] = None,
-    optimizer_options: Annotated[
-        Optional[str],
-        typer.Option("--optimizer-options", metavar="OPTIONS", help="With --train: 'momentum=0.9 weight-decay=1e-4'."),
-    ] = None,
-    clip_norm: Annotated[
-        Optional[float], typer.Option("--clip-norm", help="With --train: largest norm of all gradients together.")
-    ] = None,
-    accumulate: Annotated[
-        Optional[int], typer.Option("--accumulate", metavar="N", help="With --train: micro-batches to one update.")
-    ] = None,
-    freeze: Annotated[
-        Optional[list[str]],
-        typer.Option("--freeze", metavar="PATTERN", help="With --train: weights to leave alone (repeatable)."),
-    ] = None,
-    no_dropout: Annotated[
-        bool, typer.Option("--no-dropout", help="With --train: leave out the model's dropout.")
-    ] = False,
+    disabled_pass: options.DisabledPasses = None,
+    memory_budget: options.MemoryBudget = None,
+    train: options.Train = False,
+    loss: options.Loss = None,
+    optimizer: options.OptimizerName = None,
+    optimizer_options: options.OptimizerOptions = None,
+    clip_norm: options.ClipNorm = None,
+    accumulate: options.Accumulate = None,
+    freeze: options.Freeze = None,
+    no_dropout: options.NoDropout = False,
     seed: Annotated[
         Optional[int], typer.Option("--seed", help="With --train: seed of dropout's masks (default: 0).")
     ] = None,
-    mirror: Annotated[
-        Optional[str],
-        typer.Option(
-            "--mirror", help=f"With --train: what to compute anew: {', '.join(POLICIES)} (default: the first)."
-        ),
-    ] = None,
-    alignment: Annotated[
-        Optional[int], typer.Option("--alignment", help="Bytes that offsets are multiples of.")
-    ] = None,
+    mirror: options.Mirror = None,
+    alignment: options.Alignment = None,
     kernels: options.Kernels = "auto",
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Stop after the passes; -o takes the planned IR as text.")
@@ -97,39 +65,40 @@ def compile_model(
     set_up_logging(verbose, quiet)
     if plan_only and json == "-" and str(output) == "-":
         raise UsageError("--json - and --output -: only one of them can have standard output")
-    given = {
-        "loss": loss,
-        "optimizer": optimizer,
-        "clip_norm": clip_norm,
-        "accumulate": accumulate,
-        "frozen": freeze,
-        "dropout": False if no_dropout else None,
-        "seed": seed,
-        "mirror": mirror,
-    }
-    training = parse_training(train, given, optimizer_options)
+    settings = parse_options(
+        target=target,
+        arch=arch,
+        mcpu=mcpu,
+        opt_level=opt_level,
+        dim=dim,
+        input_shapes=input_shapes,
+        bind=bind,
+        pass_pipeline=pass_pipeline,
+        disabled_pass=disabled_pass,
+        memory_budget=memory_budget,
+        train=train,
+        loss=loss,
+        optimizer=optimizer,
+        optimizer_options=optimizer_options,
+        clip_norm=clip_norm,
+        accumulate=accumulate,
+        freeze=freeze,
+        no_dropout=no_dropout,
+        seed=seed,
+        mirror=mirror,
+        alignment=alignment,
+        kernels=kernels,
+    )
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:
         compilation = driver.compile(
             model,
             destination,
             progress=report_stage,
-            target=target,
-            arch=arch,
-            mcpu=mcpu,
-            opt_level=opt_level,
-            dims=parse_dims(dim or []),
-            input_shapes=parse_shapes(input_shapes),
-            bind=parse_bindings(bind or []),
-            alignment=alignment,
-            train=training,
-            kernels=kernels,
-            pass_pipeline=pass_pipeline,
-            disabled_passes=tuple(name for name in (disabled_pass or "").split(",") if name),
-            memory_budget=None if memory_budget is None else parse_size(memory_budget),
             plan_only=plan_only,
             print_ir_after_all=print_ir_after_all,
             print_ir_after_change=print_ir_after_change,
+            **settings,
         )
     if plan_only and output is not None:
         from memc.ir.printer import print_module

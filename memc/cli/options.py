@@ -7,6 +7,9 @@ from typing import Annotated, Optional
 
 import typer
 
+from memc.passes.build_gradient import LOSSES
+from memc.passes.mirror import POLICIES
+
 Dims = Annotated[
     Optional[list[str]], typer.Option("--dim", metavar="NAME=N", help="Bind a symbolic dimension (repeatable).")
 ]
@@ -33,6 +36,41 @@ Pipeline = Annotated[
     typer.Option(
         "-p", "--pass-pipeline", metavar="PASSES", help="Passes to run, e.g. 'in-place,share{strategy=color}'."
     ),
+]
+DisabledPasses = Annotated[Optional[str], typer.Option("--disabled-pass", metavar="A,B", help="Passes to leave out.")]
+MemoryBudget = Annotated[
+    Optional[str],
+    typer.Option(
+        "--memory-budget", metavar="SIZE", help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB."
+    ),
+]
+Alignment = Annotated[Optional[int], typer.Option("--alignment", help="Bytes that offsets are multiples of.")]
+Train = Annotated[bool, typer.Option("--train", help="Make a training step of the model.")]
+Loss = Annotated[Optional[str], typer.Option("--loss", help=f"With --train: {', '.join(LOSSES)} (default: the first).")]
+OptimizerName = Annotated[
+    Optional[str], typer.Option("--optimizer", help="With --train: sgd (default), adam, adamw; none for gradients.")
+]
+OptimizerOptions = Annotated[
+    Optional[str],
+    typer.Option("--optimizer-options", metavar="OPTIONS", help="With --train: 'momentum=0.9 weight-decay=1e-4'."),
+]
+ClipNorm = Annotated[
+    Optional[float], typer.Option("--clip-norm", help="With --train: largest norm of all gradients together.")
+]
+Accumulate = Annotated[
+    Optional[int], typer.Option("--accumulate", metavar="N", help="With --train: micro-batches to one update.")
+]
+Freeze = Annotated[
+    Optional[list[str]],
+    typer.Option("--freeze", metavar="PATTERN", help="With --train: weights to leave alone (repeatable)."),
+]
+NoDropout = Annotated[bool, typer.Option("--no-dropout", help="With --train: leave out the model's dropout.")]
+Mirror = Annotated[
+    Optional[str],
+    typer.Option("--mirror", help=f"With --train: what to compute anew: {', '.join(POLICIES)} (default: the first)."),
+]
+CudaGraph = Annotated[
+    bool, typer.Option("--cuda-graph/--no-cuda-graph", help="On CUDA, launch each run as one graph (default).")
 ]
 Json = Annotated[Optional[str], typer.Option("--json", metavar="FILE", help="Write the results as JSON; - for stdout.")]
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only.")]

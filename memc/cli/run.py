@@ -36,9 +36,7 @@ def run(
     atol: options.Atol = 1e-5,
     seed: options.Seed = 0,
     print_statistics: Annotated[bool, typer.Option("--print-statistics", help="Print memory by space.")] = False,
-    cuda_graph: Annotated[
-        bool, typer.Option("--cuda-graph/--no-cuda-graph", help="On CUDA, launch each run as one graph (default).")
-    ] = True,
+    cuda_graph: options.CudaGraph = True,
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,

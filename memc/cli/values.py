@@ -14,6 +14,7 @@ import numpy as np
 
 from memc.ir.core import Array
 from memc.ir.errors import UsageError
+from memc.ir.sizes import parse_size
 from memc.ir.types import TensorType
 from memc.passes.base import Pass
 from memc.passes.build_gradient import LOSSES, BuildGradient
@@ -128,6 +129,59 @@ def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
             raise UsageError(f"--output {item}: no output `{name}`; expected one of {', '.join(names)}")
         targets[name] = Path(path)
     return targets
+
+
+def parse_options(
+    *,
+    target: str,
+    arch: str | None,
+    mcpu: str | None,
+    opt_level: int,
+    dim: list[str] | None,
+    input_shapes: str | None,
+    bind: list[str] | None,
+    pass_pipeline: str | None,
+    disabled_pass: str | None,
+    memory_budget: str | None,
+    train: bool,
+    loss: str | None,
+    optimizer: str | None,
+    optimizer_options: str | None,
+    clip_norm: float | None,
+    accumulate: int | None,
+    freeze: list[str] | None,
+    no_dropout: bool,
+    seed: int | None,
+    mirror: str | None,
+    alignment: int | None,
+    kernels: str,
+) -> dict[str, Any]:
+    """What was typed after the options of `memc compile`, as `driver.Options` takes it. Raises UsageError."""
+    training = {
+        "loss": loss,
+        "optimizer": optimizer,
+        "clip_norm": clip_norm,
+        "accumulate": accumulate,
+        "frozen": freeze,
+        "dropout": False if no_dropout else None,
+        "seed": seed,
+        "mirror": mirror,
+    }
+    return {
+        "target": target,
+        "arch": arch,
+        "mcpu": mcpu,
+        "opt_level": opt_level,
+        "dims": parse_dims(dim or []),
+        "input_shapes": parse_shapes(input_shapes),
+        "bind": parse_bindings(bind or []),
+        "pass_pipeline": pass_pipeline,
+        "disabled_passes": tuple(name for name in (disabled_pass or "").split(",") if name),
+        "memory_budget": None if memory_budget is None else parse_size(memory_budget),
+        "train": parse_training(train, training, optimizer_options),
+        "alignment": alignment,
+        "kernels": kernels,
+    }
 
 
 def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str | None) -> BuildGradient | None:

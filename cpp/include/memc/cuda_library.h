@@ -133,7 +133,7 @@ struct CublasLt {
 
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part of the graph.
-constexpr int kCaptureThreadLocal = 1;  // Calls of other threads are none of a capture's business.
+constexpr int kCaptureThreadLocal = 1;   // Calls of other threads are none of a capture's business.
 
 struct Driver {
   int (*create_event)(Handle*, unsigned flags);
