@@ -20,6 +20,7 @@ from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UsageError
 from memc.op_times import Profile, make_profile
 from memc.passes.cost_model import DEVICES
+from memc.runtime.target import Target
 from memc.verification import random_inputs
 
 if TYPE_CHECKING:
@@ -47,9 +48,9 @@ class Benchmark:
     """Items to a run: the first axis of all inputs, where they have one in common."""
     memory: Mapping[str, int]
     """Bytes as planned: of arena, weights (with the states), inputs and outputs, and together (`peak`)."""
-    resident_bytes: int | None
-    """By how much the process has grown since its code was loaded: arena, weights, inputs, outputs, and whatever libraries
-    take in their first calls. None on CUDA and where the system does not say."""
+    grown_bytes: int | None
+    """Measured: by how much the process, on CUDA the use of the device's memory, has grown since code was loaded: arena,
+    weights, inputs, outputs, and whatever libraries take in their first calls. None where the system does not say."""
     profile: Profile | None
 
     @property
@@ -139,7 +140,7 @@ def bench(
 
     manifest = read(path)
     loaded = open_artifact(manifest, cuda_graph)
-    before = _resident()
+    before = _bytes_in_use(loaded.device, manifest)
     executable = executable_of(loaded)
     executable.keeps = keeps
     if threads is not None and manifest.kind == "cuda":
@@ -161,22 +162,22 @@ def bench(
         seconds = [run() for _ in range(runs)]
         while sum(seconds) < min_seconds:
             seconds.append(run())
-        resident = _resident()
+        after = _bytes_in_use(loaded.device, manifest)
         profile = None
         if profiled_runs:
             if progress:
                 progress("profile")
             profile = _profile(executable, profiling.profile(executable, given, profiled_runs))
-    grown = None if manifest.kind == "cuda" or before is None or resident is None else max(resident - before, 0)
+    grown = None if before is None or after is None else max(after - before, 0)
     return Benchmark(
-        target=" ".join(part for part in (manifest.kind, manifest.arch, manifest.cpu) if part),
+        target=str(Target.create(manifest.kind, manifest.arch or None, manifest.cpu)),
         training=bool(manifest.states),
         threads=None if manifest.kind == "cuda" else used,
         warmup=warmup,
         seconds=tuple(seconds),
         batch=batch_of(executable.inputs),
         memory=_memory(manifest),
-        resident_bytes=grown,
+        grown_bytes=grown,
         profile=profile,
     )
 
@@ -238,8 +239,10 @@ def _profile(executable: Executable, calls: Any) -> Profile:
     return make_profile(function, calls, manifest.kind, DEVICES[manifest.kind])
 
 
-def _resident() -> int | None:
-    """Bytes of this process that are in memory, where the system says."""
+def _bytes_in_use(device: Any, manifest: Manifest) -> int | None:
+    """Bytes of this process that are in memory, on CUDA of all processes in the device's; None where nothing says."""
+    if manifest.kind == "cuda":
+        return int(device.total_global_memory) - int(device.available_global_memory)
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):

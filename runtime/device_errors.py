@@ -72,19 +72,18 @@ def no_memory(said: str, manifest: Manifest, device: Any, doing: str) -> DeviceM
     io = sum(spec.nbytes for spec in (*manifest.inputs, *manifest.outputs))
     needs = f"arena {format_size(manifest.arena_bytes)}, weights {format_size(manifest.weights_bytes)}, "
     needs += f"inputs and outputs {format_size(io)}"
-    total = _total(manifest, device)
-    there = f" of a device with {format_size(total)}" if total else ""
     return DeviceMemoryError(
-        f"{manifest.path}: {doing}: out of memory{there} ({said}); it needs {needs}; free memory that others hold, or "
+        f"{manifest.path}: {doing}: out of memory{_of(manifest, device)} ({said}); it needs {needs}; free memory that others hold, or "
         "compile for a smaller batch or with --memory-budget"
     )
 
 
-def _total(manifest: Manifest, device: Any) -> int:
-    """Bytes of a GPU's memory; 0 where unknown."""
+def _of(manifest: Manifest, device: Any) -> str:
+    """How large a GPU's memory is and what of it is free; empty where that is not known."""
     if manifest.kind != "cuda":
-        return 0
+        return ""
     try:
-        return int(device.total_global_memory or 0)
-    except RuntimeError:  # It fails in every call once it has failed.
-        return 0
+        total, free = int(device.total_global_memory), int(device.available_global_memory)
+    except (RuntimeError, TypeError):  # A device that has failed fails in every call.
+        return ""
+    return f" of a device with {format_size(total)}, {format_size(free)} of it free"

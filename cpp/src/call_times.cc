@@ -4,9 +4,9 @@
 //   memc.profile.recorder(device) -> [instrument, times]
 //
 // `device`: -1 for the host, else the index of a CUDA device, whose current stream the calls use.
-// `instrument` is what the virtual machine's set_instrument takes. times() gives, for each call so
-// far but those of the machine's own builtins: symbol, beginning, end (seconds since the first
-// beginning).
+// `instrument` is what the virtual machine's set_instrument takes. times() gives, for each call
+// that came back, but for those of the machine's own builtins: symbol, beginning, end (seconds
+// since the first beginning).
 #include "memc/call_times.h"
 
 #include <tvm/ffi/container/array.h>
@@ -31,10 +31,10 @@ void EventClock::Mark() {
   const cuda::Driver& driver = cuda::LoadDriver();
   const cuda::Stream stream = TVMFFIEnvGetStream(kDLCUDA, device_);
   cuda::Handle event = nullptr;
-  cuda::CheckDriver(driver.create_event(&event, 0), "cuEventCreate");
-  events_.push_back(event);
   int capturing = 0;
   cuda::CheckDriver(driver.is_capturing(stream, &capturing), "cuStreamIsCapturing");
+  cuda::CheckDriver(driver.create_event(&event, 0), "cuEventCreate");
+  events_.push_back(event);
   const unsigned flags = capturing != 0 ? cuda::kRecordExternal : 0;
   cuda::CheckDriver(driver.record_event_with_flags(event, stream, flags), "cuEventRecordWithFlags");
 }
@@ -63,7 +63,7 @@ bool IsBuiltin(std::string_view symbol) {
 
 ffi::Array<ffi::Any> Times(const Recorder& recorder) {
   ffi::Array<ffi::Any> found;
-  for (size_t i = 0; i < recorder.symbols.size(); ++i) {
+  for (size_t i = 0; i < recorder.clock->Marks() / 2; ++i) {
     found.push_back(ffi::String(recorder.symbols[i]));
     found.push_back(recorder.clock->Seconds(2 * i));
     found.push_back(recorder.clock->Seconds(2 * i + 1));

@@ -173,8 +173,8 @@ def print_summary(console: Console, model: str, found: Benchmark) -> None:
     table.add_section()
     for name, nbytes in found.memory.items():
         table.add_row(name.replace("_", " "), f"{nbytes:,} B", format_size(nbytes))
-    if found.resident_bytes is not None:
-        table.add_row("process grew by", f"{found.resident_bytes:,} B", format_size(found.resident_bytes))
+    if found.grown_bytes is not None:
+        table.add_row("measured", f"{found.grown_bytes:,} B", format_size(found.grown_bytes))
     console.print(table)
 
 

@@ -14,6 +14,8 @@ namespace {
 constexpr int kNotSupported = 3000;
 constexpr int kFails = 4000;
 
+bool capturing = false;
+
 bool Fails(const char* name) {
   const char* chosen = std::getenv("FAKE_CUDA_FAILS");
   return chosen != nullptr && std::strcmp(chosen, name) == 0;
@@ -362,7 +364,11 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
 int cuEventCreate(void** h, unsigned) { return *h = new int(0), 0; }
 int cuEventDestroy_v2(void* h) { return delete static_cast<int*>(h), 0; }
 int cuEventRecord(void*, void*) { return 0; }
-int cuEventRecordWithFlags(void*, void*, unsigned) { return 0; }
+// Events of a graph, and no others, are recorded as external ones.
+int cuEventRecordWithFlags(void*, void*, unsigned flags) {
+  if (Fails("cuEventRecordWithFlags")) return kFails;
+  return flags == (capturing ? 1U : 0U) ? 0 : kFails;
+}
 int cuEventSynchronize(void*) { return 0; }
 // Each way seems slower than the one before it.
 int cuEventElapsedTime(float* ms, void*, void*) {
@@ -379,10 +385,13 @@ int cuMemcpyDtoHAsync_v2(void* host, uint64_t address, size_t bytes, void*) {
 int cuMemcpyHtoDAsync_v2(uint64_t address, const void* host, size_t bytes, void*) {
   return std::memcpy(reinterpret_cast<void*>(static_cast<uintptr_t>(address)), host, bytes), 0;
 }
-int cuStreamIsCapturing(void*, int* status) { return *status = 0, 0; }
+int cuStreamIsCapturing(void*, int* status) { return *status = capturing ? 1 : 0, 0; }
 int cuStreamCreate(void** h, unsigned) { return *h = new int(0), 0; }
-int cuStreamBeginCapture_v2(void*, int) { return 0; }
-int cuStreamEndCapture(void*, void** graph) { return *graph = new int(0), 0; }
+int cuStreamBeginCapture_v2(void*, int) { return capturing = true, 0; }
+int cuStreamEndCapture(void*, void** graph) {
+  capturing = false;
+  return *graph = new int(0), 0;
+}
 int cuGraphInstantiateWithFlags(void** h, void*, unsigned long long) { return *h = new int(0), 0; }
 int cuGraphLaunch(void*, void*) { return ++calls, Fails("cuGraphLaunch") ? kFails : 0; }
 int cuGraphDestroy(void* h) { return delete static_cast<int*>(h), 0; }

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -26,27 +25,6 @@ from memc.passes.select_kernels import library_kernel
 
 Array = npt.NDArray[Any]
 RNG = np.random.default_rng(5)
-COMPILER = shutil.which("c++") or shutil.which("g++")
-
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs a C++ compiler")
-
-
-@pytest.fixture(scope="session")
-def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake libraries, all in one."""
-    path = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    source = Path(__file__).with_name("fake_cuda.cc")
-    assert COMPILER is not None
-    subprocess.run([COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
-    return path
-
-
-@pytest.fixture
-def kernels(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels, over the fake libraries from their first call on."""
-    native.load()
-    tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[str(fake)] * 3)
-    monkeypatch.delenv("FAKE_CUDA_FAILS", raising=False)
 
 
 def some(*shape: int) -> Array:

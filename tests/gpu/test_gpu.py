@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,16 +20,6 @@ from memc.runtime.executable import load
 from memc.runtime.target import Target
 
 pytestmark = pytest.mark.gpu
-
-
-def architecture() -> str | None:
-    """The first GPU's, such as sm_90; None without one."""
-    if shutil.which("nvidia-smi") is None or shutil.which("nvcc") is None:
-        return None
-    query = ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
-    done = subprocess.run(query, capture_output=True, text=True)
-    lines = done.stdout.split()
-    return f"sm_{lines[0].replace('.', '')}" if done.returncode == 0 and lines else None
 
 
 def network(level: int) -> Module:
@@ -54,10 +42,7 @@ def network(level: int) -> Module:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_results_on_the_gpu(tmp_path: Path, level: int) -> None:
-    arch = architecture()
-    if arch is None:
-        pytest.skip("needs an NVIDIA GPU and nvcc")
+def test_results_on_the_gpu(arch: str, tmp_path: Path, level: int) -> None:
     module = network(level)
     path = artifact.write(tmp_path / "m.memc", module, codegen.build(module, Target.create("cuda", arch=arch)), {})
     executable = load(path)

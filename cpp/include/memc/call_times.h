@@ -4,6 +4,7 @@
 #define MEMC_CALL_TIMES_H_
 
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ class Clock {
  public:
   virtual ~Clock() = default;
   virtual void Mark() = 0;
+  virtual size_t Marks() const = 0;
   // Seconds from the first moment to moment `index`.
   virtual double Seconds(size_t index) const = 0;
 };
@@ -23,6 +25,7 @@ class Clock {
 // The host's time: of calls that return when their work is done.
 class HostClock : public Clock {
  public:
+  size_t Marks() const override { return moments_.size(); }
   void Mark() override { moments_.push_back(std::chrono::steady_clock::now()); }
   double Seconds(size_t index) const override {
     return std::chrono::duration<double>(moments_.at(index) - moments_.front()).count();
@@ -42,6 +45,7 @@ class EventClock : public Clock {
   EventClock& operator=(const EventClock&) = delete;
 
   void Mark() override;
+  size_t Marks() const override { return events_.size(); }
   // Waits for the event.
   double Seconds(size_t index) const override;
 

@@ -72,7 +72,7 @@ def test_table(memc, artifact: str) -> None:
     result = memc("bench", artifact, *QUICK, "--profile", "--top", "1")
     assert result.code == 0 and result.err == ""
     lines = result.out.splitlines()
-    assert lines[0].startswith("tiny.memc: llvm ") and "3 runs after 1" in lines[0]
+    assert lines[0].startswith("tiny.memc: llvm -mcpu=") and "3 runs after 1" in lines[0]
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines if line.startswith("│")]
     named = {row[0]: row[1:] for row in rows}
     assert {"median", "p90", "least", "throughput", "peak"} <= named.keys() and named["throughput"][1].endswith(

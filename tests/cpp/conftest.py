@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fake CUDA libraries, which compute on the host."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import tvm_ffi
+
+from memc import native
+
+COMPILER = shutil.which("c++") or shutil.which("g++")
+
+
+@pytest.fixture(scope="session")
+def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake libraries, all in one."""
+    if COMPILER is None:
+        pytest.skip("needs a C++ compiler")
+    path = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
+    source = Path(__file__).with_name("fake_cuda.cc")
+    subprocess.run([COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    return path
+
+
+@pytest.fixture
+def kernels(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels, over the fake libraries from their first call on."""
+    native.load()
+    tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[str(fake)] * 3)
+    monkeypatch.delenv("FAKE_CUDA_FAILS", raising=False)
