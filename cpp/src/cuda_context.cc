@@ -115,7 +115,8 @@ Handle Context::Lt() {
 
 const float* Context::Factors(Stream stream) {
   if (factors == nullptr) {
-    const std::array<float, 2> values{0, 1};
+    std::array<float, 1 + kOnes> values{};
+    std::fill(values.begin() + 1, values.end(), 1.0F);
     uint64_t address = 0;
     CheckDriver(LoadDriver().allocate(&address, sizeof(values)), "cuMemAlloc");
     CheckDriver(LoadDriver().write(address, values.data(), sizeof(values), stream), "cuMemcpyHtoD");
@@ -182,18 +183,19 @@ std::string ChoicesOf(int device) {
 }
 
 void Remember(int device, const std::string& text) {
-  std::istringstream words(text);
+  std::istringstream lines(text);
   std::map<Key, Choice> found;
-  int64_t first = 0;
-  while (words >> first) {
-    Key key{first};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    Key key{};
     Choice choice{};
-    for (size_t i = 1; i < key.size(); ++i) words >> key[i];
+    for (int64_t& word : key) words >> word;
     for (int64_t& word : choice) words >> word;
-    if (words.fail()) break;
+    if (words.fail() || !(words >> std::ws).eof()) {
+      throw std::invalid_argument("not a list of algorithms that this version of memc wrote");
+    }
     found.emplace(key, choice);
   }
-  if (!words.eof()) throw std::invalid_argument("not a list of algorithms that memc wrote");
   Context& context = ContextOf(device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   context.choices.merge(found);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions by cuDNN, with deterministic algorithms in strict f32 alone.
+// Convolutions by cuDNN, with deterministic algorithms alone.
+//
+// An algorithm that needs more workspace than there is may fit for a part of the images: gradients
+// are then computed one part after the other, and those in the weights added up.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -12,6 +15,7 @@ namespace memc::cuda {
 namespace {
 
 constexpr int kMostAlgorithms = 16;
+constexpr std::array<int64_t, 4> kParts{1, 2, 4, 8};
 constexpr float kOne = 1;
 constexpr float kZero = 0;
 
@@ -19,8 +23,8 @@ constexpr float kZero = 0;
 enum Residual : int64_t { kNone, kBeside, kInPlace };
 
 Key KeyOf(Kind kind, const Convolution& c, bool bias, Residual residual, size_t bytes) {
-  Key key{kind, c.rank, c.group, c.relu, bias, residual, static_cast<int64_t>(bytes)};
-  auto at = key.begin() + 7;
+  Key key{kind, c.rank, c.group, c.relu, c.tf32, bias, residual, static_cast<int64_t>(bytes)};
+  auto at = key.begin() + 8;
   for (int i = 0; i < c.rank; ++i) {
     *at++ = c.strides[i];
     *at++ = c.pads[i];
@@ -48,18 +52,16 @@ Handle Tensor(const std::array<int, 5>& shape, int rank) {
   return made;
 }
 
-size_t Bytes(const std::array<int, 5>& shape, int rank) {
-  size_t bytes = sizeof(float);
-  for (int i = 0; i < rank + 2; ++i) bytes *= static_cast<size_t>(shape[i]);
-  return bytes;
+size_t Elements(const std::array<int, 5>& shape, int rank) {
+  size_t elements = 1;
+  for (int i = 0; i < rank + 2; ++i) elements *= static_cast<size_t>(shape[i]);
+  return elements;
 }
 
-// The descriptors of a convolution with `channels` biases, without an algorithm.
+// The descriptors of a convolution with `channels` biases, without images or an algorithm.
 ConvolutionSite Describe(const Convolution& c, int channels) {
   const Cudnn& cudnn = LoadCudnn();
   ConvolutionSite made;
-  made.x = Tensor(c.x, c.rank + 2);
-  made.y = Tensor(c.y, c.rank + 2);
   made.bias = Tensor({1, channels, 1, 1, 1}, c.rank + 2);
   CheckCudnn(cudnn.create_filter(&made.w), "cudnnCreateFilterDescriptor");
   CheckCudnn(cudnn.set_filter(made.w, kCudnnFloat, kCudnnNchw, c.rank + 2, c.w.data()),
@@ -68,7 +70,8 @@ ConvolutionSite Describe(const Convolution& c, int channels) {
   CheckCudnn(cudnn.set_convolution(made.convolution, c.rank, c.pads.data(), c.strides.data(),
                                    c.dilations.data(), kCudnnCrossCorrelation, kCudnnFloat),
              "cudnnSetConvolutionNdDescriptor");
-  CheckCudnn(cudnn.set_math(made.convolution, kCudnnFmaMath), "cudnnSetConvolutionMathType");
+  const int math = c.tf32 ? kCudnnDefaultMath : kCudnnFmaMath;
+  CheckCudnn(cudnn.set_math(made.convolution, math), "cudnnSetConvolutionMathType");
   CheckCudnn(cudnn.set_groups(made.convolution, c.group), "cudnnSetConvolutionGroupCount");
   CheckCudnn(cudnn.create_activation(&made.activation), "cudnnCreateActivationDescriptor");
   CheckCudnn(cudnn.set_activation(made.activation, kCudnnRelu, kCudnnPropagateNan, 0),
@@ -76,42 +79,65 @@ ConvolutionSite Describe(const Convolution& c, int channels) {
   return made;
 }
 
-// The algorithms that fit the workspace, in the order of the library's guess: the deterministic
-// ones; if none fits, the others, which say so once for each call site.
-std::vector<int> Algorithms(Kind kind, const ConvolutionSite& s, Handle handle, size_t bytes) {
+// The images of one of `parts` parts.
+const Images& ImagesOf(const Convolution& c, int64_t parts, ConvolutionSite& site) {
+  const auto [found, is_new] = site.images.try_emplace(parts);
+  if (is_new) {
+    Convolution part = c;
+    part.x[0] /= static_cast<int>(parts);
+    part.y[0] /= static_cast<int>(parts);
+    found->second = {Tensor(part.x, c.rank + 2), Tensor(part.y, c.rank + 2)};
+  }
+  return found->second;
+}
+
+// What the library says of its algorithms for some images, in the order of its guess.
+std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images& images,
+                              Handle handle) {
   const Cudnn& cudnn = LoadCudnn();
-  std::array<CudnnPerf, kMostAlgorithms> perf{};
+  std::vector<CudnnPerf> perf(kMostAlgorithms);
   int count = 0;
   int status = 0;
   switch (kind) {
     case kForward:
-      status = cudnn.get_forward(handle, s.x, s.w, s.convolution, s.y, kMostAlgorithms, &count,
-                                 perf.data());
+      status = cudnn.get_forward(handle, images.x, s.w, s.convolution, images.y, kMostAlgorithms,
+                                 &count, perf.data());
       break;
     case kData:
-      status = cudnn.get_data(handle, s.w, s.y, s.convolution, s.x, kMostAlgorithms, &count,
-                              perf.data());
+      status = cudnn.get_data(handle, s.w, images.y, s.convolution, images.x, kMostAlgorithms,
+                              &count, perf.data());
       break;
     case kFilter:
-      status = cudnn.get_filter(handle, s.x, s.y, s.convolution, s.w, kMostAlgorithms, &count,
-                                perf.data());
+      status = cudnn.get_filter(handle, images.x, images.y, s.convolution, s.w, kMostAlgorithms,
+                                &count, perf.data());
       break;
     default:
       throw std::invalid_argument("not a convolution");
   }
   CheckCudnn(status, "cudnnGetConvolutionAlgorithm");
-  std::vector<int> found;
-  std::vector<int> others;
+  perf.resize(count);
+  return perf;
+}
+
+// The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
+// ones; if none fits, the others, which say so once for each call site.
+std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
+                               size_t bytes) {
+  std::vector<Choice> found;
+  std::vector<Choice> others;
   size_t wanted = std::numeric_limits<size_t>::max();
-  for (int i = 0; i < count; ++i) {
-    const CudnnPerf& p = perf[i];
-    if (p.status != 0) continue;
-    const bool steady = p.determinism == kCudnnDeterministic;
-    if (steady) wanted = std::min(wanted, p.memory);
-    // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used.
-    std::vector<int>& list = steady ? found : others;
-    if (p.memory <= bytes && std::find(list.begin(), list.end(), p.algo) == list.end()) {
-      list.push_back(p.algo);
+  for (const int64_t parts : kParts) {
+    if (c.x[0] % parts != 0 || (parts > 1 && kind == kForward)) continue;
+    for (const CudnnPerf& p : Listed(kind, s, ImagesOf(c, parts, s), handle)) {
+      const bool steady = p.determinism == kCudnnDeterministic;
+      if (p.status != 0 || (!steady && parts > 1)) continue;
+      if (steady) wanted = std::min(wanted, p.memory);
+      // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used.
+      std::vector<Choice>& list = steady ? found : others;
+      const auto same = [&](const Choice& choice) { return choice[0] == p.algo; };
+      if (p.memory <= bytes && std::none_of(list.begin(), list.end(), same)) {
+        list.push_back({p.algo, 0, 0, 0, 0, 0, 0, 0, 0, parts});
+      }
     }
   }
   if (!found.empty()) return found;
@@ -126,49 +152,32 @@ std::vector<int> Algorithms(Kind kind, const ConvolutionSite& s, Handle handle, 
 int AlgoOf(const Choice& choice) { return static_cast<int>(choice[0]); }
 bool IsFused(const Choice& choice) { return !choice[8] && choice[1] != 0; }
 bool IsProduct(const Choice& choice) { return choice[8] != 0; }
-
-// Whether every element of y is a product of w with one position of x: what is then a product of
-// matrices for each image, which cuBLASLt can split along its depth where there are few results.
-bool IsPointwise(const Convolution& c) {
-  bool pointwise = c.group == 1;
-  for (int i = 0; i < c.rank; ++i) {
-    pointwise = pointwise && c.w[i + 2] == 1 && c.strides[i] == 1 && c.pads[i] == 0;
-  }
-  return pointwise;
-}
-
-// y[i] = w x[i], or x[i] = w' y[i], with images as matrices [channels, positions].
-Product ProductOf(Kind kind, const Convolution& c) {
-  Product p;
-  p.transpose_a = kind == kData;
-  p.n = 1;
-  for (int i = 0; i < c.rank; ++i) p.n *= c.x[i + 2];
-  p.m = kind == kData ? c.x[1] : c.y[1];
-  p.k = kind == kData ? c.y[1] : c.x[1];
-  p.batch = c.x[0];
-  p.stride_b = p.batch == 1 ? 0 : p.k * p.n;
-  return p;
-}
+int64_t PartsOf(const Choice& choice) { return choice[9]; }
 
 // The site of `key`, made at the first call with the fastest of its ways. `run` enqueues one way
 // and returns its status.
 template <typename Runner>
-const ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key,
-                            const Convolution& shape, const Place& place, int channels,
-                            bool may_fuse, const Taken& taken, const Runner& run) {
+ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key,
+                      const Convolution& shape, const Place& place, int channels, bool may_fuse,
+                      const Taken& taken, const Runner& run) {
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(shape, channels);
-  const bool product = kind != kFilter && IsPointwise(shape);
-  if (product) made.product = DescribeProduct(ProductOf(kind, shape), {});
+  const bool product = IsPointwise(shape);
+  if (product && kind != kFilter) made.product = DescribeProduct(ProductOf(kind, shape), {});
   const auto candidates = [&] {
     std::vector<Choice> all;
-    for (const int algo : Algorithms(kind, made, handle, place.bytes)) {
-      if (may_fuse) all.push_back({algo, 1});
-      all.push_back({algo, 0});
+    for (Choice choice : Algorithms(kind, shape, made, handle, place.bytes)) {
+      choice[1] = 1;
+      if (may_fuse) all.push_back(choice);
+      choice[1] = 0;
+      all.push_back(choice);
     }
     if (product) {
-      for (Choice choice : WaysOfProduct(made.product, context.Lt(), place.bytes)) {
+      std::vector<Choice> products = kind == kFilter
+                                         ? WaysOfSums(context, shape, place.bytes, made.sums)
+                                         : WaysOfProduct(made.product, context.Lt(), place.bytes);
+      for (Choice& choice : products) {
         choice[8] = 1;
         all.push_back(choice);
       }
@@ -197,37 +206,38 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
-  const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
+  const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
+    const Images& all = ImagesOf(shape, 1, s);
     if (IsFused(way)) {
       return cudnn.forward_activated(
-          handle, &kOne, s.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
-          residual == nullptr ? &kZero : &kOne, s.y, residual == nullptr ? y : residual, s.bias,
-          bias, s.activation, s.y, y);
+          handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
+          residual == nullptr ? &kZero : &kOne, all.y, residual == nullptr ? y : residual, s.bias,
+          bias, s.activation, all.y, y);
     }
     // Added at once where it would be overwritten.
     const bool over = residual == y;
     const Terms terms{nullptr, nullptr, over ? residual : nullptr};
     int status = IsProduct(way)
                      ? RunProduct(context, s.product, way, place, w, x, terms, y)
-                     : cudnn.forward(handle, &kOne, s.x, x, s.w, w, s.convolution, AlgoOf(way),
-                                     place.workspace, place.bytes, over ? &kOne : &kZero, s.y, y);
+                     : cudnn.forward(handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way),
+                                     place.workspace, place.bytes, over ? &kOne : &kZero, all.y, y);
     if (status == 0 && bias != nullptr) {
-      status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, s.y, y);
+      status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, all.y, y);
     }
     if (status == 0 && residual != nullptr && !over) {
-      status = cudnn.add(handle, &kOne, s.y, residual, &kOne, s.y, y);
+      status = cudnn.add(handle, &kOne, all.y, residual, &kOne, all.y, y);
     }
     if (status == 0 && shape.relu) {
-      status = cudnn.activate(handle, s.activation, &kOne, s.y, y, &kZero, s.y, y);
+      status = cudnn.activate(handle, s.activation, &kOne, all.y, y, &kZero, all.y, y);
     }
     return status;
   };
   const Residual added = residual == nullptr ? kNone : residual == y ? kInPlace : kBeside;
   const Key key = KeyOf(kForward, shape, bias != nullptr, added, place.bytes);
   Taken taken;
-  if (added == kInPlace) taken = {y, Bytes(shape.y, shape.rank)};
-  const ConvolutionSite& site = Site(context, handle, kForward, key, shape, place, shape.w[0],
-                                     shape.relu && bias != nullptr, taken, run);
+  if (added == kInPlace) taken = {y, sizeof(float) * Elements(shape.y, shape.rank)};
+  ConvolutionSite& site = Site(context, handle, kForward, key, shape, place, shape.w[0],
+                               shape.relu && bias != nullptr, taken, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionForward");
 }
 
@@ -237,17 +247,26 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
-  const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
-    const int status =
-        IsProduct(way)
-            ? RunProduct(context, s.product, way, place, w, y, {}, x)
-            : cudnn.backward_data(handle, &kOne, s.w, w, s.y, y, s.convolution, AlgoOf(way),
-                                  place.workspace, place.bytes, &kZero, s.x, x);
+  const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
+    int status = 0;
+    if (IsProduct(way)) {
+      status = RunProduct(context, s.product, way, place, w, y, {}, x);
+    } else {
+      const int64_t parts = PartsOf(way);
+      const Images& images = ImagesOf(shape, parts, s);
+      const size_t of_x = Elements(shape.x, shape.rank) / parts;
+      const size_t of_y = Elements(shape.y, shape.rank) / parts;
+      for (int64_t i = 0; i < parts && status == 0; ++i) {
+        status = cudnn.backward_data(handle, &kOne, s.w, w, images.y, y + i * of_y, s.convolution,
+                                     AlgoOf(way), place.workspace, place.bytes, &kZero, images.x,
+                                     x + i * of_x);
+      }
+    }
     if (status != 0 || bias == nullptr) return status;
-    return cudnn.add(handle, &kOne, s.bias, bias, &kOne, s.x, x);
+    return cudnn.add(handle, &kOne, s.bias, bias, &kOne, ImagesOf(shape, 1, s).x, x);
   };
   const Key key = KeyOf(kData, shape, bias != nullptr, kNone, place.bytes);
-  const ConvolutionSite& site =
+  ConvolutionSite& site =
       Site(context, handle, kData, key, shape, place, shape.x[1], false, {}, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardData");
 }
@@ -258,12 +277,22 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const float* x
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
-  const auto run = [&](const ConvolutionSite& s, const Choice& way) -> int {
-    return cudnn.backward_filter(handle, &kOne, s.x, x, s.y, y, s.convolution, AlgoOf(way),
-                                 place.workspace, place.bytes, &kZero, s.w, w);
+  const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
+    if (IsProduct(way)) return RunSums(context, shape, s.sums, way, place, x, y, w);
+    const int64_t parts = PartsOf(way);
+    const Images& images = ImagesOf(shape, parts, s);
+    const size_t of_x = Elements(shape.x, shape.rank) / parts;
+    const size_t of_y = Elements(shape.y, shape.rank) / parts;
+    int status = 0;
+    for (int64_t i = 0; i < parts && status == 0; ++i) {
+      status = cudnn.backward_filter(handle, &kOne, images.x, x + i * of_x, images.y, y + i * of_y,
+                                     s.convolution, AlgoOf(way), place.workspace, place.bytes,
+                                     i == 0 ? &kZero : &kOne, s.w, w);
+    }
+    return status;
   };
   const Key key = KeyOf(kFilter, shape, false, kNone, place.bytes);
-  const ConvolutionSite& site =
+  ConvolutionSite& site =
       Site(context, handle, kFilter, key, shape, place, shape.w[0], false, {}, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardFilter");
 }

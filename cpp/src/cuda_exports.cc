@@ -2,8 +2,8 @@
 // The kernels of the CUDA libraries as packed functions symbol(operands..., result, workspace?,
 // scalars...), which register themselves when this library is loaded; cuDNN and cuBLASLt are loaded
 // by the first call that needs them. The first scalar is the number of operands; `bias`,
-// `residual` and `scale` are positions among them, -1 for none; `relu` is 0 or 1. `window` is the
-// number of spatial axes, then their strides, pads and dilations.
+// `residual` and `scale` are positions among them, -1 for none; `relu` and `tf32` are 0 or 1.
+// `window` is the number of spatial axes, then their strides, pads and dilations.
 //
 //   memc.cuda.set_libraries(cudnn, cublaslt, driver)   paths, empty for the system's search
 //   memc.cuda.load()                                   loads all three, or says what is missing
@@ -15,9 +15,10 @@
 //   once
 //
 //   memc.cuda.matmul(a, b, others..., c, workspace?, operands, bias, relu, transpose_a,
-//                    transpose_b, residual, scale)
-//   memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu, group,
-//   window...) memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
+//                    transpose_b, residual, scale, tf32)
+//   memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu, tf32,
+//                  group, window...)
+//   memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
 //   memc.cuda.conv_grad_weight(x, g, w, workspace?, the scalars of conv)
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
@@ -108,7 +109,7 @@ int64_t BatchStride(const ffi::TensorView& operand, int64_t batch) {
 
 void Matmul(ffi::PackedArgs packed) {
   const Arguments args(packed);
-  Require(args.scalars.size() == 7, "expected 7 scalars");
+  Require(args.scalars.size() == 8, "expected 8 scalars");
   const ffi::TensorView& a = args.tensors[0];
   const ffi::TensorView& b = args.tensors[1];
   const ffi::TensorView& c = args.Result();
@@ -116,6 +117,7 @@ void Matmul(ffi::PackedArgs packed) {
   p.relu = args.scalars[2] != 0;
   p.transpose_a = args.scalars[3] != 0;
   p.transpose_b = args.scalars[4] != 0;
+  p.tf32 = args.scalars[7] != 0;
   p.m = c.size(-2);
   p.n = c.size(-1);
   p.k = a.size(p.transpose_a ? -2 : -1);
@@ -138,13 +140,15 @@ void Matmul(ffi::PackedArgs packed) {
   cuda::Matmul(p, args.Place(), args.Data(0), args.Data(1), terms, args.Data(args.operands));
 }
 
+constexpr int64_t kWindow = 7;  // Where the strides of a convolution are among its scalars.
+
 // The convolution of x with w that makes y, whichever of them a kernel computes.
 cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const ffi::TensorView& w,
                         const ffi::TensorView& y) {
   const std::vector<int64_t>& s = args.scalars;
-  Require(s.size() > 6, "expected a window");
-  const int64_t axes = s[5];
-  Require(axes >= 1 && axes <= 3 && static_cast<int64_t>(s.size()) == 6 + 3 * axes &&
+  Require(s.size() > kWindow, "expected a window");
+  const int64_t axes = s[kWindow - 1];
+  Require(axes >= 1 && axes <= 3 && static_cast<int64_t>(s.size()) == kWindow + 3 * axes &&
               x.ndim() == axes + 2 && w.ndim() == axes + 2 && y.ndim() == axes + 2,
           "expected tensors with 1, 2 or 3 spatial axes");
   const auto small = [](int64_t n) {
@@ -154,14 +158,15 @@ cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const f
   cuda::Convolution c;
   c.rank = static_cast<int>(std::max<int64_t>(axes, 2));
   c.relu = s[3] != 0;
-  c.group = small(s[4]);
+  c.tf32 = s[4] != 0;
+  c.group = small(s[5]);
   // A single spatial axis is an image of height 1.
   const int64_t lead = c.rank - axes;
   for (int i = 0; i < c.rank; ++i) {
     const bool made = i < lead;
-    c.strides[i] = made ? 1 : small(s[6 + i - lead]);
-    c.pads[i] = made ? 0 : small(s[6 + axes + i - lead]);
-    c.dilations[i] = made ? 1 : small(s[6 + 2 * axes + i - lead]);
+    c.strides[i] = made ? 1 : small(s[kWindow + i - lead]);
+    c.pads[i] = made ? 0 : small(s[kWindow + axes + i - lead]);
+    c.dilations[i] = made ? 1 : small(s[kWindow + 2 * axes + i - lead]);
     c.x[i + 2] = made ? 1 : small(x.size(static_cast<int>(i + 2 - lead)));
     c.w[i + 2] = made ? 1 : small(w.size(static_cast<int>(i + 2 - lead)));
     c.y[i + 2] = made ? 1 : small(y.size(static_cast<int>(i + 2 - lead)));

@@ -43,6 +43,7 @@ Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
           p.transpose_a,
           p.transpose_b,
           p.relu,
+          p.tf32,
           terms.bias != nullptr,
           terms.residual != nullptr,
           terms.scale != nullptr,
@@ -59,7 +60,8 @@ Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
 
 ProductSite DescribeProduct(const Product& p, const Terms& terms) {
   ProductSite made;
-  CheckLt(LoadCublasLt().create_product(&made.product, kLtCompute, kLtFloat),
+  const int compute = p.tf32 ? kLtComputeTf32 : kLtCompute;
+  CheckLt(LoadCublasLt().create_product(&made.product, compute, kLtFloat),
           "cublasLtMatmulDescCreate");
   Set(made.product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
   Set(made.product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));

@@ -19,6 +19,7 @@ from .derivatives import sum_to
 from .library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU
 from .library_cuda import CONV_CUDA
 from .matmul import exact_product
+from .slice import spread_out
 from .window import (
     Window,
     accumulator,
@@ -124,13 +125,37 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     if g is None:
         return [None] * len(op.operands)
     x, w = (cast(b, v, g.type.dtype) for v in op.operands[:2])
+    of_x, of_w = (_of_picked if _picks(op) else _of_windows)(b, op, x, w, g)
+    found = [cast(b, of_x, op.operands[0].type.dtype), cast(b, of_w, op.operands[1].type.dtype)]
+    return [*found, *(bias_gradient(b, g, v.type) for v in op.operands[2:])]
+
+
+def _of_windows(b: IRBuilder, op: Op, x: Value, w: Value, g: Value) -> tuple[Value, Value]:
     attrs = conv_attrs(op)
     kernel = w.type.shape[2:]
     extra = left_over(x.type.shape[2:], g.type.shape[2:], {**attrs, "kernel": kernel})
     of_x = b.op("conv_transpose", [g, w], **attrs, output_padding=extra)
-    of_w = b.op("conv_grad_weight", [x, g], **attrs, kernel=kernel)
-    found = [cast(b, of_x, op.operands[0].type.dtype), cast(b, of_w, op.operands[1].type.dtype)]
-    return [*found, *(bias_gradient(b, g, v.type) for v in op.operands[2:])]
+    return of_x, b.op("conv_grad_weight", [x, g], **attrs, kernel=kernel)
+
+
+def _picks(op: Op) -> bool:
+    """Whether the windows are single elements with others between them."""
+    x, w = (v.type for v in op.operands[:2])
+    view = window(op.attrs, w.shape[2:], x.rank - 2)
+    return math.prod(view.kernel) == 1 and not any((*view.low, *view.high)) and max(view.strides) > 1
+
+
+def _of_picked(b: IRBuilder, op: Op, x: Value, w: Value, g: Value) -> tuple[Value, Value]:
+    """The gradients of a dense convolution of the elements that are read, and zeros for the others: those are no work for
+    the convolution's own kernels, and may be written by whatever adds to the gradient next."""
+    rank = x.type.rank - 2
+    kernel = w.type.shape[2:]
+    attrs = {**conv_attrs(op), "strides": (1,) * rank, "dilations": (1,) * rank}
+    steps = (1, 1, *window(op.attrs, kernel, rank).strides)
+    picked = b.op("slice", [x], starts=(0,) * x.type.rank, stops=x.type.shape, steps=steps)
+    of_picked = b.op("conv_transpose", [g, w], **attrs, output_padding=(0,) * rank)
+    of_w = b.op("conv_grad_weight", [picked, g], **attrs, kernel=kernel)
+    return spread_out(b, of_picked, x.type, (0,) * x.type.rank, steps), of_w
 
 
 def bias_gradient(b: IRBuilder, g: Value, bias: TensorType) -> Value:

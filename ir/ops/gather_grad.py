@@ -40,6 +40,10 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     return [total]
 
 
+FEW_ROWS = 16
+"""Up to so many, most indices name a row that many others name too: its sum is better shared than made in their order."""
+
+
 def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     indices, g = (v.type for v in op.operands)
     axis, extent = int_attr(op.attrs, "axis"), int_attr(op.attrs, "extent")
@@ -47,7 +51,8 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
     def body(*index: Expr) -> Expr:
         before, after = index[:axis], index[axis + 1 :]
-        found = b.sum_of_hits(inputs[0], extent, index[axis], inputs[1], before, after)
+        few = extent <= FEW_ROWS
+        found = None if few else b.sum_of_hits(inputs[0], extent, index[axis], inputs[1], before, after)
         if found is not None:
             return found
 
@@ -74,10 +79,10 @@ register(
     OpDef(
         name="gather_grad",
         doc="The gradient of gather in its data, from indices and the gradient g in its result: rows of g with one index\n"
-        "are added up, in the order of the indices.\n\n"
+        "are added up.\n\n"
         "Attributes `axis`, and `extent`: that of the data's axis. The result is g's shape with the axes of the indices\n"
         "replaced by `extent`; f16 and bf16 give an f32 result. The generated kernel looks at all indices for every row: on\n"
-        "CUDA once for a warp's elements, if they lie in one row.",
+        f"CUDA once for a warp's elements, if they lie in one row; up to {FEW_ROWS} rows are added up like any other sum.",
         spec=None,
         infer=infer,
         evaluate=evaluate,

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CUDA library kernels for f32 convolutions, their gradients (cuDNN) and matrix products (cuBLASLt).
 
+Products are computed in f32, or with factors rounded to TF32 where the op's attribute `precision` says `tf32`.
+
 The kernels live in `libmemc_core` (`cpp/src/cuda_exports.cc`), which registers them when it is loaded and loads the
 libraries when they are first called. Some also take fused groups: the op, then a bias, a residual and a ReLU.
 """
@@ -19,8 +21,12 @@ from .window import Window, window
 MAX_ELEMENTS = 2**31 - 1
 """What cuDNN's descriptors count in."""
 
-MOST_WORKSPACE = 1 << 28
-"""Bytes beyond which no algorithm for one call is worth its memory."""
+MOST_WORKSPACE = 1 << 30
+"""Bytes beyond which no algorithm for one convolution is worth its memory; measured, Winograd's gradient of weights takes
+up to 870 MB."""
+
+MOST_SPLIT = 1 << 28
+"""The same for one product."""
 
 
 SMALL_WORKSPACE = 1 << 14
@@ -119,6 +125,10 @@ def _optional(position: int | None) -> int:
     return -1 if position is None else position
 
 
+def _tf32(op: Op) -> int:
+    return int(op.attrs.get("precision") == "tf32")
+
+
 # Matrix products
 
 
@@ -131,11 +141,11 @@ def _matmul_supports(op: Op) -> bool:
 
 
 def _matmul_scalars(op: Op) -> Sequence[int | float]:
-    """Operand count, bias, relu, transpose_a, transpose_b, residual, scale."""
+    """Operand count, bias, relu, transpose_a, transpose_b, residual, scale, tf32."""
     call = call_of(op)
     assert call is not None
     transposed = (int(bool(call.main.attrs.get(name, False))) for name in ("transpose_a", "transpose_b"))
-    last = (_optional(call.residual), _optional(call.scale))
+    last = (_optional(call.residual), _optional(call.scale), _tf32(op))
     return (len(op.operands), _optional(call.bias), int(call.relu), *transposed, *last)
 
 
@@ -150,7 +160,7 @@ def _over_residual(op: Op) -> Sequence[int]:
 def _matmul_workspace(op: Op) -> tuple[int, int]:
     """Least and most bytes: of use where a product is split along its depth, which takes a copy of the result for each
     part."""
-    return (0, min(MOST_WORKSPACE, 32 * op.results[0].type.nbytes))
+    return (0, min(MOST_SPLIT, 32 * op.results[0].type.nbytes))
 
 
 # Convolutions
@@ -208,17 +218,21 @@ def _plain_supports(op: Op) -> bool:
     return op.region is None and _conv_supports(op)
 
 
+def _weight_supports(op: Op) -> bool:
+    return _plain_supports(op) and not is_depthwise(op)
+
+
 def is_depthwise(main: Op) -> bool:
     """Whether every group has one input channel: few products for each element, which generated code does faster."""
     return _group(main) > 1 and _weights(main).shape[1] == 1
 
 
 def _conv_scalars(op: Op) -> Sequence[int | float]:
-    """Operand count, bias, residual, relu, group, axes, then strides, pads and dilations of each axis."""
+    """Operand count, bias, residual, relu, tf32, group, axes, then strides, pads and dilations of each axis."""
     call = call_of(op)
     assert call is not None
     view = _window(call.main)
-    ends = (_optional(call.bias), _optional(call.residual), int(call.relu))
+    ends = (_optional(call.bias), _optional(call.residual), int(call.relu), _tf32(op))
     return (len(op.operands), *ends, _group(call.main), view.rank, *view.strides, *view.low, *view.dilations)
 
 
@@ -271,7 +285,7 @@ CONV_TRANSPOSE_CUDA = LibraryKernel(
 CONV_GRAD_WEIGHT_CUDA = LibraryKernel(
     target="cuda",
     symbol="memc.cuda.conv_grad_weight",
-    supports=_plain_supports,
+    supports=_weight_supports,
     scalars=_conv_scalars,
     workspace=_conv_workspace,
 )

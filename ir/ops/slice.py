@@ -76,15 +76,15 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
     (g,) = grads
-    return [None if g is None else _spread_out(b, op, g)]
+    if g is None:
+        return [None]
+    return [spread_out(b, g, op.operands[0].type, ints_attr(op.attrs, "starts"), ints_attr(op.attrs, "steps"))]
 
 
-def _spread_out(b: IRBuilder, op: Op, g: Value) -> Value:
-    """The slice's elements back at their places, zeros elsewhere."""
-    source = op.operands[0].type
+def spread_out(b: IRBuilder, g: Value, source: TensorType, starts: Sequence[int], steps: Sequence[int]) -> Value:
+    """The elements of a slice of `source` back at their places, zeros elsewhere."""
     if g.type.elements == 0:
         return zeros(b, source)
-    starts, steps = ints_attr(op.attrs, "starts"), ints_attr(op.attrs, "steps")
     for axis, (start, step, extent) in enumerate(zip(starts, steps, source.shape)):
         if step != 1 and g.type.shape[axis] > 1:
             g = _axis_spread_out(b, g, axis, start, step, extent)

@@ -41,6 +41,7 @@ struct Layout {
 };
 
 struct Product {
+  int compute = 0;
   int32_t transpose_a = 0;
   int32_t transpose_b = 0;
   int32_t epilogue = 1;
@@ -105,8 +106,13 @@ struct Perf {
 };
 
 // Algorithm 0 is not deterministic, 1 needs 64 bytes of workspace, 2 none, 3 is not supported. With
-// FAKE_CUDNN_STEADY_BYTES, 2 needs so many bytes, and 0 can run, too.
-int List(int most, int* count, Perf* perf) {
+// FAKE_CUDNN_STEADY_BYTES, 2 needs so many bytes, and 0 can run, too; with FAKE_CUDNN_IMAGE_BYTES, only
+// 1 is supported, and needs so many for each image.
+int List(const Tensor& x, int most, int* count, Perf* perf) {
+  if (const char* each = std::getenv("FAKE_CUDNN_IMAGE_BYTES")) {
+    perf[0] = {1, 0, 1, std::strtoul(each, nullptr, 10) * x.shape[0], 1, 3, {}};
+    return *count = 1, 0;
+  }
   const char* steady = std::getenv("FAKE_CUDNN_STEADY_BYTES");
   const Perf all[] = {{0, 0, 1, 0, 0, 3, {}},
                       {1, 0, 2, 64, 1, 3, {}},
@@ -121,7 +127,7 @@ int List(int most, int* count, Perf* perf) {
 int Check(const char* name, const Convolution& c, int algo, void* workspace, size_t bytes) {
   if (Fails(name)) return kFails;
   const bool any = std::getenv("FAKE_CUDNN_STEADY_BYTES") != nullptr;
-  if (c.math != 3 || (algo != 1 && algo != 2 && !any)) return kFails;
+  if ((c.math != 3 && c.math != 0) || (algo != 1 && algo != 2 && !any)) return kFails;
   if (algo == 1 && (bytes < 64 || workspace == nullptr)) return kFails;
   if (algo == 1) std::memset(workspace, 0xFF, 64);
   return 0;
@@ -154,6 +160,8 @@ void Add(const float* a, const Tensor& at, float* c, const Tensor& ct) {
 extern "C" {
 
 int calls = 0;
+int used_math = -1;     // Of the last gradient of weights.
+int used_compute = -1;  // Of the last product.
 
 int cudnnCreate(void** h) { return Fails("cudnnCreate") ? kFails : (*h = new int(0), 0); }
 int cudnnSetStream(void*, void*) { return 0; }
@@ -186,17 +194,17 @@ int cudnnSetConvolutionGroupCount(void* h, int n) { return As<Convolution>(h).gr
 int cudnnCreateActivationDescriptor(void** h) { return *h = new int(0), 0; }
 int cudnnSetActivationDescriptor(void*, int mode, int, double) { return mode == 1 ? 0 : kFails; }
 
-int cudnnGetConvolutionForwardAlgorithm_v7(void*, void*, void*, void*, void*, int most, int* count,
+int cudnnGetConvolutionForwardAlgorithm_v7(void*, void* x, void*, void*, void*, int most, int* count,
                                            Perf* perf) {
-  return List(most, count, perf);
+  return List(As<Tensor>(x), most, count, perf);
 }
-int cudnnGetConvolutionBackwardDataAlgorithm_v7(void*, void*, void*, void*, void*, int most,
+int cudnnGetConvolutionBackwardDataAlgorithm_v7(void*, void*, void*, void*, void* x, int most,
                                                 int* count, Perf* perf) {
-  return List(most, count, perf);
+  return List(As<Tensor>(x), most, count, perf);
 }
-int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void*, void*, void*, void*, void*, int most,
+int cudnnGetConvolutionBackwardFilterAlgorithm_v7(void*, void* x, void*, void*, void*, int most,
                                                   int* count, Perf* perf) {
-  return List(most, count, perf);
+  return List(As<Tensor>(x), most, count, perf);
 }
 
 int cudnnConvolutionForward(void*, const void*, void* xt, const void* x, void* wt, const void* w,
@@ -253,15 +261,16 @@ int cudnnConvolutionBackwardData(void*, const void*, void* wt, const void* w, vo
 
 int cudnnConvolutionBackwardFilter(void*, const void*, void* xt, const void* x, void* yt,
                                    const void* y, void* c, int algo, void* workspace, size_t bytes,
-                                   const void*, void* wt, void* w) {
+                                   const void* beta, void* wt, void* w) {
   ++calls;
+  used_math = As<Convolution>(c).math;
   const int status =
       Check("cudnnConvolutionBackwardFilter", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
   const auto* g = static_cast<const float*>(y);
   const auto* image = static_cast<const float*>(x);
   auto* result = static_cast<float*>(w);
-  std::fill(result, result + Elements(As<Tensor>(wt)), 0.0F);
+  if (*static_cast<const float*>(beta) == 0) std::fill(result, result + Elements(As<Tensor>(wt)), 0.0F);
   Products(As<Tensor>(xt), As<Tensor>(wt), As<Tensor>(yt), As<Convolution>(c),
            [&](int i, int j, int k) { result[j] += g[k] * image[i]; });
   return 0;
@@ -285,8 +294,8 @@ int cublasLtCreate(void** h) { return *h = new int(0), 0; }
 size_t cublasLtGetVersion() { return 130000; }
 const char* cublasLtGetStatusString(int) { return "FAKE_CUBLAS_ERROR"; }
 int cublasLtMatmulDescCreate(void** h, int compute, int type) {
-  *h = new Product;
-  return compute == 68 && type == 0 ? 0 : kFails;
+  *h = new Product{compute};
+  return (compute == 68 || compute == 77) && type == 0 ? 0 : kFails;
 }
 int cublasLtMatmulDescSetAttribute(void* h, int attribute, const void* value, size_t size) {
   auto& p = As<Product>(h);
@@ -335,6 +344,7 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
   if (Fails("cublasLtMatmul") || algo[0] > bytes) return kFails;
   std::memset(workspace, 0xFF, algo[0]);
   const auto& p = As<Product>(product);
+  used_compute = p.compute;
   const auto &la = As<Layout>(at), &lb = As<Layout>(bt), &ld = As<Layout>(dt);
   const uint64_t depth = p.transpose_a != 0 ? la.rows : la.columns;
   if ((p.transpose_b != 0 ? lb.columns : lb.rows) != depth) return kFails;

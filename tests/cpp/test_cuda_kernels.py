@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -32,6 +33,8 @@ def some(*shape: int) -> Array:
 
 
 Step = tuple[str, Sequence[int], dict[str, Any]]
+
+PLAIN = {"transpose_a": False, "transpose_b": False}
 
 
 def make_op(arrays: Sequence[Array], steps: Sequence[Step]) -> Op:
@@ -104,7 +107,7 @@ def test_a_product_that_updates_a_state() -> None:
     product: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": False})
     step = make_op(arrays, [product, ("mul", (4, 2), {}), ("add", (3, 5), {}), ("assign", (3, 6), {})])
     kernel = library_kernel(step, "cuda")
-    assert kernel is not None and list(kernel.scalars(step)) == [4, -1, 0, 0, 0, 3, 2]
+    assert kernel is not None and list(kernel.scalars(step)) == [4, -1, 0, 0, 0, 3, 2, 0]
     other = make_op(arrays, [product, ("mul", (4, 2), {}), ("add", (3, 5), {}), ("assign", (6, 3), {})])
     assert library_kernel(other, "cuda") is None
 
@@ -200,6 +203,51 @@ def test_convolutions_as_products(kernels: None, monkeypatch: pytest.MonkeyPatch
     check([residual, w], back, symbol="memc.cuda.conv_transpose")
 
 
+@pytest.mark.parametrize("images", [1, 3, 4, 6])
+@pytest.mark.parametrize("workspace", [0, 256, 4096])
+def test_gradients_of_weights_as_products(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, images: int, workspace: int
+) -> None:
+    """With so little workspace, images are added up one after the other; with more, several sums are."""
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionBackwardFilter")
+    x, y = some(images, 5, 3, 4), some(images, 6, 3, 4)
+    attrs = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1, "kernel": (1, 1)}
+    check([x, y], ("conv_grad_weight", (0, 1), attrs), symbol="memc.cuda.conv_grad_weight", workspace=workspace)
+
+
+@pytest.mark.parametrize("images", [2, 4, 6])
+@pytest.mark.parametrize("name", ["conv_grad_weight", "conv_transpose"])
+def test_images_are_cut_into_parts_that_fit(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], name: str, images: int
+) -> None:
+    monkeypatch.setenv("FAKE_CUDNN_IMAGE_BYTES", "64")
+    x, y, w = some(images, 3, 5, 6), some(images, 4, 5, 6), some(4, 3, 3, 3)
+    attrs: dict[str, Any] = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1}
+    own = {"kernel": (3, 3)} if name == "conv_grad_weight" else {"output_padding": (0, 0)}
+    given = [x, y] if name == "conv_grad_weight" else [y, w]
+    check(given, (name, (0, 1), {**attrs, **own}), symbol=f"memc.cuda.{name}", workspace=64 * images // 2)
+    assert not capfd.readouterr().err
+
+
+def test_precision_is_that_of_the_attribute(kernels: None, fake: Path) -> None:
+    library = ctypes.CDLL(str(fake))
+    attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1, "kernel": (3, 3)}
+    cases: list[tuple[list[Array], Step, str, dict[str | None, int]]] = [
+        ([some(3, 4), some(4, 5)], ("matmul", (0, 1), PLAIN), "used_compute", {None: 68, "tf32": 77}),
+        ([some(2, 3, 5, 7), some(2, 4, 5, 7)], ("conv_grad_weight", (0, 1), attrs), "used_math", {None: 3, "tf32": 0}),
+    ]
+    for arrays, step, counter, values in cases:
+        for precision, value in values.items():
+            op = make_op(arrays, [step])
+            if precision is not None:
+                op.attrs["precision"] = precision
+            kernel = library_kernel(op, "cuda")
+            assert kernel is not None
+            result = np.zeros(op.result.type.shape, np.float32)
+            tvm_ffi.get_global_func(kernel.symbol)(*map(tvm_ffi.from_dlpack, [*arrays, result]), *kernel.scalars(op))
+            assert ctypes.c_int.in_dll(library, counter).value == value
+
+
 @pytest.mark.parametrize("workspace", [0, 64])
 def test_a_call_takes_what_algorithm_there_is(
     kernels: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], workspace: int
@@ -233,6 +281,8 @@ def test_convolutions_that_stay_generated() -> None:
     assert kernel(x, w, pads=(0, 0, 1, 1)) is None  # More windows at the end than at the beginning.
     assert kernel(x, w, pads=(1, 1, 0, 0)) is None
     assert kernel(x, some(4, 1, 3, 3), group=4) is None  # One input channel per group.
+    attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 4, "kernel": (3, 3)}
+    assert library_kernel(make_op([x, x], [("conv_grad_weight", (0, 1), attrs)]), "cuda") is None
     assert kernel(x.astype(np.float64), w.astype(np.float64)) is None
 
 
@@ -247,8 +297,8 @@ def in_process(fake: str, body: str, **environment: str) -> subprocess.Completed
     return subprocess.run([sys.executable, "-c", program + body], capture_output=True, text=True, env=given)
 
 
-CONV = "call('memc.cuda.conv', a, a, tvm_ffi.from_dlpack(np.ones((1,1,1,1),np.float32)), 2,-1,-1,0,1,2,1,1,0,0,1,1)"
-MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0, -1, -1)"
+CONV = "call('memc.cuda.conv', a, a, tvm_ffi.from_dlpack(np.ones((1,1,1,1),np.float32)), 2,-1,-1,0,0,1,2,1,1,0,0,1,1)"
+MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0, -1, -1, 0)"
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,12 @@ using Key = std::array<int64_t, 32>;
 enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number and whether what
-// follows is part of its kernel; then, for convolutions, whether they are products by cuBLASLt.
-using Choice = std::array<int64_t, 9>;
+// follows is part of its kernel; then, for convolutions, whether they are products by cuBLASLt, and
+// into how many parts their images are cut (for gradients of weights by products: how many sums
+// there are before they are summed up).
+using Choice = std::array<int64_t, 10>;
+
+constexpr int64_t kOnes = 256;
 
 // What a call site of cuBLASLt keeps from its first call on.
 struct ProductSite {
@@ -41,15 +45,28 @@ struct ProductSite {
   Choice algo{};
 };
 
+// Images of a convolution, all or a part of them.
+struct Images {
+  Handle x = nullptr;
+  Handle y = nullptr;
+};
+
+// A gradient of weights by products: several sums over images, each of some images one after the
+// other, and what sums them up.
+struct PartialSums {
+  ProductSite images;
+  ProductSite total;
+};
+
 // The same for cuDNN.
 struct ConvolutionSite {
-  Handle x = nullptr;
+  std::map<int64_t, Images> images;  // By the number of parts.
   Handle w = nullptr;
-  Handle y = nullptr;
   Handle bias = nullptr;
   Handle convolution = nullptr;
   Handle activation = nullptr;
-  ProductSite product;  // Of a convolution that is one.
+  ProductSite product;                  // Of a convolution that is one.
+  std::map<int64_t, PartialSums> sums;  // By their number.
   Choice algo{};
 };
 
@@ -85,7 +102,7 @@ struct Context {
   // Makes what is not there yet. With `mutex` held.
   Handle Cudnn(Stream stream);
   Handle Lt();
-  // 0 and 1, in device memory.
+  // 0, then kOnes times 1, in device memory.
   const float* Factors(Stream stream);
 
   // The choice for a new call site: the one that is known for it if that can run, else the fastest

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the CUDA libraries on row-major f32 tensors in device memory. Each call is enqueued on
-// its stream and takes no memory but the workspace. All throw std::runtime_error where a library is
-// missing or a call fails, std::invalid_argument for what the library cannot do.
+// Kernels of the CUDA libraries on row-major f32 tensors in device memory, in strict f32 or with
+// factors rounded to TF32. Each call is enqueued on its stream and takes no memory but the
+// workspace. All throw std::runtime_error where a library is missing or a call fails,
+// std::invalid_argument for what the library cannot do.
 #ifndef MEMC_CUDA_KERNELS_H_
 #define MEMC_CUDA_KERNELS_H_
 
@@ -26,6 +27,7 @@ struct Product {
   bool transpose_a = false;  // a[i] is k x m.
   bool transpose_b = false;  // b[i] is n x k.
   bool relu = false;
+  bool tf32 = false;
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
@@ -51,6 +53,7 @@ struct Convolution {
   int rank = 2;
   int group = 1;
   bool relu = false;  // Of the result of Convolve.
+  bool tf32 = false;
   std::array<int, 5> x{};
   std::array<int, 5> w{};
   std::array<int, 5> y{};
@@ -70,6 +73,21 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
 // The gradient in w.
 void ConvolveFilter(const Convolution& shape, const Place& place, const float* x, const float* y,
                     float* w);
+
+// Convolutions that are products of matrices (cuda_pointwise.cc): every element of y is a product
+// of w with one position of x.
+bool IsPointwise(const Convolution& c);
+
+// y[i] = w x[i] (kForward), or x[i] = w' y[i] (kData), with images as matrices [channels,
+// positions].
+Product ProductOf(Kind kind, const Convolution& c);
+
+// The ways to compute the gradient in w by products, added to `sums` as they need it, and one way,
+// whose status is returned.
+std::vector<Choice> WaysOfSums(Context& context, const Convolution& c, size_t bytes,
+                               std::map<int64_t, PartialSums>& sums);
+int RunSums(Context& context, const Convolution& c, std::map<int64_t, PartialSums>& sums,
+            const Choice& choice, const Place& place, const float* x, const float* y, float* w);
 
 }  // namespace memc::cuda
 

@@ -19,7 +19,8 @@ using Handle = void*;  // A library's object, made and ended by its own function
 constexpr int kCudnnFloat = 0;
 constexpr int kCudnnNchw = 0;
 constexpr int kCudnnCrossCorrelation = 1;
-constexpr int kCudnnFmaMath = 3;  // f32 products in f32, not in TF32.
+constexpr int kCudnnDefaultMath = 0;  // f32 products in TF32 where that is faster.
+constexpr int kCudnnFmaMath = 3;      // f32 products in f32.
 constexpr int kCudnnDeterministic = 1;
 constexpr int kCudnnRelu = 1;
 constexpr int kCudnnPropagateNan = 1;
@@ -83,9 +84,10 @@ struct Cudnn {
 
 // cuBLASLt
 
-constexpr int kLtFloat = 0;        // CUDA_R_32F
-constexpr int kLtCompute = 68;     // CUBLAS_COMPUTE_32F: f32 products in f32, not in TF32.
-constexpr int kLtPointerMode = 2;  // CUBLASLT_MATMUL_DESC_*
+constexpr int kLtFloat = 0;         // CUDA_R_32F
+constexpr int kLtCompute = 68;      // CUBLAS_COMPUTE_32F: f32 products in f32.
+constexpr int kLtComputeTf32 = 77;  // CUBLAS_COMPUTE_32F_FAST_TF32
+constexpr int kLtPointerMode = 2;   // CUBLASLT_MATMUL_DESC_*
 constexpr int kLtTransposeA = 3;
 constexpr int kLtTransposeB = 4;
 constexpr int kLtEpilogue = 7;
