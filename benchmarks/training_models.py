@@ -69,14 +69,16 @@ def mlp() -> onnx.ModelProto:
 
 
 def cnn() -> onnx.ModelProto:
-    """Convolutions: strided, depthwise, transposed; batch norm, both pools, a residual and a concat. 1 x 16 x 16 to 10."""
+    """Convolutions: strided, depthwise, pointwise, transposed; batch norm, both pools, residuals and a concat. 1 x 16 x 16 to
+    10."""
     net = Net(1)
     x = net.op("Relu", net.norm(net.op("Conv", "x", net.weight(8, 1, 3, 3), pads=[1, 1, 1, 1]), 8))
     pooled = net.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     deep = net.op("Conv", pooled, net.weight(8, 1, 3, 3), pads=[1, 1, 1, 1], group=8)
     h = net.op("Clip", net.norm(deep, 8), net.weight(value=np.float32(0)), net.weight(value=np.float32(6)))
     h = net.op("Add", net.op("Conv", h, net.weight(8, 8, 1, 1)), pooled)
-    half = net.op("Relu", net.op("Conv", h, net.weight(16, 8, 3, 3), net.weight(16), strides=[2, 2], pads=[1, 1, 1, 1]))
+    half = net.op("Conv", h, net.weight(16, 8, 3, 3), net.weight(16), strides=[2, 2], pads=[1, 1, 1, 1])
+    half = net.op("Relu", net.op("Add", half, net.op("Conv", h, net.weight(16, 8, 1, 1), strides=[2, 2])))
     up = net.op("ConvTranspose", half, net.weight(16, 8, 2, 2), strides=[2, 2])
     joined = net.op("Concat", up, net.op("AveragePool", h, kernel_shape=[3, 3], pads=[1, 1, 1, 1]), axis=1)
     flat = net.op("Flatten", net.op("GlobalAveragePool", joined))

@@ -15,7 +15,7 @@ namespace memc::cuda {
 namespace {
 
 constexpr int kMostAlgorithms = 16;
-constexpr std::array<int64_t, 4> kParts{1, 2, 4, 8};
+constexpr std::array<int64_t, 6> kParts{1, 2, 4, 8, 16, 32};
 constexpr float kOne = 1;
 constexpr float kZero = 0;
 

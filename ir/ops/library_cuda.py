@@ -32,6 +32,9 @@ MOST_SPLIT = 1 << 28
 SMALL_WORKSPACE = 1 << 14
 """Bytes that the library's algorithms may take for indices; measured, 1 to 4 KiB."""
 
+SUMMED_WORKSPACE = 1 << 19
+"""The same for gradients of weights; measured, up to 280 KB beside copies of the result and of an image."""
+
 USEFUL_WORKSPACE = 1 << 25
 """Bytes that small convolutions can use too; measured, up to 19 MB for the only deterministic algorithm."""
 
@@ -243,9 +246,9 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     call = call_of(op)
     assert call is not None
     least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
+    x, y = _images(call.main)
     if call.main.name == "conv_grad_weight":
-        least += call.main.result.type.nbytes
-    _, y = _images(call.main)
+        least = SUMMED_WORKSPACE + call.main.result.type.nbytes + (x.nbytes + y.nbytes) // x.shape[0]
     weights = _weights(call.main)
     patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
     return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, USEFUL_WORKSPACE))))
