@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs an ONNX graph through PyTorch's ops, with gradients: the reference for training steps.
+"""Runs an ONNX graph through PyTorch's ops, one by one as eager mode does: for speed, and with gradients as the reference for
+training steps.
 
 Independent of memc: it shares no code with it, and reads the model as a training one on its own.
 
 - Every stored float tensor is a leaf with a gradient. Exporters store tensors that are equal by value once, and give
   each its own name by an Identity node: such a node's result is a leaf of its own.
-- Batch normalization takes the statistics of the batch, and moves the running ones, which are buffers.
+- Batch normalization takes the statistics of the batch, and moves the running ones, which are buffers; not with
+  `training=False`.
 - Dropout is the identity.
 - Shapes and indices are int64 tensors, so that nothing is bound to one batch.
 
-Opset 13 to 17, the operators of the exports in `benchmarks/models.py`; an unknown one raises KeyError with its name.
+Opset 13 to 18, the operators of the exports in `benchmarks/models.py`; an unknown one raises KeyError with its name.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ class Network:
 
     graph: onnx.GraphProto
     dtype: torch.dtype
+    training: bool = True
     parameters: dict[str, Tensor] = field(default_factory=dict)
     """Leaves with gradients, by name."""
     buffers: dict[str, Tensor] = field(default_factory=dict)
@@ -42,10 +45,10 @@ class Network:
     """Stored integers."""
 
     @classmethod
-    def load(cls, path: Path, dtype: torch.dtype) -> Network:
+    def load(cls, path: Path, dtype: torch.dtype, training: bool = True) -> Network:
         """The model's file, with its external data."""
         graph = onnx.load(str(path)).graph
-        network = cls(graph, dtype)
+        network = cls(graph, dtype, training)
         stored = {t.name: torch.from_numpy(numpy_helper.to_array(t).copy()) for t in graph.initializer}
         for node in graph.node:
             if node.op_type == "Identity" and node.input[0] in stored:
@@ -141,7 +144,8 @@ def _average_pool(net: Network, i: Any, attrs: _Attrs) -> Tensor:
 def _batch_norm(net: Network, i: Any, attrs: _Attrs) -> Tensor:
     """ONNX keeps `momentum` of the old statistics, PyTorch takes it of the new ones, and the variance unbiased."""
     x, scale, bias, mean, variance = i
-    return F.batch_norm(x, mean, variance, scale, bias, True, 1 - attrs("momentum", 0.9), attrs("epsilon", 1e-5))
+    momentum = 1 - attrs("momentum", 0.9)
+    return F.batch_norm(x, mean, variance, scale, bias, net.training, momentum, attrs("epsilon", 1e-5))
 
 
 def _layer_norm(net: Network, i: Any, attrs: _Attrs) -> Tensor:
@@ -244,7 +248,8 @@ def _flatten(net: Network, i: Any, attrs: _Attrs) -> Tensor:
 
 
 def _reduce_mean(net: Network, i: Any, attrs: _Attrs) -> Tensor:
-    axes = attrs("axes", list(range(i[0].dim())))
+    given = _ints(i[1]) if len(i) > 1 and i[1] is not None else attrs("axes")  # An input from opset 18 on.
+    axes = list(range(i[0].dim())) if given is None else given
     return i[0].mean(axes, keepdim=bool(attrs("keepdims", 1)))
 
 
