@@ -4,7 +4,8 @@
     python benchmarks/rematerialize.py --models FOLDER [--cache FOLDER] [--batch 32] [--only NAME ...] [--sweep N]
 
 `added` is the cost of what runs again in percent of one run of every op, in the cost model (an H100). `planning` is the
-CPU time of the search down to the lowest budget, which is what any of them takes at most; it comes after `reorder`.
+wall time of the search, in two threads, down to the lowest budget, which is what any of them takes at most; it comes
+after `reorder`.
 `--sweep N` instead tries N budgets from the whole arena downwards and checks that the peak never rises.
 """
 
@@ -47,14 +48,14 @@ def prepared(name: str, batch: int, arguments: argparse.Namespace) -> Module:
 
 
 def choices_of(module: Module, share: float) -> tuple[Choices, int, float]:
-    """Plans down to a share of the arena; that arena in bytes, and the CPU seconds of the search."""
+    """Plans down to a share of the arena; that arena in bytes, and the seconds of the search."""
     function = module.main
     given = list(function.ops)
     reorder(function, Search(slack=SLACK, work=WORK), ALIGNMENT)
     arena = planned_arena(function, ALIGNMENT)
-    start = time.process_time()
+    start = time.perf_counter()
     choices = Choices.of(function, [function.ops, given], int(SPARE * share * arena), COSTS, ALIGNMENT)
-    return choices, arena, time.process_time() - start
+    return choices, arena, time.perf_counter() - start
 
 
 def row(name: str, arguments: argparse.Namespace) -> tuple[str, list[float | None], float]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memc.ir.errors import UsageError
 
@@ -25,8 +25,8 @@ class RematOptimum:
     plan: RematPlan | None
     """None if none was found."""
     lower_bound: int | None
-    """No sequence within the limit has less added cost, however often and in whichever order ops run again between the
-    first runs; None if it is shown that no sequence is within the limit."""
+    """No sequence within the limit whose first runs keep the given order has less added cost, however often and in whichever
+    order ops run again between them; None if it is shown that there is no such sequence."""
 
     @property
     def proven_optimal(self) -> bool:
@@ -38,14 +38,14 @@ class RematOptimum:
 
 
 def solve_remat(problem: RematProblem, limit: int, time_limit: float | None = None, work: float = WORK) -> RematOptimum:
-    """The plan of least added cost of at most `limit` bytes, or the best one found and a lower bound. Never costlier than
-    what `remat_ladder` has.
+    """The plan of least added cost of at most `limit` bytes, or the best one found and a lower bound.
 
-    First runs keep the given order. Without a `time_limit` (seconds) one worker does a fixed amount of work, so that the
-    result depends on the problem only. Raises UsageError for more than `MOST_OPS` ops and ValueError for a malformed
+    First runs keep the given order. Never costlier than what `remat_ladder` has for that. Without a `time_limit` (seconds)
+    one worker does a fixed amount of work, so that the result depends on the problem only. Raises UsageError for more than `MOST_OPS` ops and ValueError for a malformed
     problem.
     """
     require_few(len(problem.costs))
+    problem = replace(problem, in_order=True)
     fitting = [plan for plan in remat_ladder(problem, limit) if plan.peak <= limit]
     best = min(fitting, key=lambda plan: plan.added_cost, default=None)
     if best is not None and best.added_cost == 0:

@@ -6,7 +6,8 @@ a value made anew gets a new view. Constants, parameters and returned values lie
 
 Aliases that a function has already are facts: a storage that several values share counts once, from the first op that
 touches it to the last. Who writes to one runs once, but for chains of overwrites (`remat_chains.py`), which run again as one
-and then have a storage of their own; and who reads what is overwritten does not run again after that.
+and then have a storage of their own; and who reads what is overwritten does not run again after that. Nothing is moved
+then: that an op reads what another has written into a storage is not told to the search.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class RematGraph:
             over=[[number[v] for v in values if v in number and v not in outside] for values in over],
             parts=[[number[v] for v in values if v in number and v not in outside] for values in parts],
             until=[self._until(index, unit, writers) for index, unit in enumerate(self.units)],
+            in_order=self.aliased,
         )
 
     def _writers(self) -> dict[Value, list[int]]:

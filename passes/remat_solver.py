@@ -35,6 +35,8 @@ class RematProblem:
     """Of each op: values it reads, none in `over`, that its first result holds side by side; all that die there are taken."""
     until: Sequence[Sequence[int]]
     """Of each op: later ops that run once, and after which it must not run."""
+    in_order: bool = False
+    """Whether ops must run the first time in the order of their numbers."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,13 @@ class RematPlan:
     """Of all runs but the first of each op."""
 
 
-def remat_ladder(problem: RematProblem, lowest: int) -> list[RematPlan]:
-    """Plans at falling limits, the first without recomputation, down to about `lowest` bytes or as low as was found. Each
-    has a lower peak or less added cost than each one before it.
+def remat_ladder(problem: RematProblem, lowest: int, bound: int = 0) -> list[RematPlan]:
+    """Plans at falling limits, the first in the given order without recomputation, down to about `lowest` bytes or as low as
+    was found. Each has a lower peak or less added cost than each one before it. No sequence may be below `bound` bytes.
 
     The same for every `lowest` but for its length. Raises ValueError for a malformed problem.
     """
-    return [_plan(found) for found in native.load()["memc_remat_ladder"](_columns(problem), lowest)]
+    return [_plan(found) for found in native.load()["memc_remat_ladder"](_columns(problem), lowest, bound)]
 
 
 def measure_sequence(problem: RematProblem, sequence: Sequence[int]) -> RematPlan:
@@ -73,4 +75,4 @@ def _columns(problem: RematProblem) -> list[Any]:
     columns = [tensor(np.array(column, np.int64)) for column in numbers]
     for table in (problem.reads, problem.makes, problem.over, problem.parts, problem.until):
         columns += rows(table)
-    return columns
+    return [*columns, tensor(np.array([problem.in_order], np.int64))]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -23,9 +24,10 @@ from memc.passes.cost_model import DEVICES, CostModel
 from memc.passes.duration import Seconds
 from memc.passes.op_rules import assigned_state
 from memc.passes.planned_arena import planned_arena
+from memc.passes.remat_bound import least_possible
 from memc.passes.remat_exact import require_few, solve_remat
 from memc.passes.remat_problem import RematGraph, is_whole_view
-from memc.passes.remat_solver import RematPlan, remat_ladder
+from memc.passes.remat_solver import RematPlan, RematProblem, measure_sequence, remat_ladder
 from memc.passes.reorder import Search, check_effort, reorder
 from memc.passes.undo import Snapshot
 
@@ -33,6 +35,9 @@ Solver = Literal["search", "exact"]
 
 SPARE = 0.95
 """How far below the budget plans are sought, for those that take more than the search thinks."""
+
+FAR = 1.2
+"""How many times the best order's peak another may have, if recomputation is to start from it too."""
 
 DEFAULT_SEARCH = Search()
 
@@ -73,14 +78,19 @@ class Choices:
     def of(
         function: Function, orders: Iterable[Sequence[Op]], lowest: int, costs: CostModel, alignment: int = ALIGNMENT
     ) -> Choices:
-        """Plans from each of `orders` down to about `lowest` bytes, or as low as was found."""
-        found: list[Choice] = []
+        """Plans from each of `orders`, but for those far above the best, down to about `lowest` bytes, or as low as was found."""
         before = list(function.ops)
+        starts: list[tuple[RematGraph, tuple[Op, ...]]] = []
         for ops in dict.fromkeys(map(tuple, orders)):
             function.ops = list(ops)
-            graph = RematGraph.of(function, costs.cost, alignment)
-            found += [Choice(graph, ops, plan) for plan in remat_ladder(graph.problem, lowest)]
+            starts.append((RematGraph.of(function, costs.cost, alignment), ops))
         function.ops = before
+        peaks = [_peak(graph.problem) for graph, _ in starts]
+        starts = [start for start, peak in zip(starts, peaks) if peak <= FAR * min(peaks)]
+        bound = least_possible(starts[0][0].problem)
+        with ThreadPoolExecutor(len(starts)) as threads:
+            ladders = threads.map(lambda start: remat_ladder(start[0].problem, lowest, bound), starts)
+        found = [Choice(*start, plan) for start, plans in zip(starts, ladders) for plan in plans]
         return Choices(function, alignment, tuple(found))
 
     def solved(self, limit: int, time_limit: float | None) -> Choices:
@@ -168,6 +178,11 @@ def rematerialize(
         before.restore()
     function.ops = given
     raise over_budget(whole, least, weights, io)
+
+
+def _peak(problem: RematProblem) -> int:
+    """Bytes, if nothing is computed anew."""
+    return measure_sequence(problem, range(len(problem.costs))).peak
 
 
 def _io_bytes(function: Function) -> int:

@@ -95,12 +95,14 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
   // For each position: what ends to be live after it, and values whose last read it is.
   std::vector<std::vector<int32_t>> ends(length);
   RematPlan plan;
-  int64_t next_new = 0;
+  int64_t first_runs = 0;
   for (int64_t at = 0; at < length; ++at) {
     const int32_t op = sequence[at];
     if (op < 0 || op >= ops) throw std::invalid_argument("no " + OpName(op));
     if (runs[op]++ == 0) {
-      if (op != next_new++) throw std::invalid_argument(OpName(op) + " runs out of order");
+      if (op != first_runs++ && problem.in_order) {
+        throw std::invalid_argument(OpName(op) + " runs out of order");
+      }
     } else {
       if (problem.once[op]) throw std::invalid_argument(OpName(op) + " must not run again");
       plan.added_cost += problem.costs[op];
@@ -111,6 +113,10 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
       }
     }
     for (const int32_t* v = problem.reads.begin(op); v != problem.reads.end(op); ++v) {
+      if (made[*v] < 0) {
+        throw std::invalid_argument(OpName(op) + " runs before value " + std::to_string(*v) +
+                                    ", which it reads, is made");
+      }
       used[*v] = at;
     }
     for (const int32_t* v = problem.makes.begin(op); v != problem.makes.end(op); ++v) {
@@ -118,7 +124,9 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
       made[*v] = used[*v] = at;
     }
   }
-  if (next_new != ops) throw std::invalid_argument(OpName(next_new) + " does not run");
+  const auto idle = std::find(runs.begin(), runs.end(), 0);
+  if (idle != runs.end())
+    throw std::invalid_argument(OpName(idle - runs.begin()) + " does not run");
   for (size_t v = 0; v < used.size(); ++v) ends[used[v]].push_back(static_cast<int32_t>(v));
   int64_t live = 0;
   for (int64_t at = 0; at < length; ++at) {

@@ -24,9 +24,10 @@ std::vector<int64_t> Numbers(const ffi::Tensor& array, int64_t length, const cha
   return {from, from + array.size(0)};
 }
 
-// `columns`: sizes, costs, once, scratch; then first and index of reads, makes, over, parts, until.
+// `columns`: sizes, costs, once, scratch; then first and index of reads, makes, over, parts, until;
+// in_order.
 memc::RematProblem MakeProblem(const Tensors& columns) {
-  if (columns.size() != 14) throw std::invalid_argument("expected 14 columns");
+  if (columns.size() != 15) throw std::invalid_argument("expected 15 columns");
   memc::RematProblem problem;
   problem.sizes = Numbers(columns[0], -1, "sizes");
   problem.costs = Numbers(columns[1], -1, "costs");
@@ -39,6 +40,7 @@ memc::RematProblem MakeProblem(const Tensors& columns) {
   problem.over = memc::MakeRows(columns[8], columns[9], ops, "value taken over");
   problem.parts = memc::MakeRows(columns[10], columns[11], ops, "part");
   problem.until = memc::MakeRows(columns[12], columns[13], ops, "last op");
+  problem.in_order = Numbers(columns[14], 1, "in_order").front() != 0;
   return problem;
 }
 
@@ -54,10 +56,10 @@ ffi::Array<int64_t> Flat(const memc::RematPlan& plan) {
   return found;
 }
 
-ffi::Array<ffi::Array<int64_t>> RematLadder(Tensors columns, int64_t lowest) {
+ffi::Array<ffi::Array<int64_t>> RematLadder(Tensors columns, int64_t lowest, int64_t bound) {
   return memc::Translate([&] {
     ffi::Array<ffi::Array<int64_t>> found;
-    for (const memc::RematPlan& plan : memc::RematLadder(MakeProblem(columns), lowest)) {
+    for (const memc::RematPlan& plan : memc::RematLadder(MakeProblem(columns), lowest, bound)) {
       found.push_back(Flat(plan));
     }
     return found;

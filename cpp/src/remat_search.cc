@@ -23,6 +23,7 @@ constexpr size_t kChain = 256;      // Ops that one recomputation may run at mos
 constexpr size_t kCandidates = 12;  // Values whose recomputation is compared.
 constexpr int64_t kReliefs = 96;    // Recomputations added in one round at most.
 constexpr int64_t kRungRounds = 60;
+constexpr int64_t kMoves = 8;              // Ops moved in one of them at most.
 constexpr int64_t kChangeWork = 30;        // Of one change of the sequence.
 constexpr int64_t kReachWork = 2'000'000;  // Steps of trying to reach one limit.
 constexpr int64_t kSmall = 400;            // Ops of problems that are also searched from scratch:
@@ -32,7 +33,11 @@ constexpr int64_t kRestartWork = 200'000;  // with so many steps to reach it.
 class RematSearch {
  public:
   RematSearch(const RematProblem& problem, uint64_t seed)
-      : problem_(problem), state_(problem), random_(seed), mark_(problem.ops(), 0) {
+      : problem_(problem),
+        state_(problem),
+        random_(seed),
+        mark_(problem.ops(), 0),
+        moved_(problem.ops(), 0) {
     for (int32_t value = 0; value < static_cast<int32_t>(problem.sizes.size()); ++value) {
       if (problem.sizes[value] > 0) values_.push_back(value);
     }
@@ -61,16 +66,19 @@ class RematSearch {
   };
 
   struct Candidate {
-    int32_t value, run;
+    int32_t value, run;  // What is made anew, and for whom.
+    int64_t cost;        // Of that op: none if it runs there instead of earlier.
     double rank;
   };
 
   bool Reach(int64_t limit, int64_t work) {
     constexpr int64_t kAnyCost = std::numeric_limits<int64_t>::max();
     work_ = 0;
-    for (bool vary = false; work_ < work; vary = true) {
+    for (int attempt = 0; work_ < work; ++attempt) {
+      const bool vary = attempt > 1;
       if (vary && !state_.repeats().empty() && Below(4) != 0) Ruin();
       state_.Update();
+      moves_ = (vary ? Below(2) == 0 : attempt == 1) ? problem_.ops() : 0;
       if (Relieve(limit, vary, kAnyCost, problem_.ops())) {
         state_.Commit();
         return true;
@@ -109,6 +117,7 @@ class RematSearch {
       const int64_t most = state_.added_cost() + static_cast<int64_t>(warmth * drawn);
       Ruin();
       state_.Update();
+      moves_ = Below(2) == 0 ? kMoves : 0;
       if (Relieve(limit, true, most, kReliefs) && state_.added_cost() <= most) {
         state_.Commit();
       } else {
@@ -137,7 +146,7 @@ class RematSearch {
           if (state_.slot_of(other) < slot) latest = other;
         }
         const bool known = std::find(stack.begin(), stack.end(), latest) != stack.end();
-        if (latest >= 0 && !known && state_.is_repeat(latest) && !state_.IsRead(latest)) {
+        if (latest >= 0 && !known && state_.MayRemove(latest) && !state_.IsRead(latest)) {
           stack.push_back(latest);
         }
       }
@@ -170,9 +179,11 @@ class RematSearch {
     }
   }
 
-  // Adds recomputations until the peak keeps the limit, or the cost is above `most`. `vary`:
-  // ranks are varied at random.
+  // Moves ops and adds recomputations until the peak keeps the limit, or the cost is above `most`.
+  // `vary`: ranks are varied at random.
   bool Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs) {
+    if (problem_.in_order) moves_ = 0;
+    ++round_;
     for (int64_t relief = 0; state_.peak() > limit; ++relief) {
       if (relief >= reliefs || state_.added_cost() > most) return false;
       if (!RelieveOnce(limit, vary)) return false;
@@ -180,60 +191,108 @@ class RematSearch {
     return true;
   }
 
+  // Does what frees the most bytes at the fullest moment for its cost: runs a reader of what is
+  // live there earlier, or the maker of it once more, or later.
   bool RelieveOnce(int64_t limit, bool vary) {
     const int32_t moment = state_.tree().ArgMax();
     candidates_.clear();
     work_ += static_cast<int64_t>(values_.size());
+    double best_rank = 0;
+    int32_t reader = -1;
     for (int32_t value : values_) {
       for (const RematState::Stretch& stretch : state_.stretches_of(value)) {
         if (stretch.lower >= moment || stretch.upper < moment) continue;
         const int32_t run = state_.NextRead(value, moment);
         if (run < 0 || state_.slot_of(run) == moment) continue;
-        const int32_t op = state_.maker_of(value);
-        if (!state_.MayRepeat(op, run)) continue;
-        double rank = static_cast<double>(problem_.sizes[value]) /
-                      (1.0 + static_cast<double>(problem_.costs[op]));
+        double hoisted = moves_ > 0 ? HoistGain(run, moment) : 0.0;
+        if (vary) hoisted *= Factor();
+        if (hoisted > best_rank) {
+          best_rank = hoisted;
+          reader = run;
+        }
+        const int32_t op = state_.maker_of(value), made = state_.run_at(stretch.lower);
+        const bool moves =
+            moves_ > 0 && moved_[op] < round_ && !state_.IsReadBefore(made, state_.slot_of(run));
+        if (!state_.MayRun(op, run) || (problem_.once[op] && !moves)) continue;
+        const int64_t cost = moves ? 0 : problem_.costs[op];
+        double rank =
+            static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(cost));
         if (vary) rank *= Factor();
-        candidates_.push_back({value, run, rank});
+        candidates_.push_back({value, run, cost, rank});
       }
     }
     std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
       return a.rank != b.rank ? a.rank > b.rank : a.value < b.value;
     });
-    double best_rank = 0;
     int32_t before = -1;
     size_t useful = 0;
+    bool moves = true;
     for (size_t i = 0; i < candidates_.size() && useful < kCandidates; ++i) {
       const Candidate& candidate = candidates_[i];
       Chain chain;
       ++epoch_;
-      if (!Need(state_.maker_of(candidate.value), candidate.run, moment, limit, vary, &chain)) {
-        continue;
-      }
+      const int32_t op = state_.maker_of(candidate.value);
+      if (!Need(op, candidate.run, moment, limit, vary, &chain)) continue;
       const int64_t gain = problem_.sizes[candidate.value] - chain.held;
       if (gain <= 0) continue;
       ++useful;
-      double rank = static_cast<double>(gain) / (1.0 + static_cast<double>(chain.cost));
+      const int64_t cost = chain.cost - problem_.costs[op] + candidate.cost;
+      double rank = static_cast<double>(gain) / (1.0 + static_cast<double>(cost));
       if (vary) rank *= Factor();
       if (rank > best_rank) {
         best_rank = rank;
+        moves = candidate.cost == 0;
         before = candidate.run;
         chain_ = std::move(chain);
       }
     }
-    if (before < 0) return false;
+    if (before >= 0) {
+      moved_[chain_.ops.back()] = round_;
+      Repeat(before);
+    } else if (reader >= 0) {
+      moved_[state_.op_of(reader)] = round_;
+      state_.Insert(state_.op_of(reader), state_.run_at(moment));
+      state_.Remove(reader);
+      work_ += kChangeWork;
+    } else {
+      return false;
+    }
+    if (moves) --moves_;
+    state_.Update();
+    return true;
+  }
+
+  // Bytes that are not live at the moment any more if `run` comes before it instead of after it.
+  double HoistGain(int32_t run, int32_t moment) const {
+    const int32_t op = state_.op_of(run), slot = state_.slot_of(run);
+    if (moved_[op] == round_ || !state_.MayHoist(run, state_.run_at(moment))) return 0;
+    int64_t gain = 0;
+    for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
+      gain -= problem_.sizes[*v];
+    }
+    for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+      if (problem_.sizes[*v] == 0) continue;
+      if (state_.NextRead(*v, moment) != run) {
+        // Read at the moment or after it by others, or made anew for this run.
+        if (state_.NextRead(*v, moment) < 0) return 0;
+        continue;
+      }
+      if (state_.NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
+    }
+    return static_cast<double>(gain);
+  }
+
+  // Runs the chain before `before`, and takes out the runs whose only readers read the new ones.
+  void Repeat(int32_t before) {
     for (int32_t op : chain_.ops) state_.Insert(op, before);
     work_ += kChangeWork * static_cast<int64_t>(chain_.ops.size());
-    // Runs whose only readers read the new ones now.
     for (int32_t op : chain_.ops) {
       for (size_t i = state_.runs_of(op).size(); i-- > 0;) {
         if (i >= state_.runs_of(op).size()) continue;
         const int32_t run = state_.runs_of(op)[i];
-        if (state_.is_repeat(run) && !state_.IsRead(run)) RemoveWithUnread(run);
+        if (state_.MayRemove(run) && !state_.IsRead(run)) RemoveWithUnread(run);
       }
     }
-    state_.Update();
-    return true;
   }
 
   // Adds to the chain what must run before `run` so that `op` can: operands that are not live there
@@ -242,7 +301,7 @@ class RematSearch {
     if (mark_[op] == epoch_) return true;
     mark_[op] = epoch_;
     ++work_;
-    if (chain->ops.size() >= kChain || !state_.MayRepeat(op, run)) return false;
+    if (chain->ops.size() >= kChain || !state_.MayRun(op, run)) return false;
     const int32_t slot = state_.slot_of(run);
     for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
       const int64_t size = problem_.sizes[*v];
@@ -270,7 +329,10 @@ class RematSearch {
   std::vector<int32_t> values_;
   std::vector<int64_t> mark_;  // Of each op: the epoch in which it came into the chain.
   int64_t epoch_ = 0;
-  int64_t work_ = 0;  // Values and ops looked at.
+  std::vector<int64_t> moved_;  // Of each op: the round in which it was moved or repeated last.
+  int64_t round_ = 0;
+  int64_t moves_ = 0;  // How many ops may still be moved in this round.
+  int64_t work_ = 0;   // Values and ops looked at.
   std::vector<Candidate> candidates_;
   Chain chain_;
 };
@@ -285,7 +347,7 @@ void Add(RematPlan plan, std::vector<RematPlan>* plans) {
 
 }  // namespace
 
-std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest) {
+std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest, int64_t bound) {
   Validate(problem);
   std::vector<RematPlan> plans;
   if (problem.ops() == 0) return plans;
@@ -298,11 +360,11 @@ std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest) 
   const int restarts = problem.ops() <= kSmall ? kRestarts : 0;
   plans.push_back(search.Plan());
   int64_t limit = plans.front().peak, least = limit;
-  while (least > lowest) {
-    limit -= std::max<int64_t>(1, limit / kSteps);
+  while (least > lowest && limit > bound) {
+    limit = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
     if (limit <= 0) break;
     goes_on = goes_on && search.Lower(limit, kReachWork);
-    if (second != nullptr && !second->Lower(limit, kReachWork)) second.reset();
+    if (second != nullptr && !second->Lower(limit, kRestartWork)) second.reset();
     for (int i = 0; i < restarts; ++i) {
       auto fresh = std::make_unique<RematSearch>(problem, ++seed);
       if (!fresh->Lower(limit, kRestartWork)) continue;

@@ -18,9 +18,11 @@ RematState::RematState(const RematProblem& problem)
     : problem_(problem),
       maker_(problem.sizes.size(), -1),
       rivals_(problem.sizes.size()),
+      before_(problem.ops()),
       runs_of_(problem.ops()),
       reads_of_(problem.sizes.size()),
       slots_(kSlotsFor * static_cast<int32_t>(problem.ops() + 16)),
+      run_at_(slots_, -1),
       stretches_(problem.sizes.size()),
       tree_(slots_),
       is_dirty_(problem.sizes.size(), 0) {
@@ -32,7 +34,11 @@ RematState::RematState(const RematProblem& problem)
     run.previous = op - 1;
     run.next = op + 1 < ops ? op + 1 : -1;
     runs_.push_back(run);
+    run_at_[run.slot] = op;
     runs_of_[op].push_back(op);
+    for (const int32_t* i = problem.until.begin(op); i != problem.until.end(op); ++i) {
+      before_[*i].push_back(op);
+    }
     for (const int32_t* v = problem.makes.begin(op); v != problem.makes.end(op); ++v) {
       maker_[*v] = op;
     }
@@ -90,20 +96,34 @@ int32_t RematState::LastUse(int32_t value, int32_t slot) const {
   return found;
 }
 
-bool RematState::MayRepeat(int32_t op, int32_t run) const {
-  if (problem_.once[op]) return false;
+bool RematState::MayRun(int32_t op, int32_t run) const {
   for (const int32_t* end = problem_.until.begin(op); end != problem_.until.end(op); ++end) {
     if (slot_of(runs_of_[*end].front()) < slot_of(run)) return false;
   }
   return true;
 }
 
-bool RematState::IsRead(int32_t run) const {
-  const int32_t op = runs_[run].op;
+bool RematState::IsReadBefore(int32_t run, int32_t slot) const {
+  const int32_t op = op_of(run);
   for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
-    if (NextRead(*v, slot_of(run) + 1) >= 0) return true;
+    const int32_t read = NextRead(*v, slot_of(run) + 1);
+    if (read >= 0 && slot_of(read) < slot) return true;
   }
   return false;
+}
+
+bool RematState::MayRemove(int32_t run) const {
+  return is_repeat(run) || (!problem_.in_order && runs_of_[op_of(run)].size() > 1);
+}
+
+bool RematState::MayHoist(int32_t run, int32_t to) const {
+  const int32_t op = op_of(run), slot = slot_of(to);
+  if (problem_.in_order || runs_of_[op].size() > 1) return false;
+  for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+    if (slot_of(runs_of_[maker_[*v]].front()) >= slot) return false;
+  }
+  return std::all_of(before_[op].begin(), before_[op].end(),
+                     [&](int32_t earlier) { return slot_of(runs_of_[earlier].back()) < slot; });
 }
 
 int32_t RematState::FreeSlot(int32_t previous, int32_t next) {
@@ -126,6 +146,7 @@ void RematState::Respace() {
   int32_t slot = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
     runs_[run].slot = slot += step;
+    run_at_[slot] = run;
     tree_.Add(slot, slot, problem_.scratch[runs_[run].op]);
   }
   for (size_t value = 0; value < stretches_.size(); ++value) {
@@ -157,14 +178,14 @@ void RematState::Link(int32_t run) {
   (previous >= 0 ? runs_[previous].next : first_) = run;
   if (next >= 0) runs_[next].previous = run;
   std::vector<int32_t>& runs = runs_of_[op];
+  const bool is_first = Find(runs, slot) == 0;
   runs.insert(runs.begin() + Find(runs, slot), run);
+  run_at_[slot] = run;
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
     std::vector<int32_t>& reads = reads_of_[*v];
     reads.insert(reads.begin() + Find(reads, slot), run);
   }
-  runs_[run].repeat = static_cast<int32_t>(repeats_.size());
-  repeats_.push_back(run);
-  added_cost_ += problem_.costs[op];
+  CountRepeat(is_first ? runs[1] : run);
   tree_.Add(slot, slot, problem_.scratch[op]);
   Touch(op);
 }
@@ -181,14 +202,24 @@ void RematState::Unlink(int32_t run) {
   }
   (previous >= 0 ? runs_[previous].next : first_) = next;
   if (next >= 0) runs_[next].previous = previous;
+  DiscountRepeat(is_repeat(run) ? run : runs.front());
+  tree_.Add(slot, slot, -problem_.scratch[op]);
+  Touch(op);
+}
+
+void RematState::CountRepeat(int32_t run) {
+  runs_[run].repeat = static_cast<int32_t>(repeats_.size());
+  repeats_.push_back(run);
+  added_cost_ += problem_.costs[op_of(run)];
+}
+
+void RematState::DiscountRepeat(int32_t run) {
   const int32_t hole = runs_[run].repeat;
   repeats_[hole] = repeats_.back();
   runs_[repeats_[hole]].repeat = hole;
   repeats_.pop_back();
   runs_[run].repeat = -1;
-  added_cost_ -= problem_.costs[op];
-  tree_.Add(slot, slot, -problem_.scratch[op]);
-  Touch(op);
+  added_cost_ -= problem_.costs[op_of(run)];
 }
 
 int32_t RematState::Insert(int32_t op, int32_t before) {

@@ -2,7 +2,7 @@
 // Rematerialization: which results are dropped and computed anew, so that the bytes live at one
 // time keep a limit, at the least added cost.
 //
-// A sequence runs every op at least once, the first times in the order of the ops' numbers. A value
+// A sequence runs every op at least once, and no op before what it reads has been made. A value
 // is made by each run of its op; a read sees the latest. The value is live from each run of its op
 // to the last read before the next run, or for one step if nobody reads it. While an op runs,
 // everything that it reads and makes and its scratch bytes are live, except that its first result
@@ -28,6 +28,7 @@ struct RematProblem {
   Rows over;                     // Of each op: values it reads, one of which its result may take.
   Rows parts;                    // Of each op: values it reads that may become parts of its result.
   Rows until;                    // Of each op: ops that run once, and after which it must not run.
+  bool in_order = false;         // Whether ops must run the first time in the order of numbers.
 
   int64_t ops() const { return reads.size(); }
 };
@@ -47,11 +48,12 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
 
 // Plans at limits that fall by a fixed ratio from the peak without recomputation to about `lowest`
 // bytes. Each has a lower peak or less added cost than each one before it. Ends early where no
-// lower peak is found. The first plan is the one without recomputation.
+// lower peak is found, or at `bound`, which no sequence is below. The first plan is the one in the
+// order of numbers without recomputation.
 //
 // The plans do not depend on `lowest` but in their number. So whoever takes the cheapest plan that
 // keeps a budget gets a peak that never rises as the budget falls.
-std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest);
+std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest, int64_t bound = 0);
 
 }  // namespace memc
 

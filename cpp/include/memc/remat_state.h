@@ -30,6 +30,8 @@ class RematState {
   const std::vector<int32_t>& runs_of(int32_t op) const { return runs_of_[op]; }
   const std::vector<int32_t>& reads_of(int32_t value) const { return reads_of_[value]; }
   int32_t maker_of(int32_t value) const { return maker_[value]; }
+  // The run in a slot that is not free.
+  int32_t run_at(int32_t slot) const { return run_at_[slot]; }
   // All runs but the first of each op.
   const std::vector<int32_t>& repeats() const { return repeats_; }
   bool is_repeat(int32_t run) const { return runs_[run].repeat >= 0; }
@@ -44,15 +46,23 @@ class RematState {
   int32_t NextRead(int32_t value, int32_t slot) const;
   // The last slot before `slot` at which the value is made or read.
   int32_t LastUse(int32_t value, int32_t slot) const;
-  // Whether the op may run just before `run`: it may run again, and the ops it must not follow do
-  // not come earlier.
-  bool MayRepeat(int32_t op, int32_t run) const;
+  // Whether the op may run just before `run`: the ops it must not follow do not come earlier.
+  bool MayRun(int32_t op, int32_t run) const;
+  // Whether it may do so once more.
+  bool MayRepeat(int32_t op, int32_t run) const { return !problem_.once[op] && MayRun(op, run); }
   // Whether somebody reads a result of `run`.
-  bool IsRead(int32_t run) const;
+  bool IsRead(int32_t run) const { return IsReadBefore(run, slots_); }
+  // Whether somebody does so before `slot`.
+  bool IsReadBefore(int32_t run, int32_t slot) const;
+  // Whether the sequence is one without `run` too, if nobody reads it.
+  bool MayRemove(int32_t run) const;
+  // Whether the op of `run`, which has no other run, may run just before the run `to`, an earlier
+  // one, instead.
+  bool MayHoist(int32_t run, int32_t to) const;
 
   // --- Changes.
   int32_t Insert(int32_t op, int32_t before);  // Returns the run.
-  void Remove(int32_t run);                    // One that repeats.
+  void Remove(int32_t run);                    // One whose op has another.
   void Update();                               // Brings the peak up to date.
   void Commit();
   void RollBack();
@@ -71,6 +81,8 @@ class RematState {
   void Respace();
   void Link(int32_t run);
   void Unlink(int32_t run);
+  void CountRepeat(int32_t run);
+  void DiscountRepeat(int32_t run);
   void Touch(int32_t op);
   void MarkDirty(int32_t value);
   bool EndsAt(int32_t value, int32_t run) const;
@@ -83,11 +95,13 @@ class RematState {
   std::vector<std::vector<int32_t>>
       rivals_;  // Of each value: others that the same op may take over.
   std::vector<Run> runs_;
-  std::vector<int32_t> unused_;  // Runs that may be given out anew.
+  std::vector<int32_t> unused_;               // Runs that may be given out anew.
+  std::vector<std::vector<int32_t>> before_;  // Of each op: ops that must not run after it.
   int32_t first_ = -1;
   std::vector<std::vector<int32_t>> runs_of_;   // Of each op, by slot.
   std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by slot.
   int32_t slots_;                               // How many there are.
+  std::vector<int32_t> run_at_;                 // Of each slot that is not free.
   std::vector<std::vector<Stretch>> stretches_;
   std::vector<int32_t> repeats_;
   PeakTree tree_;

@@ -35,6 +35,7 @@ def drawn(seed: int, ops: int) -> RematProblem:
         over=[[v for v in row if v % 3 == 0 and rng.random() < 1 / 2] for row in reads],
         parts=[[v for v in row if v % 3 == 1] if rng.random() < 1 / 2 else [] for row in reads],
         until=[[op for op in range(i + 1, ops) if once[op] and rng.random() < 0.2] for i in range(ops)],
+        in_order=seed % 2 == 0,
     )
 
 
@@ -61,21 +62,25 @@ def peak_by_definition(problem: RematProblem, sequence: Sequence[int]) -> int:
 def sequences(problem: RematProblem, extra: int) -> Iterator[list[int]]:
     """All sequences with at most `extra` runs more than ops."""
     ops = len(problem.costs)
+    maker = {value: op for op in range(ops) for value in problem.makes[op]}
 
-    def go(sequence: list[int], new: int) -> Iterator[list[int]]:
-        if new == ops:
+    def go(sequence: list[int], ran: frozenset[int]) -> Iterator[list[int]]:
+        if len(ran) == ops:
             yield list(sequence)
-        for op in range(min(new + 1, ops)):
-            again = op < new
-            if again and (problem.once[op] or len(sequence) - new >= extra or new == ops):
+            return
+        for op in range(ops):
+            again = op in ran
+            if again and (problem.once[op] or len(sequence) - len(ran) >= extra):
                 continue
-            if any(end < new for end in problem.until[op]):
+            if not again and problem.in_order and op != len(ran):
+                continue
+            if any(maker[v] not in ran for v in problem.reads[op]) or any(end in ran for end in problem.until[op]):
                 continue
             sequence.append(op)
-            yield from go(sequence, new if again else new + 1)
+            yield from go(sequence, ran | {op})
             sequence.pop()
 
-    return go([], 0)
+    return go([], frozenset())
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -87,6 +92,8 @@ def test_plans_are_what_they_say(seed: int) -> None:
         assert plan.peak == peak_by_definition(problem, plan.sequence)
         runs = [plan.sequence.count(op) for op in range(len(problem.costs))]
         assert plan.added_cost == sum((count - 1) * cost for count, cost in zip(runs, problem.costs))
+        first_runs = list(dict.fromkeys(plan.sequence))
+        assert not problem.in_order or first_runs == sorted(first_runs)
         assert measure_sequence(problem, plan.sequence) == plan  # Which checks `once` and `until`.
         assert plan.peak >= least_possible(problem)
     for number, plan in enumerate(plans):
@@ -94,7 +101,7 @@ def test_plans_are_what_they_say(seed: int) -> None:
 
 
 def test_small_problems_are_solved_as_well_as_all_sequences_allow() -> None:
-    """No plan is better than the best sequence, nine of ten are as good, and the lowest peak is found as often."""
+    """No plan is better than the best sequence, nine of ten are as good, and the lowest peak is found in seven of eight."""
     equal = total = lowest = 0
     for seed in range(80):
         problem = drawn(1000 + seed, 5)
@@ -113,7 +120,7 @@ def test_small_problems_are_solved_as_well_as_all_sequences_allow() -> None:
             total += 1
     assert total > 90
     assert equal >= 0.9 * total
-    assert lowest >= 72
+    assert lowest >= 70
 
 
 def test_the_ladder_only_grows_longer() -> None:
@@ -167,9 +174,39 @@ def test_malformed_problems(changes: dict, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("sequence", "message"),
-    [([0], "op 1 does not run"), ([1, 0], "op 1 runs out of order"), ([0, 1, 1], "op 1 must not run again")],
+    [
+        ([0], "op 1 does not run"),
+        ([1, 0], "op 1 runs before value 0, which it reads, is made"),
+        ([0, 1, 1], "op 1 must not run again"),
+    ],
 )
 def test_no_sequence(sequence: list[int], message: str) -> None:
     problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []])
     with pytest.raises(ValueError, match=message):
         measure_sequence(problem, sequence)
+
+
+def movable(in_order: bool) -> RematProblem:
+    """Op 0 makes 5 bytes that only op 3 reads, and op 1 makes 5 that only op 4 does and one that op 2 needs for its work in 5."""
+    return RematProblem(
+        sizes=[5, 5, 1, 1, 1],
+        costs=[10] * 5,
+        once=[False, True, True, True, True],
+        scratch=[0, 0, 5, 0, 0],
+        reads=[[], [], [2], [0, 3], [1]],
+        makes=[[0], [1, 2], [3], [4], []],
+        over=[[]] * 5,
+        parts=[[]] * 5,
+        until=[[]] * 5,
+        in_order=in_order,
+    )
+
+
+def test_ops_are_moved_before_they_are_run_again() -> None:
+    """Op 0 runs later and op 4 earlier, for nothing; in order, only op 0 is dropped, at its cost."""
+    best = remat_ladder(movable(False), 0)[-1]
+    assert (best.peak, best.added_cost, best.sequence) == (7, 0, (1, 4, 2, 0, 3))
+    kept = remat_ladder(movable(True), 0)
+    assert [(plan.peak, plan.added_cost) for plan in kept] == [(17, 0), (12, 10)]
+    with pytest.raises(ValueError, match="op 1 runs out of order"):
+        measure_sequence(movable(True), [1, 0, 2, 3, 4])

@@ -15,10 +15,10 @@ from .test_remat import drawn, sequences
 
 
 def of_equal_overwrites(problem: RematProblem) -> RematProblem:
-    """The problem with only such values taken over as are as large as the result, as in functions."""
+    """The problem in order, with only such values taken over as are as large as the result, as in functions."""
     sizes = problem.sizes
     over = [[v for v in row if sizes[v] == sizes[makes[0]]] for row, makes in zip(problem.over, problem.makes)]
-    return dataclasses.replace(problem, over=over)
+    return dataclasses.replace(problem, over=over, in_order=True)
 
 
 @pytest.mark.parametrize("seed", range(40))
