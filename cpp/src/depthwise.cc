@@ -17,8 +17,8 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kLanes = 16;
-constexpr int64_t kChunk = 4 * kLanes;              // Sums held in registers.
+constexpr int64_t kLanes = 8;
+constexpr int64_t kChunk = 8 * kLanes;              // Sums held in registers.
 constexpr int64_t kInElements = int64_t{6} * 1024;  // Both buffers stay in the first-level cache.
 constexpr int64_t kOutElements = int64_t{2} * 1024;
 constexpr int64_t kMaxTaps = 256;
@@ -32,21 +32,28 @@ MEMC_CLONES void SumTaps(float* to, int64_t n, const float* from, const int64_t*
                          const float* weights, int64_t taps, float bias) {
   for (int64_t i = 0; i < n; i += kChunk) {
     Vector s0 = Vector{} + bias;
-    Vector s1 = s0;
-    Vector s2 = s0;
-    Vector s3 = s0;
+    Vector s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
     for (int64_t t = 0; t < taps; ++t) {
       const Vector* in = reinterpret_cast<const Vector*>(from + at[t] + i);
-      s0 += weights[t] * in[0];
-      s1 += weights[t] * in[1];
-      s2 += weights[t] * in[2];
-      s3 += weights[t] * in[3];
+      const float w = weights[t];
+      s0 += w * in[0];
+      s1 += w * in[1];
+      s2 += w * in[2];
+      s3 += w * in[3];
+      s4 += w * in[4];
+      s5 += w * in[5];
+      s6 += w * in[6];
+      s7 += w * in[7];
     }
     Vector* out = reinterpret_cast<Vector*>(to + i);
     out[0] = s0;
     out[1] = s1;
     out[2] = s2;
     out[3] = s3;
+    out[4] = s4;
+    out[5] = s5;
+    out[6] = s6;
+    out[7] = s7;
   }
 }
 
