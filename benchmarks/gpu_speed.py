@@ -8,7 +8,8 @@ A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step wi
 model in DIR/training; `--kernels library,generated` compiles it both ways. Artifacts travel without their large weights,
 which `run` draws from a seed; the two ways' outputs are compared, and with `--profile` the kernels' times are listed.
 
-Everything is f32 without TF32, PyTorch's settings but for that are its own. A time is the median of 50 runs, each until the
+Everything is f32 without TF32 (with it, on both sides, with `--precision tf32`); PyTorch's settings but for that are its
+own. A time is the median of 50 runs, each until the
 device is idle, with inputs on the device. memc's memory is arena, weights, inputs and outputs; PyTorch's is the peak that it
 reserved. Each case runs in a process of its own, one contestant after another.
 """
@@ -48,19 +49,27 @@ def prepare(args: argparse.Namespace) -> int:
         stem, batch, *mode = case.split(":")
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{stem}"]
         path = model.path(args.models, args.cache)
+        facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
+        facts["tf32"] = args.precision == "tf32"
+        name = file_name(facts)
         for way in args.kernels.split(","):
             start = time.perf_counter()
-            folder = args.out / case.replace(":", ".") / f"{way}.memc"
+            folder = args.out / name / f"{way}.memc"
             options: dict[str, Any] = {"kernels": KINDS[way], "input_shapes": model.shapes(int(batch))}
+            options["precision"] = args.precision
             if mode:
                 options["train"] = memc.BuildGradient(optimizer="sgd")
             done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
             size = strip(folder)
             spent = time.perf_counter() - start
             print(f"{case} {way}: {done.report.kernels} kernels, {size / 2**20:.2f} MiB, {spent:.0f} s", flush=True)
-        facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
-        (args.out / case.replace(":", ".") / "case.json").write_text(json.dumps(facts))
+        (args.out / name / "case.json").write_text(json.dumps(facts))
     return 0
+
+
+def file_name(facts: dict[str, Any]) -> str:
+    """Of what belongs to a case."""
+    return str(facts["case"]).replace(":", ".") + (".tf32" if facts["tf32"] else "")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -82,7 +91,7 @@ def one(args: argparse.Namespace) -> int:
     """Print one case's row as JSON."""
     link_package()
     facts = json.loads((args.folder / "case.json").read_text())
-    row: dict[str, Any] = {"case": facts["case"]}
+    row: dict[str, Any] = {"case": facts["case"] + (", TF32" if facts["tf32"] else "")}
     start_device()
     outputs: dict[str, Array] = {}
     for way in sorted(p.stem for p in args.folder.glob("*.memc")):
@@ -133,7 +142,7 @@ def measure_memc(
         "second call s": round(warm, 3),
     }
     if profile and not graph:
-        write_profile(call, sync, profile / f"{facts['case'].replace(':', '.')}.{way}.txt")
+        write_profile(call, sync, profile / f"{file_name(facts)}.{way}.txt")
     return measured, result
 
 
@@ -142,8 +151,8 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     import torch
     import torch_models
 
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = facts["tf32"]
+    torch.backends.cudnn.allow_tf32 = facts["tf32"]
     torch.manual_seed(0)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -174,7 +183,7 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     measured = {"ms": median_ms(call, torch.cuda.synchronize)}
     measured["reserved"] = torch.cuda.max_memory_reserved()
     if profile:
-        write_profile(call, torch.cuda.synchronize, profile / f"{facts['case'].replace(':', '.')}.eager.txt")
+        write_profile(call, torch.cuda.synchronize, profile / f"{file_name(facts)}.eager.txt")
     return measured
 
 
@@ -244,6 +253,7 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--kernels", default="library")
+    first.add_argument("--precision", default="f32", help="f32, or tf32 on both sides")
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")
     second.add_argument("folder", type=Path)

@@ -19,7 +19,7 @@ from memc.ir.liveness import unoptimized_bytes
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import KERNELS
+from memc.passes.pipelines import KERNELS, PRECISIONS
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
 from memc.passes.undo import Snapshot
@@ -53,6 +53,8 @@ class Options:
     """Bytes; None for the target's own (64 on CPU, 256 on CUDA)."""
     kernels: str = "auto"
     """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
+    precision: str = "f32"
+    """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA."""
     pass_pipeline: str | None = None
     """Replaces the level's pipeline."""
     disabled_passes: Sequence[str] = ()
@@ -155,6 +157,7 @@ def compile(
         raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
     if chosen.kernels not in KERNELS:
         raise UsageError(f"kernels: expected auto, library or generated, got {chosen.kernels}")
+    _require_precision(chosen)
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
     if alignment < 1 or alignment & (alignment - 1):
@@ -173,6 +176,12 @@ def compile(
         text = chosen.pass_pipeline
         if text is None:
             text = pipeline_text(chosen.opt_level, target.kind, alignment, chosen.kernels, chosen.memory_budget)
+        if chosen.precision != "f32":
+            text = (
+                f"{text},set-precision{{mode={chosen.precision}}}"
+                if text
+                else f"set-precision{{mode={chosen.precision}}}"
+            )
         manager = pass_manager(text, chosen)
         manager.run(module)
         report = make_report(
@@ -229,6 +238,22 @@ def _require_types(options: Options) -> None:
     for name, size in options.dims.items():
         if isinstance(size, bool) or not isinstance(size, int):
             raise UsageError(f"dims: `{name}`: expected a whole number, got {size!r}")
+
+
+def _require_precision(options: Options) -> None:
+    """Raise UsageError for a precision that does not exist, or that nothing would be computed with."""
+    if options.precision not in PRECISIONS:
+        raise UsageError(f"precision: expected one of {', '.join(PRECISIONS)}, got {options.precision!r}")
+    if options.precision == "f32":
+        return
+    if options.target != "cuda":
+        raise UsageError(
+            f"precision {options.precision}: expected target cuda, got {options.target}, which has f32 alone"
+        )
+    if options.kernels == "generated":
+        raise UsageError(
+            f"precision {options.precision}: generated kernels compute in f32; use kernels auto or library"
+        )
 
 
 def bytes_at_level_0(module: Module, alignment: int) -> int:

@@ -19,6 +19,9 @@ from memc.ir.types import DType, TensorType
 
 REFERENCES = ("onnxruntime", "numpy")
 
+TOLERANCES = {"f32": (1e-3, 1e-5), "tf32": (2e-2, 2e-3)}
+"""Relative and absolute, per element. TF32 keeps 10 bits of a factor's mantissa: an error of 3e-4 in one product."""
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -38,8 +41,8 @@ def verify(
     against: str = "onnxruntime",
     inputs: Mapping[str, Array] | None = None,
     seed: int = 0,
-    rtol: float = 1e-3,
-    atol: float = 1e-5,
+    rtol: float | None = None,
+    atol: float | None = None,
     all_tensors: bool = False,
     progress: driver.Progress | None = None,
     **options: Any,
@@ -50,6 +53,7 @@ def verify(
         model: path to an .onnx file (or .memir, with `against="numpy"`).
         against: `onnxruntime`, or `numpy` for memc's own evaluation of the imported, unoptimized IR.
         inputs: data by input name; what is missing is random, from `seed`.
+        rtol, atol: tolerances per element; None for those of the precision (`TOLERANCES`).
         all_tensors: also compare every floating-point tensor inside the model.
         **options: as for `memc.compile`.
 
@@ -62,6 +66,8 @@ def verify(
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
     chosen = driver.Options(**options)
+    usual = TOLERANCES.get(chosen.precision, TOLERANCES["f32"])
+    rtol, atol = (usual[0] if rtol is None else rtol), (usual[1] if atol is None else atol)
     module = driver.load_module(source, chosen)
     given = complete_inputs(module, inputs or {}, seed)
     if against == "numpy":

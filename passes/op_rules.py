@@ -64,6 +64,16 @@ def _assigned_operand(op: Op) -> int | None:
     return op.region.params.index(state) if state in op.region.params else None
 
 
+def pointwise_operands(op: Op) -> Sequence[int]:
+    """Operands that an op with one result reads only at the position of the result element that it computes."""
+    if op.region is not None:
+        return _in_place_of_region(op)
+    if not has(op, Trait.ELEMENTWISE):
+        return ()
+    shape, size = op.result.type.shape, op.result.type.dtype.itemsize
+    return [n for n, v in enumerate(op.operands) if v.type.shape == shape and v.type.dtype.itemsize == size]
+
+
 def slice_offsets(op: Op) -> Sequence[int | None]:
     """Byte offset of each operand inside result 0 where it is a contiguous part of it, else None."""
     definition = lookup(op.name)

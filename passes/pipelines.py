@@ -13,6 +13,10 @@ Kernels = Literal["auto", "library", "generated"]
 
 KERNELS: tuple[Kernels, ...] = ("auto", "library", "generated")
 
+Precision = Literal["f32", "tf32"]
+
+PRECISIONS: tuple[Precision, ...] = ("f32", "tf32")
+
 TIME_LIMIT = Seconds(10)
 """What -O3 gives the order of ops, and again the addresses, of each function."""
 
@@ -74,6 +78,7 @@ def pipeline(
             "decompose",
             "canonicalize",
             f"join-products{{{at}}}",
+            *([f"find-last{{{at}}}"] if target == "cuda" else []),
             *([f"fuse-library{{target={library} {at}}}"] if library == "cuda" else []),
             f"fuse{{library={library} {at}}}",
             select_least,
@@ -82,6 +87,7 @@ def pipeline(
             f"in-place{{{at}}}",
             f"assign-addresses{{{search}}}",
             *([f"select-workspace{{target={library} {at}}}"] if late else []),
+            *(["join-kernels"] if target == "cuda" else []),
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")

@@ -13,9 +13,11 @@ from memc.passes.build_gradient import BuildGradient
 from memc.passes.canonicalize import Canonicalize
 from memc.passes.decompose import Decompose
 from memc.passes.donate import Donate
+from memc.passes.find_last import FindLast
 from memc.passes.fuse import Fuse
 from memc.passes.fuse_library import FuseLibrary
 from memc.passes.in_place import InPlace
+from memc.passes.join_kernels import JoinKernels
 from memc.passes.join_products import JoinProducts
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
@@ -24,6 +26,7 @@ from memc.passes.rematerialize import Rematerialize
 from memc.passes.reorder import Reorder
 from memc.passes.select_kernels import SelectKernels
 from memc.passes.select_workspace import SelectWorkspace
+from memc.passes.set_precision import SetPrecision
 from memc.passes.share import Share
 
 PASSES: tuple[type[Pass], ...] = (
@@ -32,9 +35,11 @@ PASSES: tuple[type[Pass], ...] = (
     Canonicalize,
     Decompose,
     Donate,
+    FindLast,
     Fuse,
     FuseLibrary,
     InPlace,
+    JoinKernels,
     JoinProducts,
     MaterializeReturns,
     Mirror,
@@ -43,6 +48,7 @@ PASSES: tuple[type[Pass], ...] = (
     Reorder,
     SelectKernels,
     SelectWorkspace,
+    SetPrecision,
     Share,
 )
 

@@ -105,6 +105,7 @@ def describe(
         "states": [s.name for s in slots if s.value.role is Role.STATE],
         "library_functions": list(compiled.symbols),
         "kernels": compiled.kernels,
+        "precision": precision_of(function),
         "calls": [[op, name] for op, name in compiled.calls],
         "arena": [
             {
@@ -119,6 +120,12 @@ def describe(
         ],
         "report": dict(report),
     }
+
+
+def precision_of(function: Function) -> str:
+    """Of library calls that compute in f32 otherwise: what `set-precision` gave them."""
+    found = {str(op.attrs["precision"]) for op in function.ops if "precision" in op.attrs}
+    return ", ".join(sorted(found)) or "f32"
 
 
 def tensor(name: str, value: Value) -> dict[str, Any]:

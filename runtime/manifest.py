@@ -83,6 +83,8 @@ class Manifest:
     library_functions: tuple[str, ...]
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op among those of model.memir, and name."""
+    precision: str
+    """`f32`, or what the factors of products and convolutions are rounded to."""
     report: dict[str, Any]
 
 
@@ -116,6 +118,7 @@ def read(path: str | Path) -> Manifest:
             states=frozenset(data.get("states", ())),
             library_functions=tuple(data["library_functions"]),
             calls=tuple((int(op), str(name)) for op, name in data.get("calls", ())),
+            precision=str(data.get("precision", "f32")),
             report=data["report"],
         )
         size = (path / LIBRARY).stat().st_size

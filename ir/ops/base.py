@@ -80,9 +80,17 @@ class Builder(Protocol):
         """
 
     def sum_of_hits(
-        self, indices: Tensor, extent: int, row: Expr, values: Tensor, before: Sequence[Expr], after: Sequence[Expr]
+        self,
+        indices: Tensor,
+        extent: int,
+        row: Expr,
+        values: Tensor,
+        before: Sequence[Expr],
+        after: Sequence[Expr],
+        end: Expr | None,
     ) -> Expr | None:
-        """The sum of values[(*before, *place, *after)] over the places where `indices` names `row`, in their order.
+        """The sum of values[(*before, *place, *after)] over the places where `indices` names `row`, in their order; only
+        the first `end` of them, if that is given.
 
         Indices below 0 count from `extent`; those out of range name the first or last row. It is an expression like any
         other, not the body of a `compute`. None where a target has nothing better than `reduce` over all places.

@@ -19,10 +19,13 @@ from .window import accumulator, integer
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
-    count(operands, 2)
-    indices, g = operands
+    if len(operands) != 3:
+        count(operands, 2)
+    indices, g = operands[:2]
     index_operand(indices)
     axis, extent = integer(attrs, "axis", 0), integer(attrs, "extent", 1)
+    if len(operands) == 3 and operands[2].shape != (extent,):
+        raise OpError(f"expected the last places of {extent} rows, got {operands[2]}")
     if not g.dtype.is_float or g.shape[axis : axis + indices.rank] != indices.shape or g.rank < axis + indices.rank:
         raise OpError(f"expected a gradient of floats with the axes of {indices} from {axis} on, got {g}")
     shape = (*g.shape[:axis], extent, *g.shape[axis + indices.rank :])
@@ -30,7 +33,7 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
 
 
 def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
-    indices, g = inputs
+    indices, g = inputs[:2]
     (result,) = results
     axis, extent = int_attr(attrs, "axis"), int_attr(attrs, "extent")
     total = np.zeros(result.shape, dtype=result.dtype.numpy)
@@ -45,14 +48,15 @@ FEW_ROWS = 16
 
 
 def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    indices, g = (v.type for v in op.operands)
+    indices, g = (v.type for v in op.operands[:2])
     axis, extent = int_attr(op.attrs, "axis"), int_attr(op.attrs, "extent")
     dtype = op.result.type.dtype
 
     def body(*index: Expr) -> Expr:
         before, after = index[:axis], index[axis + 1 :]
         few = extent <= FEW_ROWS
-        found = None if few else b.sum_of_hits(inputs[0], extent, index[axis], inputs[1], before, after)
+        end = inputs[2][index[axis]] + 1 if len(inputs) == 3 else None
+        found = None if few else b.sum_of_hits(inputs[0], extent, index[axis], inputs[1], before, after, end)
         if found is not None:
             return found
 
@@ -70,9 +74,10 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
     (d,) = grads
-    indices, g = op.operands
+    indices, g, *last = op.operands
     axis = int_attr(op.attrs, "axis")
-    return [None, None if d is None else cast(b, b.op("gather", [d, indices], axis=axis), g.type.dtype)]
+    of_g = None if d is None else cast(b, b.op("gather", [d, indices], axis=axis), g.type.dtype)
+    return [None, of_g, *[None] * len(last)]
 
 
 register(
@@ -80,6 +85,8 @@ register(
         name="gather_grad",
         doc="The gradient of gather in its data, from indices and the gradient g in its result: rows of g with one index\n"
         "are added up.\n\n"
+        "A third operand may say at which place each row is named last, as `scatter_elements_combine` finds it, -1 for\n"
+        "none (i32 [extent]): the generated kernel looks no further.\n\n"
         "Attributes `axis`, and `extent`: that of the data's axis. The result is g's shape with the axes of the indices\n"
         "replaced by `extent`; f16 and bf16 give an f32 result. The generated kernel looks at all indices for every row: on\n"
         f"CUDA once for a warp's elements, if they lie in one row; up to {FEW_ROWS} rows are added up like any other sum.",

@@ -129,7 +129,7 @@ def _backward_workspace(op: Op) -> tuple[int, int]:
 
 
 def _gather_supports(op: Op) -> bool:
-    return op.operands[1].type.dtype is DType.F32
+    return op.operands[1].type.dtype is DType.F32 and len(op.operands) == 2
 
 
 def _gather_scalars(op: Op) -> Sequence[int | float]:

@@ -83,6 +83,7 @@ def bench_model(
     mirror: options.Mirror = None,
     alignment: options.Alignment = None,
     kernels: options.Kernels = "auto",
+    precision: options.Precision = "f32",
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -117,6 +118,7 @@ def bench_model(
         mirror=mirror,
         alignment=alignment,
         kernels=kernels,
+        precision=precision,
     )
     profiled = profile or trace is not None or save_profile is not None
     with progress(quiet) as report_stage:

@@ -50,6 +50,7 @@ def compile_model(
     mirror: options.Mirror = None,
     alignment: options.Alignment = None,
     kernels: options.Kernels = "auto",
+    precision: options.Precision = "f32",
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Stop after the passes; -o takes the planned IR as text.")
     ] = False,
@@ -88,6 +89,7 @@ def compile_model(
         mirror=mirror,
         alignment=alignment,
         kernels=kernels,
+        precision=precision,
     )
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:

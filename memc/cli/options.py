@@ -31,6 +31,12 @@ Kernels = Annotated[
         "--kernels", help="auto: library kernels unless a small op's raises the peak; library: always; or generated."
     ),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision", help="f32: strict; tf32: products and convolutions on CUDA with factors rounded to TF32."
+    ),
+]
 Pipeline = Annotated[
     Optional[str],
     typer.Option(

@@ -155,6 +155,7 @@ def parse_options(
     mirror: str | None,
     alignment: int | None,
     kernels: str,
+    precision: str,
 ) -> dict[str, Any]:
     """What was typed after the options of `memc compile`, as `driver.Options` takes it. Raises UsageError."""
     training = {
@@ -181,6 +182,7 @@ def parse_options(
         "train": parse_training(train, training, optimizer_options),
         "alignment": alignment,
         "kernels": kernels,
+        "precision": precision,
     }
 
 

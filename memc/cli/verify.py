@@ -35,9 +35,14 @@ def verify(
     bind: options.Bind = None,
     pass_pipeline: options.Pipeline = None,
     kernels: options.Kernels = "auto",
+    precision: options.Precision = "f32",
     all_tensors: Annotated[bool, typer.Option("--all-tensors", help="Compare every tensor inside the model.")] = False,
-    rtol: options.Rtol = 1e-3,
-    atol: options.Atol = 1e-5,
+    rtol: Annotated[
+        Optional[float], typer.Option("--rtol", help="Relative tolerance, per element (1e-3; with TF32, 2e-2).")
+    ] = None,
+    atol: Annotated[
+        Optional[float], typer.Option("--atol", help="Absolute tolerance, per element (1e-5; with TF32, 2e-3).")
+    ] = None,
     seed: options.Seed = 0,
     json: options.Json = None,
     quiet: options.Quiet = False,
@@ -55,6 +60,7 @@ def verify(
         bind=parse_bindings(bind or []),
         pass_pipeline=pass_pipeline,
         kernels=kernels,
+        precision=precision,
     )
     given = parse_pairs(input or [], "--input")
     arrays = {}

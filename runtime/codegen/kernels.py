@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import tvm
 from memc.ir.core import Op
 from memc.ir.types import TensorType
 from memc.runtime.codegen import schedule_cpu, schedule_gpu
+from memc.runtime.codegen.joint import joint_key, lower_joint
 from memc.runtime.codegen.kernel import kernel_key, lower_op
 from memc.runtime.codegen.piece import piece_kernel
 from memc.runtime.target import Target
@@ -36,6 +38,7 @@ class KernelTable:
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     known: dict[Any, tuple[NamedKernel, ...]] = field(default_factory=dict)
     pieces: dict[Any, str] = field(default_factory=dict)
+    joints: dict[Any, str] = field(default_factory=dict)
 
     def kernels(self, op: Op, in_place: int | None) -> tuple[NamedKernel, ...]:
         """The kernels of an op, in calling order."""
@@ -47,6 +50,15 @@ class KernelTable:
                 made.append(NamedKernel(name, kernel.operands, kernel.result))
             self.known[key] = tuple(made)
         return self.known[key]
+
+    def joint(self, ops: Sequence[Op]) -> str:
+        """The name of the kernel of several ops, which takes their `parameters`."""
+        key = joint_key(ops)
+        if key not in self.joints:
+            last = ops[-1]
+            stem = last.name if last.region is None else last.region.ops[-1].name
+            self.joints[key] = self.add(f"joint_{stem}", lower_joint(ops, self.target.kind))
+        return self.joints[key]
 
     def piece(self, operand: TensorType, result: TensorType, start: tuple[int, ...]) -> str:
         """The name of the kernel that copies a tensor into part of another, beginning at index `start`."""

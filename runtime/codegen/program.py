@@ -25,6 +25,7 @@ from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates
 from memc.ir.ops.base import LibraryKernel, definition, lookup
 from memc.ir.types import DType
 from memc.runtime.codegen.expressions import STORED, KernelError
+from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.layout import slab_bytes, slab_slots
 from memc.runtime.target import Target
@@ -54,7 +55,7 @@ class Emitter:
     symbols: set[str] = field(default_factory=set)
     """Packed functions called besides the kernels: the library's."""
     calls: list[tuple[int, str]] = field(default_factory=list)
-    """The kernel calls of a run, in order: index of the op among the function's, and name."""
+    """The kernel calls of a run, in order: index of the op (the first, of a joint kernel) among the function's, and name."""
 
     def fresh(self) -> int:
         self.next_register += 1
@@ -109,7 +110,7 @@ class Program:
     arena_bytes: int
     weights_bytes: int
     calls: tuple[tuple[int, str], ...]
-    """The kernel calls of a run, in order: index of the op among the function's, and name."""
+    """The kernel calls of a run, in order: index of the op (the first, of a joint kernel) among the function's, and name."""
 
 
 def emit(function: Function, target: Target, table: KernelTable) -> Program:
@@ -185,9 +186,23 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
         if root not in emitter.storages and root not in emitter.tensors and not is_fixed(root):
             emitter.storages[root] = (0, arena_offset(root))
     with b.function("main", len(names), names):
+        joint = joint_ops(function)
         for index, op in enumerate(function.ops):
-            emitter.calls += [(index, name) for name in emit_op(emitter, op)]
+            number = op.attrs.get("joint")
+            if number is None:
+                emitter.calls += [(index, name) for name in emit_op(emitter, op)]
+            elif joint[number][0] is op:  # Between it and the others are none with code.
+                emitter.calls.append((index, emit_joint(emitter, joint[number])))
         b.emit_ret(b.void_arg())
+
+
+def joint_ops(function: Function) -> dict[Any, list[Op]]:
+    """The ops of each joint kernel, by its number."""
+    found: dict[Any, list[Op]] = {}
+    for op in function.ops:
+        if "joint" in op.attrs:
+            found.setdefault(op.attrs["joint"], []).append(op)
+    return found
 
 
 def given_back(function: Function) -> list[Value]:
@@ -278,6 +293,12 @@ def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
         if kernel.symbol == symbol and kernel.target == target.kind:
             return kernel
     raise KernelError(f"{op.name} has no library kernel {symbol} for {target.kind}")
+
+
+def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> str:
+    name = emitter.table.joint(ops)
+    emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in parameters(ops)])
+    return name
 
 
 def emit_generated(emitter: Emitter, op: Op) -> list[str]:

@@ -9,12 +9,14 @@ threads, and their parts are combined with warp shuffles. Which thread sums what
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import ScheduleError
 
 from memc.runtime.codegen import reducers
 from memc.runtime.codegen.expressions import KernelError, dtype_of, walk
@@ -68,6 +70,8 @@ def schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.ir.IRModule:
     elif names == ["reduced"]:
         sch.cache_write(sch.get_sblock("reduced"), 0, "local")
         consumer, reduced = sch.get(sch.get_consumers(sch.get_sblock("reduced"))[0]).name_hint, "reduced"
+    elif names[0] == "result0":
+        return schedule_joint(sch, names)
     elif names == ["reduced", "result"]:
         consumer, reduced = "result", "reduced"
         sch.set_scope(sch.get_sblock("reduced"), 0, "local")
@@ -78,14 +82,34 @@ def schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.ir.IRModule:
     flat = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     results = int(sch.get(flat).extent)
     if reduced is not None and is_shared(sch.get(sch.get_sblock(reduced)), results):
-        share_reduction(sch, reduced, block, flat)
-        return sch.mod
+        attempt = sch.copy()
+        try:
+            share_reduction(attempt, reduced, block, flat, THREADS)
+            return attempt.mod
+        except ScheduleError:  # Teams beside each other would begin in the middle of an axis.
+            share_reduction(sch, reduced, block, flat, 1)
+            return sch.mod
     threads = min(THREADS, 1 << max(results - 1, 0).bit_length())
     outer, inner = sch.split(flat, [None, threads])
     sch.bind(outer, "blockIdx.x")
     sch.bind(inner, "threadIdx.x")
     if reduced is not None:
         sch.compute_at(sch.get_sblock(reduced), inner)
+    return sch.mod
+
+
+def schedule_joint(sch: Schedule, names: Sequence[str]) -> tvm.ir.IRModule:
+    """One thread for the same element of several results."""
+    flat = []
+    for name in names:
+        block = sch.get_sblock(name)
+        loops = sch.get_loops(block) or [sch.add_unit_loop(block)]
+        flat.append(sch.fuse(*loops) if len(loops) > 1 else loops[0])
+    every = sch.merge(*flat)
+    results = int(sch.get(every).extent)
+    outer, inner = sch.split(every, [None, min(THREADS, 1 << max(results - 1, 0).bit_length())])
+    sch.bind(outer, "blockIdx.x")
+    sch.bind(inner, "threadIdx.x")
     return sch.mod
 
 
@@ -118,9 +142,9 @@ def is_along_rows(block: Any) -> bool:
     return not axes or any(v.same_as(s) for v in walk(axes[-1], tirx.Var) for s in summed)
 
 
-def share_reduction(sch: Schedule, reduced: str, consumer: Any, flat: Any) -> None:
-    """Teams along threadIdx.x, several in a block if they are small; or along threadIdx.y where it is the results that
-    are neighbours in memory, 32 of them in a block."""
+def share_reduction(sch: Schedule, reduced: str, consumer: Any, flat: Any, threads: int) -> None:
+    """Teams along threadIdx.x, several in a block of `threads` if they are small; or along threadIdx.y where it is the
+    results that are neighbours in memory, 32 of them in a block (1 if `threads` is)."""
     block = sch.get(sch.get_sblock(reduced))
     terms, results = math.prod(extents(block, True)), math.prod(extents(block, False))
     rows = is_along_rows(block)
@@ -129,10 +153,10 @@ def share_reduction(sch: Schedule, reduced: str, consumer: Any, flat: Any) -> No
         team = WARP
         while team < MOST_TEAM and terms >= 8 * team and (team < THREADS or results < FEW_RESULTS // team * 4):
             team *= 2
-        beside, team_axis, other_axis = max(1, min(THREADS // team, results)), "threadIdx.x", "threadIdx.y"
+        beside, team_axis, other_axis = max(1, min(threads // team, results)), "threadIdx.x", "threadIdx.y"
     else:
         team = min(MOST_TEAM // WARP, 1 << (terms // 4).bit_length() - 1)
-        beside, team_axis, other_axis = WARP, "threadIdx.y", "threadIdx.x"
+        beside, team_axis, other_axis = min(WARP, threads), "threadIdx.y", "threadIdx.x"
     grid, mine = sch.split(flat, [None, beside])
     sch.bind(grid, "blockIdx.x")
     sch.bind(mine, other_axis)

@@ -286,7 +286,7 @@ class TEBuilder:
         return Reduction(reducers.reducer(kind, self.target)(value, axis=axes))
 
     def sum_of_hits(
-        self, indices: Any, extent: int, row: Any, values: Any, before: Sequence[Any], after: Sequence[Any]
+        self, indices: Any, extent: int, row: Any, values: Any, before: Sequence[Any], after: Sequence[Any], end: Any
     ) -> Any:
         """See `Builder.sum_of_hits`: a function of the device, in which the threads of a warp look for hits together."""
         memory = isinstance(indices, Operand) and isinstance(values, Operand)
@@ -301,7 +301,7 @@ class TEBuilder:
             COMPUTED[values.type.dtype],
             "memc_sum_of_hits",
             address(indices[(0,) * len(indices.shape)]),
-            const(places, "int64"),
+            const(places, "int64") if end is None else end.astype("int64"),
             const(extent, "int64"),
             row.astype("int64"),
             address(values[first]),

@@ -10,6 +10,7 @@ import onnx.parser
 import pytest
 
 import memc
+from memc.runtime.artifact import precision_of
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,9 @@ def model() -> onnx.ModelProto:
         ({"memory_budget": "1GiB"}, "memory_budget: expected a whole number, got '1GiB'"),
         ({"disabled_passes": "fuse"}, "disabled_passes: expected a list of names, got 'fuse'"),
         ({"dims": {"batch": "2"}}, "dims: `batch`: expected a whole number, got '2'"),
+        ({"precision": "bf16"}, "precision: expected one of f32, tf32, got 'bf16'"),
+        ({"precision": "tf32"}, "precision tf32: expected target cuda, got llvm"),
+        ({"precision": "tf32", "target": "cuda", "kernels": "generated"}, "generated kernels compute in f32"),
         ({"mcpu": "abacus"}, "mcpu: LLVM knows no CPU 'abacus'"),
     ],
 )
@@ -35,6 +39,16 @@ def test_wrong_options(model: onnx.ModelProto, options: dict[str, Any], words: s
         memc.compile(model, tmp_path / "m.memc", **options)
     assert words in str(caught.value) and caught.value.exit_code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_precision_is_written_down(tmp_path: Path) -> None:
+    product = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4,8] x, float[8,4] z) => (float[4,4] y) { y = MatMul(x, z) }'
+    )
+    for precision in ("f32", "tf32"):
+        done = memc.compile(product, tmp_path / precision, target="cuda", precision=precision, plan_only=True)
+        (call,) = [op for op in done.module.main.ops if "library_kernel" in op.attrs]
+        assert call.attrs.get("precision", "f32") == precision == precision_of(done.module.main)
 
 
 def test_a_budget_missed_at_a_low_level_says_so(model: onnx.ModelProto) -> None:

@@ -45,3 +45,11 @@ def test_other_reductions_have_one_thread_for_each_result() -> None:
     # Every element is read many times, by threads side by side.
     plain = {"transpose_a": False, "transpose_b": False}
     assert "threadIdx.y" not in scheduled("matmul", (512, 128), (128, 512), **plain)
+
+
+def test_teams_stand_alone_where_they_would_begin_in_the_middle_of_an_axis() -> None:
+    attrs: dict[str, object] = {"strides": (2, 2), "pads": (1,) * 4, "dilations": (1, 1), "group": 1, "kernel": (3, 3)}
+    text = scheduled("conv_grad_weight", (16, 8, 8, 8), (16, 16, 4, 4), **attrs)
+    assert (
+        'T.thread_binding(64, thread="threadIdx.x")' in text and 'T.thread_binding(1152, thread="blockIdx.x")' in text
+    )
