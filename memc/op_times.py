@@ -25,6 +25,8 @@ class OpTime:
     """Of a fused group: its ops' names."""
     result: str
     """Name of its first result in model.memir."""
+    type: str
+    """Of that result."""
     kernels: tuple[str, ...]
     seconds: float
     """Median of the profiled runs."""
@@ -145,6 +147,7 @@ def _op_time(op: Op, index: int, kernels: tuple[str, ...], seconds: float, share
         index=index,
         name=op.name if op.region is None else "+".join(inner.name for inner in op.region.ops),
         result=op.results[0].name,
+        type=str(op.results[0].type),
         kernels=kernels,
         seconds=seconds,
         share=share,

@@ -183,17 +183,18 @@ def print_summary(console: Console, model: str, found: Benchmark) -> None:
 def print_profile(console: Console, found: Profile, top: int | None) -> None:
     """The ops by time, longest first."""
     table = Table()
-    table.add_column("op", max_width=30, no_wrap=True, overflow="ellipsis")
-    table.add_column("result", max_width=16, no_wrap=True, overflow="ellipsis")
-    for heading in ("ms", "share", "bytes", "MFLOP", "roofline"):
+    for heading in ("op", "result", "type"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("ms", "share", "bytes", "MFLOP", "roof"):
         table.add_column(heading, justify="right", no_wrap=True)
     shown = found.slowest(top)
     for op in shown:
-        table.add_row(op.name, f"%{op.result}", *_figures(op.seconds, op.share, op.bytes, op.flops, op.roofline))
+        names = (_short(op.name, 12), "%" + _short(op.result, 10), _short(op.type, 17))
+        table.add_row(*names, *_figures(op.seconds, op.share, op.bytes, op.flops, op.roofline))
     table.add_section()
     reached = found.least_seconds / found.seconds if found.seconds else 0.0
     totals = _figures(found.seconds, 1.0, found.bytes, found.flops, reached)
-    table.add_row(f"all {_count(len(found.ops), 'op')}", "", *totals)
+    table.add_row(f"all {_count(len(found.ops), 'op')}", "", "", *totals)
     console.print(table)
     console.print(
         f"medians of {_count(found.runs, 'run')}, {1e3 * found.run_seconds:.3f} ms from the first kernel to the last; "
@@ -202,10 +203,15 @@ def print_profile(console: Console, found: Profile, top: int | None) -> None:
     )
 
 
+def _short(name: str, most: int) -> str:
+    """The end of a long name, which is what tells it from others."""
+    return name if len(name) <= most else "…" + name[1 - most :]
+
+
 def _figures(seconds: float, share: float, nbytes: int, flops: int, roofline: float) -> list[str]:
     """The cells of a row after its names."""
-    times = [f"{1e3 * seconds:.3f}", f"{100 * share:.1f} %"]
-    return [*times, format_size(nbytes), f"{flops / 1e6:,.3f}", f"{100 * roofline:.1f} %"]
+    times = [f"{1e3 * seconds:.3f}", f"{100 * share:.1f} %" if share < 1 else "100 %"]
+    return [*times, format_size(nbytes), f"{flops / 1e6:,.2f}", f"{100 * roofline:.1f} %"]
 
 
 def _count(number: int, what: str) -> str:
