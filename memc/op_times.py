@@ -11,6 +11,7 @@ from typing import Any
 
 from memc.ir.core import Function, Op
 from memc.passes.cost_model import Device, moved_bytes, signature
+from memc.passes.join_kernels import JOINT
 from memc.passes.op_rules import flops
 from memc.runtime.profile import Call
 
@@ -29,7 +30,8 @@ class OpTime:
     """Of that result."""
     kernels: tuple[str, ...]
     seconds: float
-    """Median of the profiled runs."""
+    """Median of the profiled runs. Ops in one joint kernel (pass `join-kernels`) share its time by what the roofline says of
+    each."""
     share: float
     """Of all ops' seconds."""
     bytes: int
@@ -121,23 +123,39 @@ def make_profile(function: Function, runs: Sequence[Sequence[Call]], name: str, 
     """The profile of a planned function from the kernel calls of at least one run; `name` is the device's."""
     lengths = [max((call.begin + call.seconds for call in calls), default=0.0) for calls in runs]
     middle = sorted(range(len(runs)), key=lambda n: (lengths[n], n))[(len(runs) - 1) // 2]
+    parts = _parts(function, device)
     times: dict[int, list[float]] = {}
     for calls in runs:
         spent: dict[int, float] = {}
         for call in calls:
-            spent[call.op] = spent.get(call.op, 0.0) + call.seconds
+            for op, part in parts.get(call.op, {call.op: 1.0}).items():
+                spent[op] = spent.get(op, 0.0) + part * call.seconds
         for op, seconds in spent.items():
             times.setdefault(op, []).append(seconds)
     median = {op: statistics.median(found) for op, found in sorted(times.items())}
     total = sum(median.values())
     kernels: dict[int, list[str]] = {}
     for call in runs[middle]:
-        kernels.setdefault(call.op, []).append(call.symbol)
+        for op in parts.get(call.op, {call.op: 1.0}):
+            kernels.setdefault(op, []).append(call.symbol)
     ops = [
         _op_time(function.ops[op], op, tuple(kernels[op]), seconds, seconds / total if total else 0.0, device)
         for op, seconds in median.items()
     ]
     return Profile(ops, name, device.flops, device.bandwidth, len(runs), lengths[middle], list(runs[middle]))
+
+
+def _parts(function: Function, device: Device) -> dict[int, dict[int, float]]:
+    """By the first op of each joint kernel: all its ops, and which part of the kernel's time is theirs."""
+    groups: dict[Any, list[int]] = {}
+    for index, op in enumerate(function.ops):
+        if JOINT in op.attrs:
+            groups.setdefault(op.attrs[JOINT], []).append(index)
+    found = {}
+    for group in groups.values():
+        least = [device.least_seconds(flops(function.ops[n]), moved_bytes(function.ops[n])) for n in group]
+        found[group[0]] = {n: seconds / sum(least) for n, seconds in zip(group, least)}
+    return found
 
 
 def _op_time(op: Op, index: int, kernels: tuple[str, ...], seconds: float, share: float, device: Device) -> OpTime:
