@@ -81,7 +81,8 @@ class TrainingStep(Executable):
                 offset = self.states[name].offset
                 slab[offset : offset + raw.size] = raw
             if self.manifest.kind != "llvm":
-                self.machine["bytes_of_weights"](self.weights).copyfrom(slab)
+                with device_errors(self.manifest, self.device, "writing the state"):
+                    self.machine["bytes_of_weights"](self.weights).copyfrom(slab)
 
     def save(self, path: str | Path) -> None:
         """Write the state as a safetensors file, from which `restore` goes on."""
@@ -147,7 +148,8 @@ class TrainingStep(Executable):
             return array_over(tensor, "u8")
         import tvm
 
-        return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+        with device_errors(self.manifest, self.device, "reading the state"):
+            return np.array(tensor.copyto(tvm.cpu(0)).numpy())
 
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""

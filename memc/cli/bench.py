@@ -95,6 +95,10 @@ def bench_model(
         raise UsageError("--top: expected --profile beside it")
     if top is not None and top < 1:
         raise UsageError(f"--top {top}: expected a number from 1 on")
+    files = {"--json": json, "--trace": trace, "--save-profile": save_profile}
+    to_stdout = [option for option, file in files.items() if file == "-"]
+    if len(to_stdout) > 1:
+        raise UsageError(f"{' - and '.join(to_stdout)} -: only one of them can have standard output")
     settings = parse_options(
         target=target,
         arch=arch,
@@ -141,7 +145,7 @@ def bench_model(
         write_text(save_profile, found.profile.signatures_json())
     if json is not None:
         write_text(json, found.to_json())
-    if json != "-" and not quiet:
+    if not to_stdout and not quiet:
         console = stdout_console(no_color)
         print_summary(console, model, found)
         if profile and found.profile is not None:

@@ -128,6 +128,13 @@ def test_models_are_compiled_with_the_options(memc, model: str) -> None:
     assert [op["name"] for op in found["profile"]["ops"]] == ["matmul", "relu", "add"]
 
 
+def test_one_file_can_be_standard_output(memc, artifact: str) -> None:
+    result = memc("bench", artifact, *QUICK, "--profile", "--save-profile", "-")
+    assert result.code == 0 and len(json.loads(result.out)) == 2
+    result = memc("bench", artifact, *QUICK, "--trace", "-")
+    assert len(json.loads(result.out)["traceEvents"]) == 3
+
+
 def test_inputs_and_threads(memc, artifact: str) -> None:
     assert measured(memc, artifact, "--input", "x=2", "--threads", "1")["threads"] == 1
 
@@ -140,6 +147,7 @@ def test_inputs_and_threads(memc, artifact: str) -> None:
         (("--profile", "--profiled-runs", "-2"), "profiled runs: expected a number from 0 on, got -2"),
         (("--top", "3"), "--top: expected --profile beside it"),
         (("--profile", "--top", "0"), "--top 0: expected a number from 1 on"),
+        (("--json", "-", "--trace", "-"), "--json - and --trace -: only one of them can have standard output"),
         (("--min-time", "soon"), "--min-time soon: expected a duration such as 2s, 500ms or 1.5m"),
         (("--input", "z=1"), "--input z: no such input; expected x"),
         (("--input", "x"), "--input x: expected NAME=VALUE"),
