@@ -10,14 +10,20 @@ from memc.ir.liveness import ALIGNMENT, lifetimes
 from memc.passes.alias_plan import plan_aliases
 from memc.passes.assign_addresses import Block
 from memc.passes.in_place import applied
-from memc.passes.solvers import Problem, solve
+from memc.passes.solvers import Problem, lower_bound, solve
 from memc.passes.undo import is_unplaced
 
 
-def planned_arena(function: Function, alignment: int = ALIGNMENT) -> int:
+def planned_arena(function: Function, alignment: int = ALIGNMENT, most: int | None = None) -> int:
     """Bytes of the arena that `function` will take: those of its storages, placed. Aliases that it has are kept; where it
-    has none and no placements, they are planned."""
+    has none and no placements, they are planned.
+
+    If more than `most` bytes are live at one time, that many are returned, and no addresses are sought.
+    """
     plan = applied(function, plan_aliases(function, alignment)) if is_unplaced(function) else nullcontext()
     with plan:
         buffers = [Block((life,)).buffer() for life in lifetimes(function)]
-    return solve(Problem(buffers, alignment), "auto").peak
+    problem = Problem(buffers, alignment)
+    if most is not None and (least := lower_bound(problem)) > most:
+        return least
+    return solve(problem, "auto").peak

@@ -115,12 +115,12 @@ class Choices:
         """The one of the lowest peak."""
         return min(self.found, key=lambda choice: choice.plan.peak)
 
-    def follow(self, choice: Choice, without: int) -> Recomputation:
+    def follow(self, choice: Choice, without: int, most: int | None = None) -> Recomputation:
         """Make the function, unchanged since `of`, run as `choice` says. Returns what comes of it, where the arena takes
-        `without` bytes if nothing is computed anew."""
+        `without` bytes if nothing is computed anew. `most`: as in `planned_arena`."""
         self.function.ops = list(choice.ops)
         choice.graph.rewrite(choice.plan.sequence)
-        arena = planned_arena(self.function, self.alignment)
+        arena = planned_arena(self.function, self.alignment, most)
         costs = choice.graph.problem.costs
         units = choice.graph.units
         repeats = sum(len(units[number]) for number in choice.plan.sequence) - sum(map(len, units))
@@ -164,7 +164,7 @@ def rematerialize(
         if solver == "exact":
             choices = choices.solved(limit, time_limit)
         for choice in choices.fitting(most):
-            found = choices.follow(choice, arena)
+            found = choices.follow(choice, arena, most)
             if found.arena <= most:
                 return found
             before.restore()
