@@ -19,7 +19,7 @@ from memc.ir.liveness import unoptimized_bytes
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import KERNELS, PRECISIONS
+from memc.passes.pipelines import KERNELS, PRECISIONS, Workspace
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
 from memc.passes.undo import Snapshot
@@ -55,6 +55,9 @@ class Options:
     """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
     precision: str = "f32"
     """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA."""
+    workspace: int | str = "free"
+    """Beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
+    as many bytes, even if the arena grows."""
     pass_pipeline: str | None = None
     """Replaces the level's pipeline."""
     disabled_passes: Sequence[str] = ()
@@ -158,6 +161,7 @@ def compile(
     if chosen.kernels not in KERNELS:
         raise UsageError(f"kernels: expected auto, library or generated, got {chosen.kernels}")
     _require_precision(chosen)
+    workspace = _workspace(chosen.workspace)
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
     if alignment < 1 or alignment & (alignment - 1):
@@ -175,7 +179,9 @@ def compile(
     with stages("passes"):
         text = chosen.pass_pipeline
         if text is None:
-            text = pipeline_text(chosen.opt_level, target.kind, alignment, chosen.kernels, chosen.memory_budget)
+            text = pipeline_text(
+                chosen.opt_level, target.kind, alignment, chosen.kernels, chosen.memory_budget, workspace
+            )
         if chosen.precision != "f32":
             text = (
                 f"{text},set-precision{{mode={chosen.precision}}}"
@@ -238,6 +244,15 @@ def _require_types(options: Options) -> None:
     for name, size in options.dims.items():
         if isinstance(size, bool) or not isinstance(size, int):
             raise UsageError(f"dims: `{name}`: expected a whole number, got {size!r}")
+
+
+def _workspace(given: int | str) -> Workspace:
+    """Raise UsageError for anything else."""
+    if given == "none" or given == "free":
+        return given
+    if isinstance(given, str) or isinstance(given, bool) or given < 0:
+        raise UsageError(f"workspace: expected none, free or a number of bytes, got {given!r}")
+    return given
 
 
 def _require_precision(options: Options) -> None:

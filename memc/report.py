@@ -54,6 +54,8 @@ class Report:
     weights_bytes: int
     io_bytes: int
     """Inputs and outputs, which live outside the arena."""
+    workspace_bytes: int
+    """The largest workspace of a library kernel, in the arena."""
     target: str
     opt_level: int
     dims: dict[str, int]
@@ -133,6 +135,7 @@ def make_report(
         given_order_bytes=given_order,
         weights_bytes=weights,
         io_bytes=io,
+        workspace_bytes=max((op.workspace.type.nbytes for op in function.ops if op.workspace is not None), default=0),
         target=target,
         opt_level=opt_level,
         dims=dict(dims),

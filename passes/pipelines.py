@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Union
 
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
@@ -16,6 +16,8 @@ KERNELS: tuple[Kernels, ...] = ("auto", "library", "generated")
 Precision = Literal["f32", "tf32"]
 
 PRECISIONS: tuple[Precision, ...] = ("f32", "tf32")
+
+Workspace = Union[int, Literal["none", "free"]]
 
 TIME_LIMIT = Seconds(10)
 """What -O3 gives the order of ops, and again the addresses, of each function."""
@@ -33,10 +35,12 @@ def pipeline(
     alignment: int = ALIGNMENT,
     kernels: Kernels = "auto",
     memory_budget: int | None = None,
+    workspace: Workspace = "free",
 ) -> str:
     """The passes of -O`level`. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
     `library`, for those too; `generated`, none. `memory_budget`: bytes of the peak, weights, inputs and outputs included,
-    that -O2 and -O3 reach by recomputation where it is needed.
+    that -O2 and -O3 reach by recomputation where it is needed. `workspace`: what library kernels may use beyond the least that
+    they need: `none`; `free`, from -O2 on, what lies free in the arena while they run; or as many bytes, even if the arena grows.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -51,8 +55,11 @@ def pipeline(
     slow = " slow-flops=0" if kernels == "library" else ""
     select = f"select-kernels{{target={library}{slow} {at}}}"
     select_least = f"select-kernels{{target={library} workspace=least{slow} {at}}}"
+    beyond = "" if isinstance(workspace, str) else f" beyond={workspace}"
+    grow = f"select-workspace{{target={library}{beyond} {at}}}"
     if level == 0:
         passes = ["materialize-returns", "decompose", select_least, "donate", f"assign-addresses{{solver=none {at}}}"]
+        passes += [grow] if beyond else []
     elif level == 1:
         passes = [
             "materialize-returns",
@@ -63,11 +70,12 @@ def pipeline(
             f"in-place{{{at}}}",
             f"share{{strategy=color {at}}}",
             f"assign-addresses{{solver=sequential {at}}}",
+            *([grow] if beyond else []),
         ]
     elif level in (2, 3):
         search = f"solver=auto {at}" if level == 2 else f"solver=auto time-limit={TIME_LIMIT} {at}"
         # Workspaces that grow before there are addresses may cost some.
-        late = library == "cuda" or memory_budget is not None
+        late = library == "cuda" or memory_budget is not None or bool(beyond)
         effort = f"slack={SLACK} work={WORK} " if level == 2 else ""
         order = f"reorder{{{effort}{search}}}"
         if memory_budget is not None:
@@ -83,10 +91,10 @@ def pipeline(
             f"fuse{{library={library} {at}}}",
             select_least,
             order,
-            *([select] if not late else []),
+            *([select] if workspace != "none" and not late else []),
             f"in-place{{{at}}}",
             f"assign-addresses{{{search}}}",
-            *([f"select-workspace{{target={library} {at}}}"] if late else []),
+            *([grow] if workspace != "none" and late else []),
             *(["join-kernels"] if target == "cuda" else []),
         ]
     else:

@@ -84,6 +84,7 @@ def bench_model(
     alignment: options.Alignment = None,
     kernels: options.Kernels = "auto",
     precision: options.Precision = "f32",
+    workspace: options.Workspace = "free",
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -123,6 +124,7 @@ def bench_model(
         alignment=alignment,
         kernels=kernels,
         precision=precision,
+        workspace=workspace,
     )
     profiled = profile or trace is not None or save_profile is not None
     with progress(quiet) as report_stage:

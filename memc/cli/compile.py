@@ -51,6 +51,7 @@ def compile_model(
     alignment: options.Alignment = None,
     kernels: options.Kernels = "auto",
     precision: options.Precision = "f32",
+    workspace: options.Workspace = "free",
     plan_only: Annotated[
         bool, typer.Option("--plan-only", help="Stop after the passes; -o takes the planned IR as text.")
     ] = False,
@@ -90,6 +91,7 @@ def compile_model(
         alignment=alignment,
         kernels=kernels,
         precision=precision,
+        workspace=workspace,
     )
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:
@@ -138,6 +140,8 @@ def print_summary(console: Console, model: str, report: Report, path: str | None
     table.add_row("gap", f"{report.gap_percent:.2f} %", "of the lower bound")
     if report.order_gain_percent is not None:
         table.add_row("order gain", f"{report.order_gain_percent:.2f} %", "of the given order")
+    if report.workspace_bytes:
+        row("of it, largest workspace", report.workspace_bytes)
     row("weights", report.weights_bytes)
     row("inputs and outputs", report.io_bytes)
     row("peak", report.peak_bytes)

@@ -37,6 +37,15 @@ Precision = Annotated[
         "--precision", help="f32: strict; tf32: products and convolutions on CUDA with factors rounded to TF32."
     ),
 ]
+Workspace = Annotated[
+    str,
+    typer.Option(
+        "--workspace",
+        metavar="none|free|SIZE",
+        help="What library kernels may use beyond their least: none; free: what lies free in the arena, from -O2 on; or "
+        "SIZE, even if the arena grows.",
+    ),
+]
 Pipeline = Annotated[
     Optional[str],
     typer.Option(

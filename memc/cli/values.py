@@ -156,6 +156,7 @@ def parse_options(
     alignment: int | None,
     kernels: str,
     precision: str,
+    workspace: str,
 ) -> dict[str, Any]:
     """What was typed after the options of `memc compile`, as `driver.Options` takes it. Raises UsageError."""
     training = {
@@ -183,6 +184,7 @@ def parse_options(
         "alignment": alignment,
         "kernels": kernels,
         "precision": precision,
+        "workspace": workspace if workspace in ("none", "free") else parse_size(workspace),
     }
 
 

@@ -36,6 +36,7 @@ def verify(
     pass_pipeline: options.Pipeline = None,
     kernels: options.Kernels = "auto",
     precision: options.Precision = "f32",
+    workspace: options.Workspace = "free",
     all_tensors: Annotated[bool, typer.Option("--all-tensors", help="Compare every tensor inside the model.")] = False,
     rtol: Annotated[
         Optional[float], typer.Option("--rtol", help="Relative tolerance, per element (1e-3; with TF32, 2e-2).")
@@ -61,6 +62,7 @@ def verify(
         pass_pipeline=pass_pipeline,
         kernels=kernels,
         precision=precision,
+        workspace=workspace,
     )
     given = parse_pairs(input or [], "--input")
     arrays = {}

@@ -222,3 +222,13 @@ def test_training_options_reach_the_step(memc, model):
     )
     assert result.code == 0 and "%w.momentum: f32[4,3] {role = state}" in result.out
     assert "%one: f32[1] {role = state}" not in result.out and "%x: f32[4,4] {role = input}" in result.out
+
+
+def test_workspace(memc, model: str) -> None:
+    """A size is bytes for `select-workspace`; what is neither a word nor a size is refused."""
+    result = memc("compile", model, "--dim", "batch=2", "--plan-only", "--workspace", "4KiB", "--json", "-")
+    assert result.code == 0
+    report = json.loads(result.out)
+    assert "select-workspace{target=llvm beyond=4096" in report["pipeline"] and report["workspace_bytes"] == 0
+    result = memc("compile", model, "--dim", "batch=2", "--plan-only", "--workspace", "all")
+    assert result.code == 2 and "size `all`: expected a number of bytes" in result.err

@@ -12,7 +12,7 @@ from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import align, arena_bytes, lifetimes
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import pipeline
+from memc.passes.pipelines import Workspace, pipeline
 from memc.passes.select_kernels import KERNEL
 
 WINDOW = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
@@ -134,3 +134,19 @@ def test_a_workspace_may_take_memory_of_its_own(beyond: int) -> None:
     least = min(op.workspace.type.nbytes if op.workspace else 0 for op in module.main.ops if not generated(op))
     assert least >= min(beyond, 32 * 24)  # What the last product of 24 bytes can use.
     assert arena_bytes(module.main, 256) <= arena_bytes(planned(network(), before).main, 256) + align(beyond, 256)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_what_workspaces_are_allowed(level: int) -> None:
+    """None but the least; what is free, from -O2 on, which costs nothing; a mebibyte, or what the op has use for."""
+
+    def plan(workspace: Workspace) -> tuple[int, list[int]]:
+        module = planned(network(), pipeline(level, "cuda", 256, workspace=workspace))
+        calls = [op for op in module.main.ops if not generated(op)]
+        assert calls
+        return arena_bytes(module.main, 256), [op.workspace.type.nbytes if op.workspace else 0 for op in calls]
+
+    (least, none), (free_arena, free), (arena, beyond) = plan("none"), plan("free"), plan(1 << 20)
+    assert free_arena == least < arena <= least + (1 << 20)
+    assert (sum(free) > sum(none)) == (level == 2)
+    assert all(most > few for few, most in zip(none, beyond))
