@@ -248,8 +248,10 @@ def _require_types(options: Options) -> None:
 
 def _workspace(given: int | str) -> Workspace:
     """Raise UsageError for anything else."""
-    if given == "none" or given == "free":
-        return given
+    if given == "none":
+        return "none"
+    if given == "free":
+        return "free"
     if isinstance(given, str) or isinstance(given, bool) or given < 0:
         raise UsageError(f"workspace: expected none, free or a number of bytes, got {given!r}")
     return given

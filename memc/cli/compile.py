@@ -141,7 +141,7 @@ def print_summary(console: Console, model: str, report: Report, path: str | None
     if report.order_gain_percent is not None:
         table.add_row("order gain", f"{report.order_gain_percent:.2f} %", "of the given order")
     if report.workspace_bytes:
-        row("of it, largest workspace", report.workspace_bytes)
+        row("largest workspace", report.workspace_bytes)
     row("weights", report.weights_bytes)
     row("inputs and outputs", report.io_bytes)
     row("peak", report.peak_bytes)
