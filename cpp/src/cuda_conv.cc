@@ -58,6 +58,16 @@ size_t Elements(const std::array<int, 5>& shape, int rank) {
   return elements;
 }
 
+// The parts that the images of a convolution are cut into.
+struct Parts {
+  int64_t count;
+  size_t of_x;  // Elements of one part.
+  size_t of_y;
+
+  Parts(const Convolution& c, int64_t n)
+      : count(n), of_x(Elements(c.x, c.rank) / n), of_y(Elements(c.y, c.rank) / n) {}
+};
+
 // The descriptors of a convolution with `channels` biases, without images or an algorithm.
 ConvolutionSite Describe(const Convolution& c, int channels) {
   const Cudnn& cudnn = LoadCudnn();
@@ -70,8 +80,6 @@ ConvolutionSite Describe(const Convolution& c, int channels) {
   CheckCudnn(cudnn.set_convolution(made.convolution, c.rank, c.pads.data(), c.strides.data(),
                                    c.dilations.data(), kCudnnCrossCorrelation, kCudnnFloat),
              "cudnnSetConvolutionNdDescriptor");
-  const int math = c.tf32 ? kCudnnDefaultMath : kCudnnFmaMath;
-  CheckCudnn(cudnn.set_math(made.convolution, math), "cudnnSetConvolutionMathType");
   CheckCudnn(cudnn.set_groups(made.convolution, c.group), "cudnnSetConvolutionGroupCount");
   CheckCudnn(cudnn.create_activation(&made.activation), "cudnnCreateActivationDescriptor");
   CheckCudnn(cudnn.set_activation(made.activation, kCudnnRelu, kCudnnPropagateNan, 0),
@@ -119,26 +127,40 @@ std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images&
   return perf;
 }
 
-// The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
-// ones; if none fits, the others, which say so once for each call site.
+// Has the descriptor compute in TF32 where that is faster, or in strict f32.
+void SetMath(const ConvolutionSite& s, bool tf32) {
+  CheckCudnn(LoadCudnn().set_math(s.convolution, tf32 ? kCudnnDefaultMath : kCudnnFmaMath),
+             "cudnnSetConvolutionMathType");
+}
+
+// The algorithms that fit the workspace, each with as few parts as it needs: the deterministic ones;
+// if none fits, the others, which say so once for each call site. Where TF32 is allowed, strict f32 is
+// too, which needs less workspace.
 std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
                                size_t bytes) {
   std::vector<Choice> found;
   std::vector<Choice> others;
   size_t wanted = std::numeric_limits<size_t>::max();
-  for (const int64_t parts : kParts) {
-    if (c.x[0] % parts != 0 || (parts > 1 && kind == kForward)) continue;
+  const auto add_all = [&](int64_t tf32, int64_t parts) {
+    SetMath(s, tf32 != 0);
     for (const CudnnPerf& p : Listed(kind, s, ImagesOf(c, parts, s), handle)) {
       const bool steady = p.determinism == kCudnnDeterministic;
       if (p.status != 0 || (!steady && parts > 1)) continue;
       if (steady) wanted = std::min(wanted, p.memory);
       // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used.
       std::vector<Choice>& list = steady ? found : others;
-      const auto same = [&](const Choice& choice) { return choice[0] == p.algo; };
+      const auto same = [&](const Choice& choice) {
+        return choice[0] == p.algo && choice[2] == tf32;
+      };
       if (p.memory <= bytes && std::none_of(list.begin(), list.end(), same)) {
-        list.push_back({p.algo, 0, 0, 0, 0, 0, 0, 0, 0, parts});
+        list.push_back({p.algo, 0, tf32, 0, 0, 0, 0, 0, 0, parts});
       }
     }
+  };
+  for (const int64_t parts : kParts) {
+    if (c.x[0] % parts != 0) continue;
+    if (c.tf32) add_all(1, parts);
+    add_all(0, parts);
   }
   if (!found.empty()) return found;
   std::fprintf(stderr,
@@ -151,6 +173,7 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
 // Which word of a choice says what.
 int AlgoOf(const Choice& choice) { return static_cast<int>(choice[0]); }
 bool IsFused(const Choice& choice) { return !choice[8] && choice[1] != 0; }
+bool IsTf32(const Choice& choice) { return !choice[8] && choice[2] != 0; }
 bool IsProduct(const Choice& choice) { return choice[8] != 0; }
 int64_t PartsOf(const Choice& choice) { return choice[9]; }
 
@@ -169,7 +192,7 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
     std::vector<Choice> all;
     for (Choice choice : Algorithms(kind, shape, made, handle, place.bytes)) {
       choice[1] = 1;
-      if (may_fuse) all.push_back(choice);
+      if (may_fuse && PartsOf(choice) == 1) all.push_back(choice);
       choice[1] = 0;
       all.push_back(choice);
     }
@@ -208,6 +231,7 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     const Images& all = ImagesOf(shape, 1, s);
+    if (!IsProduct(way)) SetMath(s, IsTf32(way));
     if (IsFused(way)) {
       return cudnn.forward_activated(
           handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
@@ -217,10 +241,18 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
     // Added at once where it would be overwritten.
     const bool over = residual == y;
     const Terms terms{nullptr, nullptr, over ? residual : nullptr};
-    int status = IsProduct(way)
-                     ? RunProduct(context, s.product, way, place, w, x, terms, y)
-                     : cudnn.forward(handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way),
-                                     place.workspace, place.bytes, over ? &kOne : &kZero, all.y, y);
+    int status = 0;
+    if (IsProduct(way)) {
+      status = RunProduct(context, s.product, way, place, w, x, terms, y);
+    } else {
+      const Parts parts(shape, PartsOf(way));
+      const Images& images = ImagesOf(shape, parts.count, s);
+      for (int64_t i = 0; i < parts.count && status == 0; ++i) {
+        status = cudnn.forward(handle, &kOne, images.x, x + i * parts.of_x, s.w, w, s.convolution,
+                               AlgoOf(way), place.workspace, place.bytes, over ? &kOne : &kZero,
+                               images.y, y + i * parts.of_y);
+      }
+    }
     if (status == 0 && bias != nullptr) {
       status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, all.y, y);
     }
@@ -252,14 +284,13 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
     if (IsProduct(way)) {
       status = RunProduct(context, s.product, way, place, w, y, {}, x);
     } else {
-      const int64_t parts = PartsOf(way);
-      const Images& images = ImagesOf(shape, parts, s);
-      const size_t of_x = Elements(shape.x, shape.rank) / parts;
-      const size_t of_y = Elements(shape.y, shape.rank) / parts;
-      for (int64_t i = 0; i < parts && status == 0; ++i) {
-        status = cudnn.backward_data(handle, &kOne, s.w, w, images.y, y + i * of_y, s.convolution,
-                                     AlgoOf(way), place.workspace, place.bytes, &kZero, images.x,
-                                     x + i * of_x);
+      SetMath(s, IsTf32(way));
+      const Parts parts(shape, PartsOf(way));
+      const Images& images = ImagesOf(shape, parts.count, s);
+      for (int64_t i = 0; i < parts.count && status == 0; ++i) {
+        status = cudnn.backward_data(handle, &kOne, s.w, w, images.y, y + i * parts.of_y,
+                                     s.convolution, AlgoOf(way), place.workspace, place.bytes,
+                                     &kZero, images.x, x + i * parts.of_x);
       }
     }
     if (status != 0 || bias == nullptr) return status;
@@ -279,15 +310,14 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const float* x
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     if (IsProduct(way)) return RunSums(context, shape, s.sums, way, place, x, y, w);
-    const int64_t parts = PartsOf(way);
-    const Images& images = ImagesOf(shape, parts, s);
-    const size_t of_x = Elements(shape.x, shape.rank) / parts;
-    const size_t of_y = Elements(shape.y, shape.rank) / parts;
+    SetMath(s, IsTf32(way));
+    const Parts parts(shape, PartsOf(way));
+    const Images& images = ImagesOf(shape, parts.count, s);
     int status = 0;
-    for (int64_t i = 0; i < parts && status == 0; ++i) {
-      status = cudnn.backward_filter(handle, &kOne, images.x, x + i * of_x, images.y, y + i * of_y,
-                                     s.convolution, AlgoOf(way), place.workspace, place.bytes,
-                                     i == 0 ? &kZero : &kOne, s.w, w);
+    for (int64_t i = 0; i < parts.count && status == 0; ++i) {
+      status = cudnn.backward_filter(handle, &kOne, images.x, x + i * parts.of_x, images.y,
+                                     y + i * parts.of_y, s.convolution, AlgoOf(way),
+                                     place.workspace, place.bytes, i == 0 ? &kZero : &kOne, s.w, w);
     }
     return status;
   };

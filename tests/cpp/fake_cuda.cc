@@ -160,8 +160,8 @@ void Add(const float* a, const Tensor& at, float* c, const Tensor& ct) {
 extern "C" {
 
 int calls = 0;
-int used_math = -1;     // Of the last gradient of weights.
-int used_compute = -1;  // Of the last product.
+int used_math = 0;     // Bits of those of gradients of weights.
+int used_compute = 0;  // Of the last product.
 
 int cudnnCreate(void** h) { return Fails("cudnnCreate") ? kFails : (*h = new int(0), 0); }
 int cudnnSetStream(void*, void*) { return 0; }
@@ -263,7 +263,7 @@ int cudnnConvolutionBackwardFilter(void*, const void*, void* xt, const void* x, 
                                    const void* y, void* c, int algo, void* workspace, size_t bytes,
                                    const void* beta, void* wt, void* w) {
   ++calls;
-  used_math = As<Convolution>(c).math;
+  used_math |= 1 << As<Convolution>(c).math;
   const int status =
       Check("cudnnConvolutionBackwardFilter", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
