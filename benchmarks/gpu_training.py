@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares training steps on a GPU with the same steps on the CPU, on two machines: one compiles, one has the GPU.
 
-    python benchmarks/gpu_training.py prepare FOLDER [--arch sm_90] [--steps 5] [--batch 16]
+    python benchmarks/gpu_training.py prepare FOLDER [--arch sm_90] [--steps 5] [--batch 16] [--precision f32]
     python benchmarks/gpu_training.py run FOLDER [--markdown FILE]
 
 `prepare` compiles each model of `training_models.py` with each optimizer for both targets, takes the steps on the CPU, and
@@ -38,7 +38,8 @@ def prepare(args: argparse.Namespace) -> int:
         for optimizer, rate in RATES.items():
             model, folder = build(), args.folder / f"{name}.{optimizer}"
             options: dict[str, Any] = {"dims": {"batch": args.batch}, "train": memc.BuildGradient(optimizer=optimizer)}
-            done = memc.compile(model, folder / "step.memc", target="cuda", arch=args.arch, **options)
+            on_gpu = {"target": "cuda", "arch": args.arch, "precision": args.precision}
+            done = memc.compile(model, folder / "step.memc", **on_gpu, **options)
             step = memc.compile(model, **options).load()
             step.learning_rate = rate
             before = step.state()
@@ -102,6 +103,7 @@ def main() -> int:
     verb.add_argument("--arch", default="sm_90")
     verb.add_argument("--steps", type=int, default=5)
     verb.add_argument("--batch", type=int, default=16)
+    verb.add_argument("--precision", default="f32", help="on the GPU")
     verb.set_defaults(verb=prepare)
     verb = verbs.add_parser("run")
     verb.add_argument("folder", type=Path)

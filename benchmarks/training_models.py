@@ -98,7 +98,7 @@ def lstm() -> onnx.ModelProto:
 def transformer() -> onnx.ModelProto:
     """Tokens of a vocabulary of 50 through an embedding and a block of attention and MLP."""
     net = Net(3)
-    width, heads, tokens = 16, 2, 12
+    width, heads, tokens = 32, 2, 12
     h = net.op("Gather", net.weight(50, width, scale=0.5), "x")
     h = net.op("Add", h, net.weight(tokens, width, scale=0.1))
 

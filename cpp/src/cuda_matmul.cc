@@ -11,6 +11,9 @@ namespace memc::cuda {
 namespace {
 
 constexpr int kMostWays = 8;
+constexpr std::array<int32_t, 3> kSplits{2, 4, 8};
+constexpr int64_t kFewResults = 1 << 20;  // Up to so many do not keep all of a device busy.
+constexpr int64_t kLeastDepth = 128;      // Of a part of a product that is split.
 
 // `rows` x `columns` column-major elements without gaps, `batch` times every `stride` elements.
 Handle Layout(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
@@ -56,6 +59,32 @@ Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
           static_cast<int64_t>(bytes)};
 }
 
+// Adds variants of algorithms that split a product with few results along its depth, which the
+// library proposes seldom: a recurrent network's step has 32 rows. The parts are added up in the
+// workspace, always in the same order.
+void AddSplits(const ProductSite& site, Handle handle, size_t bytes, std::vector<LtAlgo>& algos) {
+  if (site.results > kFewResults) return;
+  const CublasLt& lt = LoadCublasLt();
+  const size_t whole = algos.size();
+  for (size_t i = 0; i < whole; ++i) {
+    int32_t own = 0;
+    size_t written = 0;
+    const int status = lt.get_config(&algos[i], kLtSplit, &own, sizeof(own), &written);
+    if (status != 0 || own > 1) continue;
+    for (const int32_t split : kSplits) {
+      if (site.depth < split * kLeastDepth) break;
+      LtAlgo algo = algos[i];
+      LtHeuristic checked{};
+      if (lt.set_config(&algo, kLtSplit, &split, sizeof(split)) == 0 &&
+          lt.set_config(&algo, kLtReduction, &kLtInWorkspace, sizeof(kLtInWorkspace)) == 0 &&
+          lt.check(handle, site.product, site.b, site.a, site.c, site.c, &algo, &checked) == 0 &&
+          checked.workspace <= bytes) {
+        algos.push_back(algo);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 ProductSite DescribeProduct(const Product& p, const Terms& terms) {
@@ -75,6 +104,8 @@ ProductSite DescribeProduct(const Product& p, const Terms& terms) {
   made.b =
       p.transpose_b ? Layout(p.k, p.n, p.batch, p.stride_b) : Layout(p.n, p.k, p.batch, p.stride_b);
   made.c = Layout(p.n, p.m, p.batch, p.m * p.n);
+  made.results = p.batch * p.m * p.n;
+  made.depth = p.k;
   return made;
 }
 
@@ -107,13 +138,16 @@ std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t
   lt.destroy_preference(preference);
   CheckLt(set, "cublasLtMatmulPreferenceSetAttribute");
   CheckLt(status, "cublasLtMatmulAlgoGetHeuristic");
-  std::vector<Choice> usable;
+  std::vector<LtAlgo> usable;
   for (int i = 0; i < count; ++i) {
-    if (found[i].status != 0 || found[i].workspace > bytes) continue;
-    std::copy(std::begin(found[i].algo.data), std::end(found[i].algo.data),
-              usable.emplace_back().begin());
+    if (found[i].status == 0 && found[i].workspace <= bytes) usable.push_back(found[i].algo);
   }
-  return usable;
+  AddSplits(site, handle, bytes, usable);
+  std::vector<Choice> ways;
+  for (const LtAlgo& algo : usable) {
+    std::copy(std::begin(algo.data), std::end(algo.data), ways.emplace_back().begin());
+  }
+  return ways;
 }
 
 void Matmul(const Product& p, const Place& place, const float* a, const float* b,

@@ -337,12 +337,30 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, voi
   return 0;
 }
 
+int cublasLtMatmulAlgoConfigGetAttribute(const uint64_t* algo, int attribute, void* value, size_t,
+                                         size_t*) {
+  *static_cast<int32_t*>(value) = static_cast<int32_t>(algo[1]);
+  return attribute == 2 ? 0 : kFails;
+}
+int cublasLtMatmulAlgoConfigSetAttribute(uint64_t* algo, int attribute, const void* value, size_t) {
+  algo[attribute - 1] = *static_cast<const uint32_t*>(value);
+  return attribute == 2 || attribute == 3 ? 0 : kFails;
+}
+int cublasLtMatmulAlgoCheck(void*, void*, void*, void*, void*, void*, const uint64_t* algo,
+                            Heuristic* result) {
+  *result = {{}, algo[0] + 64 * algo[1], 0, 1.0F, {}};
+  return algo[2] == 2 ? 0 : kFails;
+}
+
+// With FAKE_LT_SPLIT, only algorithms that split the depth into so many parts can run.
 int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void* at, const void* b,
                    void* bt, const void* beta, const void* c, void*, void* d, void* dt,
                    const uint64_t* algo, void* workspace, size_t bytes, void*) {
   ++calls;
-  if (Fails("cublasLtMatmul") || algo[0] > bytes) return kFails;
-  std::memset(workspace, 0xFF, algo[0]);
+  const char* split = std::getenv("FAKE_LT_SPLIT");
+  if (split != nullptr && std::strtoul(split, nullptr, 10) != algo[1]) return kFails;
+  if (Fails("cublasLtMatmul") || algo[0] + 64 * algo[1] > bytes) return kFails;
+  std::memset(workspace, 0xFF, algo[0] + 64 * algo[1]);
   const auto& p = As<Product>(product);
   used_compute = p.compute;
   const auto &la = As<Layout>(at), &lb = As<Layout>(bt), &ld = As<Layout>(dt);

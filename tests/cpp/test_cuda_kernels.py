@@ -102,6 +102,16 @@ def test_products_that_add_to_a_matrix(kernels: None, lead: tuple[int, ...], in_
     check([a, b, scale], product, ("mul", (3, 2), {}), symbol="memc.cuda.matmul", workspace=256)
 
 
+@pytest.mark.parametrize("split", [2, 4])
+def test_products_that_are_split_along_their_depth(kernels: None, monkeypatch: pytest.MonkeyPatch, split: int) -> None:
+    monkeypatch.setenv("FAKE_LT_SPLIT", str(split))
+    product: Step = ("matmul", (0, 1), PLAIN)
+    check([some(3, 512), some(512, 5)], product, symbol="memc.cuda.matmul", workspace=64 * split)
+    for workspace, depth in ((64 * split - 1, 512), (1024, 255)):  # Too little of either.
+        with pytest.raises(ValueError, match="no algorithm"):
+            check([some(2, depth), some(depth, split)], product, symbol="memc.cuda.matmul", workspace=workspace)
+
+
 def test_a_product_that_updates_a_state() -> None:
     arrays = [some(4, 5), some(5, 7), some(), some(4, 7)]
     product: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": False})

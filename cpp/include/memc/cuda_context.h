@@ -42,6 +42,8 @@ struct ProductSite {
   Handle a = nullptr;
   Handle b = nullptr;
   Handle c = nullptr;
+  int64_t results = 0;  // Elements of all matrices.
+  int64_t depth = 0;
   Choice algo{};
 };
 

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On a machine with an NVIDIA GPU: kernels that exist for CUDA alone, against numpy. Skips itself elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import memc
+from memc.ir.evaluate import evaluate
+from memc.ir.parser import parse
+
+pytestmark = pytest.mark.gpu
+
+Array = npt.NDArray[Any]
+
+PRODUCT = """
+func @main(%x: f32[64,256] {role = input}, %w: f32[256,96] {role = input}) -> f32[64,96] {
+  %y = matmul(%x, %w) {transpose_a = false, transpose_b = false} : f32[64,96]
+  return %y
+}
+"""
+
+CELL = """
+func @main(%gates: f32[32,64] {role = input}, %c: f32[32,16] {role = input}) -> (f32[32,16], f32[32,16]) {
+  %i = slice(%gates) {starts = [0, 0], stops = [32, 16], steps = [1, 1]} : f32[32,16]
+  %f = slice(%gates) {starts = [0, 16], stops = [32, 32], steps = [1, 1]} : f32[32,16]
+  %si = sigmoid(%i) : f32[32,16]
+  %sf = sigmoid(%f) : f32[32,16]
+  %kept = mul(%sf, %c) : f32[32,16]
+  %next = add(%kept, %si) : f32[32,16]
+  %h = tanh(%next) : f32[32,16]
+  return %next, %h
+}
+"""
+
+EMBEDDING = """
+func @main(%i: i64[8,64] {role = input}, %g: f32[8,64,64] {role = input}, %x: f32[65536] {role = input}) -> (f32[1], f32[500,64]) {
+  %t = tanh(%x) : f32[65536]
+  %s = reduce_sum(%t) {axes = [0], keepdims = true} : f32[1]
+  %y = gather_grad(%i, %g) {axis = 0, extent = 500} : f32[500,64]
+  return %s, %y
+}
+"""
+
+
+def relative_error(text: str, arch: str, tmp_path: Path, **options: Any) -> float:
+    """The largest of a module's outputs on the GPU."""
+    rng = np.random.default_rng(0)
+    module = parse(text, "test")
+    inputs: dict[str, Array] = {}
+    for p in module.main.params:
+        integer = p.type.dtype.value.startswith("i")
+        inputs[p.name] = rng.integers(0, 40, p.type.shape) if integer else rng.normal(size=p.type.shape).astype("f")
+    expected = list(evaluate(module, inputs).values())
+    done = memc.compile(module, tmp_path / "m.memc", target="cuda", arch=arch, **options)
+    found = list(done.load().run_numpy(inputs).values())
+    return float(max(np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, expected)))
+
+
+def test_tf32_is_less_exact_than_f32(arch: str, tmp_path: Path) -> None:
+    assert relative_error(PRODUCT, arch, tmp_path) < 1e-5
+    assert 1e-5 < relative_error(PRODUCT, arch, tmp_path, precision="tf32") < 3e-3
+
+
+def test_a_joint_kernel(arch: str, tmp_path: Path) -> None:
+    assert relative_error(CELL, arch, tmp_path) < 1e-6
+
+
+def test_an_embedding_of_which_most_rows_are_in_no_batch(arch: str, tmp_path: Path) -> None:
+    assert relative_error(EMBEDDING, arch, tmp_path) < 1e-5
