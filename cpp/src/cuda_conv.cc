@@ -133,9 +133,9 @@ void SetMath(const ConvolutionSite& s, bool tf32) {
              "cudnnSetConvolutionMathType");
 }
 
-// The algorithms that fit the workspace, each with as few parts as it needs: the deterministic ones;
-// if none fits, the others, which say so once for each call site. Where TF32 is allowed, strict f32 is
-// too, which needs less workspace.
+// The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
+// ones; if none fits, the others, which say so once for each call site. Where TF32 is allowed,
+// strict f32 is too, which needs less workspace.
 std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
                                size_t bytes) {
   std::vector<Choice> found;

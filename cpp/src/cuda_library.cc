@@ -97,7 +97,6 @@ CublasLt FindCublasLt() {
   Find(lib, "cublasLtMatmulPreferenceSetAttribute", c.set_preference);
   Find(lib, "cublasLtMatmulPreferenceDestroy", c.destroy_preference);
   Find(lib, "cublasLtMatmulAlgoGetHeuristic", c.heuristic);
-  Find(lib, "cublasLtMatmulAlgoConfigGetAttribute", c.get_config);
   Find(lib, "cublasLtMatmulAlgoConfigSetAttribute", c.set_config);
   Find(lib, "cublasLtMatmulAlgoCheck", c.check);
   Find(lib, "cublasLtMatmul", c.matmul);

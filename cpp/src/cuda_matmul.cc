@@ -11,7 +11,7 @@ namespace memc::cuda {
 namespace {
 
 constexpr int kMostWays = 8;
-constexpr std::array<int32_t, 3> kSplits{2, 4, 8};
+constexpr std::array<int32_t, 4> kSplits{2, 4, 8, 16};
 constexpr int64_t kFewResults = 1 << 20;  // Up to so many do not keep all of a device busy.
 constexpr int64_t kLeastDepth = 128;      // Of a part of a product that is split.
 
@@ -59,6 +59,12 @@ Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
           static_cast<int64_t>(bytes)};
 }
 
+bool Contains(const std::vector<LtAlgo>& algos, const LtAlgo& algo) {
+  return std::any_of(algos.begin(), algos.end(), [&](const LtAlgo& other) {
+    return std::equal(std::begin(algo.data), std::end(algo.data), std::begin(other.data));
+  });
+}
+
 // Adds variants of algorithms that split a product with few results along its depth, which the
 // library proposes seldom: a recurrent network's step has 32 rows. The parts are added up in the
 // workspace, always in the same order.
@@ -67,10 +73,6 @@ void AddSplits(const ProductSite& site, Handle handle, size_t bytes, std::vector
   const CublasLt& lt = LoadCublasLt();
   const size_t whole = algos.size();
   for (size_t i = 0; i < whole; ++i) {
-    int32_t own = 0;
-    size_t written = 0;
-    const int status = lt.get_config(&algos[i], kLtSplit, &own, sizeof(own), &written);
-    if (status != 0 || own > 1) continue;
     for (const int32_t split : kSplits) {
       if (site.depth < split * kLeastDepth) break;
       LtAlgo algo = algos[i];
@@ -78,7 +80,7 @@ void AddSplits(const ProductSite& site, Handle handle, size_t bytes, std::vector
       if (lt.set_config(&algo, kLtSplit, &split, sizeof(split)) == 0 &&
           lt.set_config(&algo, kLtReduction, &kLtInWorkspace, sizeof(kLtInWorkspace)) == 0 &&
           lt.check(handle, site.product, site.b, site.a, site.c, site.c, &algo, &checked) == 0 &&
-          checked.workspace <= bytes) {
+          checked.workspace <= bytes && !Contains(algos, algo)) {
         algos.push_back(algo);
       }
     }

@@ -337,11 +337,6 @@ int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, voi
   return 0;
 }
 
-int cublasLtMatmulAlgoConfigGetAttribute(const uint64_t* algo, int attribute, void* value, size_t,
-                                         size_t*) {
-  *static_cast<int32_t*>(value) = static_cast<int32_t>(algo[1]);
-  return attribute == 2 ? 0 : kFails;
-}
 int cublasLtMatmulAlgoConfigSetAttribute(uint64_t* algo, int attribute, const void* value, size_t) {
   algo[attribute - 1] = *static_cast<const uint32_t*>(value);
   return attribute == 2 || attribute == 3 ? 0 : kFails;

@@ -249,7 +249,12 @@ def test_precision_is_that_of_the_attribute(kernels: None, fake: Path) -> None:
     attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1, "kernel": (3, 3)}
     cases: list[tuple[list[Array], Step, str, dict[str | None, int]]] = [
         ([some(3, 4), some(4, 5)], ("matmul", (0, 1), PLAIN), "used_compute", {None: 68, "tf32": 77}),
-        ([some(2, 3, 5, 7), some(2, 4, 5, 7)], ("conv_grad_weight", (0, 1), attrs), "used_math", {None: 0b1000, "tf32": 0b1001}),
+        (
+            [some(2, 3, 5, 7), some(2, 4, 5, 7)],
+            ("conv_grad_weight", (0, 1), attrs),
+            "used_math",
+            {None: 0b1000, "tf32": 0b1001},
+        ),
     ]
     for arrays, step, counter, values in cases:
         for precision, value in values.items():

@@ -29,9 +29,9 @@ using Key = std::array<int64_t, 32>;
 enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number, whether what
-// follows is part of its kernel, and whether it may use TF32; then, for convolutions, whether they are products by cuBLASLt, and
-// into how many parts their images are cut (for gradients of weights by products: how many sums
-// there are before they are summed up).
+// follows is part of its kernel, and whether it may use TF32; then, for convolutions, whether they
+// are products by cuBLASLt, and into how many parts their images are cut (for gradients of weights
+// by products: how many sums there are before they are summed up).
 using Choice = std::array<int64_t, 10>;
 
 constexpr int64_t kOnes = 256;

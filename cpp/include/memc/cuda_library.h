@@ -100,8 +100,8 @@ constexpr int kLtEpilogueNone = 1;   // CUBLASLT_EPILOGUE_*, to be added up but 
 constexpr int kLtEpilogueRelu = 2;
 constexpr int kLtEpilogueBias = 4;
 
-constexpr int kLtSplit = 2;           // CUBLASLT_ALGO_CONFIG_*: parts of the depth, 1 for none,
-constexpr int kLtReduction = 3;       // and how their products are added up:
+constexpr int kLtSplit = 2;             // CUBLASLT_ALGO_CONFIG_*: parts of the depth, 1 for none,
+constexpr int kLtReduction = 3;         // and how their products are added up:
 constexpr uint32_t kLtInWorkspace = 2;  // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, in a fixed order.
 
 struct LtAlgo {
@@ -129,7 +129,6 @@ struct CublasLt {
   int (*destroy_preference)(Handle);
   int (*heuristic)(Handle, Handle product, Handle a, Handle b, Handle c, Handle d,
                    Handle preference, int most, LtHeuristic* results, int* found);
-  int (*get_config)(const LtAlgo*, int attribute, void* value, size_t bytes, size_t* written);
   int (*set_config)(LtAlgo*, int attribute, const void* value, size_t bytes);
   int (*check)(Handle, Handle product, Handle a, Handle b, Handle c, Handle d, const LtAlgo* algo,
                LtHeuristic* result);
