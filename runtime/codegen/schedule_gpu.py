@@ -166,7 +166,7 @@ def share_reduction(sch: Schedule, reduced: str, consumer: Any, flat: Any, threa
     sch.bind(first, team_axis)
     found = sch.get_sblock(reduced)
     sch.compute_at(found, mine)
-    loops = sch.get_loops(found)[-len(extents(block, True)) :]
+    loops = sch.get_loops(found)[-sum(extent > 1 for extent in extents(block, True)) :]  # Those of one turn are gone.
     every = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     _, lane = sch.split(every, [None, team])
     sch.bind(lane, team_axis)

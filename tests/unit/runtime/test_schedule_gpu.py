@@ -32,6 +32,7 @@ def scheduled(name: str, *shapes: Sequence[int], dtype: DType = DType.F32, **att
         ((591, 4, 197), (2,), 'T.thread_binding(32, thread="threadIdx.x")'),
         ((32, 64, 56, 56), (0, 2, 3), 'T.thread_binding(1024, thread="threadIdx.x")'),
         ((4096, 768), (0,), 'T.thread_binding(32, thread="threadIdx.y")'),
+        ((1, 200, 1, 48), (2, 3), 'T.thread_binding(32, thread="threadIdx.x")'),
     ],
 )
 def test_teams(name: str, shape: tuple[int, ...], axes: tuple[int, ...], team: str) -> None:
