@@ -32,8 +32,10 @@ EXPENSIVE = frozenset(
 
 NAMES = {
     **dict.fromkeys(("abs", "elu", "hard_sigmoid", "leaky_relu", "select", "sign", "softplus", "silu"), 3),
-    **dict.fromkeys(("gelu", "div", "shift_left", "shift_right"), 4),
+    **dict.fromkeys(("div", "shift_left", "shift_right"), 4),
     **dict.fromkeys(("mod", "fmod"), 6),
+    "erf": 21,
+    "gelu": 24,
 }
 """How often an elementwise op's kernel names an operand, where that is more than once."""
 

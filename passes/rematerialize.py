@@ -142,9 +142,10 @@ def rematerialize(
     `total` until everything does: arena, weights, states, inputs and outputs. Aliases that it has are kept.
 
     Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
-    better for it. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of each order,
-    the proven optimum if that is found within `time_limit` (seconds) or, without one, a fixed amount of work. Raises BudgetError, leaving
-    the function as it was, if no plan that was found keeps the budget, and UsageError if it has too many ops for `exact`.
+    better for it, and moves ops. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of
+    each order, the proven optimum if that is found within `time_limit` (seconds) or, without one, a fixed amount of work. Raises
+    BudgetError, leaving the function as it was, if no plan that was found keeps the budget, and UsageError if it has too many
+    ops for `exact`.
     """
     if solver == "exact":
         require_few(sum(op.name != "constant" and not is_whole_view(op) for op in function.ops))

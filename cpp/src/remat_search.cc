@@ -65,6 +65,11 @@ class RematSearch {
     int64_t held = 0;  // Bytes at the moment to relieve that operands kept for longer take.
   };
 
+  struct Hoist {
+    int32_t reader = -1;
+    double gain = 0;  // Bytes.
+  };
+
   struct Candidate {
     int32_t value, run;  // What is made anew, and for whom.
     int64_t cost;        // Of that op: none if it runs there instead of earlier.
@@ -195,21 +200,39 @@ class RematSearch {
   // live there earlier, or the maker of it once more, or later.
   bool RelieveOnce(int64_t limit, bool vary) {
     const int32_t moment = state_.tree().ArgMax();
+    const Hoist hoist = FindCandidates(moment, vary);
+    const Candidate* chosen = ChooseChain(moment, limit, vary, hoist.gain);
+    if (chosen != nullptr) {
+      if (chosen->cost == 0) --moves_;
+      moved_[chain_.ops.back()] = round_;
+      Repeat(chosen->run);
+    } else if (hoist.reader >= 0) {
+      --moves_;
+      moved_[state_.op_of(hoist.reader)] = round_;
+      state_.Insert(state_.op_of(hoist.reader), state_.run_at(moment));
+      state_.Remove(hoist.reader);
+      work_ += kChangeWork;
+    } else {
+      return false;
+    }
+    state_.Update();
+    return true;
+  }
+
+  // Lists what is live across the moment and may be made later, the best first; returns the best
+  // reader of it to run earlier.
+  Hoist FindCandidates(int32_t moment, bool vary) {
+    Hoist best;
     candidates_.clear();
     work_ += static_cast<int64_t>(values_.size());
-    double best_rank = 0;
-    int32_t reader = -1;
     for (int32_t value : values_) {
       for (const RematState::Stretch& stretch : state_.stretches_of(value)) {
         if (stretch.lower >= moment || stretch.upper < moment) continue;
         const int32_t run = state_.NextRead(value, moment);
         if (run < 0 || state_.slot_of(run) == moment) continue;
-        double hoisted = moves_ > 0 ? HoistGain(run, moment) : 0.0;
-        if (vary) hoisted *= Factor();
-        if (hoisted > best_rank) {
-          best_rank = hoisted;
-          reader = run;
-        }
+        double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
+        if (vary) gain *= Factor();
+        if (gain > best.gain) best = {run, gain};
         const int32_t op = state_.maker_of(value), made = state_.run_at(stretch.lower);
         const bool moves =
             moves_ > 0 && moved_[op] < round_ && !state_.IsReadBefore(made, state_.slot_of(run));
@@ -224,9 +247,14 @@ class RematSearch {
     std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
       return a.rank != b.rank ? a.rank > b.rank : a.value < b.value;
     });
-    int32_t before = -1;
+    return best;
+  }
+
+  // The candidate that frees the most bytes for the cost of its whole chain, which is then in
+  // `chain_`; null if none has a better rank than `least`.
+  const Candidate* ChooseChain(int32_t moment, int64_t limit, bool vary, double least) {
+    const Candidate* chosen = nullptr;
     size_t useful = 0;
-    bool moves = true;
     for (size_t i = 0; i < candidates_.size() && useful < kCandidates; ++i) {
       const Candidate& candidate = candidates_[i];
       Chain chain;
@@ -239,27 +267,13 @@ class RematSearch {
       const int64_t cost = chain.cost - problem_.costs[op] + candidate.cost;
       double rank = static_cast<double>(gain) / (1.0 + static_cast<double>(cost));
       if (vary) rank *= Factor();
-      if (rank > best_rank) {
-        best_rank = rank;
-        moves = candidate.cost == 0;
-        before = candidate.run;
+      if (rank > least) {
+        least = rank;
+        chosen = &candidate;
         chain_ = std::move(chain);
       }
     }
-    if (before >= 0) {
-      moved_[chain_.ops.back()] = round_;
-      Repeat(before);
-    } else if (reader >= 0) {
-      moved_[state_.op_of(reader)] = round_;
-      state_.Insert(state_.op_of(reader), state_.run_at(moment));
-      state_.Remove(reader);
-      work_ += kChangeWork;
-    } else {
-      return false;
-    }
-    if (moves) --moves_;
-    state_.Update();
-    return true;
+    return chosen;
   }
 
   // Bytes that are not live at the moment any more if `run` comes before it instead of after it.

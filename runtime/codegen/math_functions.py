@@ -233,6 +233,33 @@ def call_math(name: str, dtype: str, *operands: Any) -> Any:
     return tirx.call_pure_extern(dtype, name + ("f" if dtype == "float32" else ""), *operands)
 
 
+ERF_SATURATES = 3.92
+"""From here on erf is 1 in f32."""
+
+ERF_NUMERATOR = (1.1283791, 0.19146259, 0.052864017, 0.0038044905, 0.00028462138, 2.0267678e-06)
+ERF_DENOMINATOR = (1.0, 0.50301198, 0.11452353, 0.015047668, 0.0011698693, 3.7837296e-05)
+"""erf(x) / x as a quotient of polynomials in x^2, lowest powers first, by least squares that were weighted anew until the
+relative error was even: 2e-8 at most, 4e-7 once computed in f32."""
+
+
+def erf_float32(a: Any) -> Any:
+    """erf of an f32 without a call, so that loops over it become vector instructions."""
+
+    def polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
+        value = const(coefficients[-1], "float32")
+        for coefficient in reversed(coefficients[:-1]):
+            value = value * x + const(coefficient, "float32")
+        return value
+
+    def clamped(x: Any, most: float) -> Any:
+        return maximum(minimum(x, const(most, "float32")), const(-most, "float32"))
+
+    def quotient(x: Any) -> Any:
+        return bind(x * x, lambda square: x * polynomial(ERF_NUMERATOR, square) / polynomial(ERF_DENOMINATOR, square))
+
+    return clamped(bind(clamped(a, ERF_SATURATES), quotient), 1.0)
+
+
 def unary_float(name: str, a: Any, target: str = "llvm") -> Any:
     """A function of one float; 16-bit floats through f32."""
     dtype = dtype_of(a)
@@ -244,6 +271,8 @@ def unary_float(name: str, a: Any, target: str = "llvm") -> Any:
         result = tirx.Div(const(1, inner), tirx.sqrt(value))
     elif name in LLVM_INTRINSICS and target == "llvm":
         result = LLVM_INTRINSICS[name](value)
+    elif name == "erf" and inner == "float32" and target == "llvm":
+        result = erf_float32(value)
     elif name in LIBM:
         result = call_math(name, inner, value)
     else:
