@@ -4,27 +4,21 @@
 from __future__ import annotations
 
 import json as json_module
-from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import Annotated, Optional
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from memc.benchmark import Benchmark, bench
-from memc.ir.core import Array
 from memc.ir.errors import UsageError
 from memc.ir.sizes import format_size
 from memc.op_times import Profile
 
 from . import options
 from .console import progress, set_up_logging, stdout_console, write_text
-from .values import parse_options, parse_pairs, parse_seconds, parse_tensor
-
-if TYPE_CHECKING:
-    from memc.runtime.manifest import Spec
+from .values import parse_inputs, parse_options, parse_pairs, parse_seconds
 
 PROFILED_RUNS = 10
 
@@ -126,11 +120,12 @@ def bench_model(
         precision=precision,
         workspace=workspace,
     )
+    given = parse_pairs(input or [], "--input")
     profiled = profile or trace is not None or save_profile is not None
     with progress(quiet) as report_stage:
         found = bench(
             model,
-            inputs=partial(_arrays, parse_pairs(input or [], "--input"), seed),
+            inputs=lambda specs: parse_inputs(given, {spec.name: spec.type for spec in specs}, seed),
             seed=seed,
             warmup=warmup,
             runs=runs,
@@ -152,15 +147,6 @@ def bench_model(
         print_summary(console, model, found)
         if profile and found.profile is not None:
             print_profile(console, found.profile, top)
-
-
-def _arrays(texts: Mapping[str, str], seed: int, specs: Sequence[Spec]) -> dict[str, Array]:
-    """The data of the inputs that were given on the command line."""
-    types = {spec.name: spec.type for spec in specs}
-    for name in texts:
-        if name not in types:
-            raise UsageError(f"--input {name}: no such input; expected {', '.join(types) or 'none'}")
-    return {name: parse_tensor(text, types[name], name, seed) for name, text in texts.items()}
 
 
 def print_summary(console: Console, model: str, found: Benchmark) -> None:

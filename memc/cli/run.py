@@ -17,7 +17,7 @@ from memc.ir.sizes import format_size
 
 from . import options
 from .console import set_up_logging, write_text
-from .values import load_array, outputs_target, parse_pairs, parse_tensor
+from .values import load_array, outputs_target, parse_pairs, parse_tensor, require_known
 
 
 def run(
@@ -48,9 +48,7 @@ def run(
     executable = load(artifact, cuda_graph=cuda_graph)
     given = parse_pairs(input or [], "--input")
     specs = {spec.name: spec for spec in executable.inputs}
-    for name in given:
-        if name not in specs:
-            raise UsageError(f"--input {name}: no such input; expected {', '.join(specs) or 'none'}")
+    require_known(given, specs)
     missing = [str(spec) for name, spec in specs.items() if name not in given]
     if missing:
         raise UsageError(f"missing inputs: {'; '.join(missing)} (give --input NAME=@file.npy or NAME=random)")

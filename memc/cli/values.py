@@ -116,6 +116,20 @@ def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array
     return array
 
 
+def require_known(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UsageError for an input that there is not."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise UsageError(f"--input {name}: no such input; expected {', '.join(names) or 'none'}")
+
+
+def parse_inputs(texts: Mapping[str, str], types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """The data of the inputs that were given. Raises UsageError for a name that there is not, or data of another type."""
+    require_known(texts, types)
+    return {name: parse_tensor(text, types[name], name, seed) for name, text in texts.items()}
+
+
 def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
     """`--output y.npy` (only output) or `--output y=y.npy` items as paths by output name."""
     targets: dict[str, Path] = {}
@@ -141,24 +155,25 @@ def parse_options(
     input_shapes: str | None,
     bind: list[str] | None,
     pass_pipeline: str | None,
-    disabled_pass: str | None,
-    memory_budget: str | None,
-    train: bool,
-    loss: str | None,
-    optimizer: str | None,
-    optimizer_options: str | None,
-    clip_norm: float | None,
-    accumulate: int | None,
-    freeze: list[str] | None,
-    no_dropout: bool,
-    seed: int | None,
-    mirror: str | None,
-    alignment: int | None,
     kernels: str,
     precision: str,
     workspace: str,
+    disabled_pass: str | None = None,
+    memory_budget: str | None = None,
+    train: bool = False,
+    loss: str | None = None,
+    optimizer: str | None = None,
+    optimizer_options: str | None = None,
+    clip_norm: float | None = None,
+    accumulate: int | None = None,
+    freeze: list[str] | None = None,
+    no_dropout: bool = False,
+    seed: int | None = None,
+    mirror: str | None = None,
+    alignment: int | None = None,
 ) -> dict[str, Any]:
-    """What was typed after the options of `memc compile`, as `driver.Options` takes it. Raises UsageError."""
+    """What was typed after the options of `memc compile`, as `driver.Options` takes it. Those that a verb does not have are
+    as if they were not typed. Raises UsageError."""
     training = {
         "loss": loss,
         "optimizer": optimizer,

@@ -10,11 +10,11 @@ import typer
 
 from memc import driver, verification
 from memc.ir.core import Role
-from memc.ir.errors import CheckError, UsageError
+from memc.ir.errors import CheckError
 
 from . import options
 from .console import progress, set_up_logging, write_text
-from .values import parse_bindings, parse_dims, parse_pairs, parse_shapes, parse_tensor
+from .values import parse_inputs, parse_options, parse_pairs
 
 
 def verify(
@@ -51,14 +51,14 @@ def verify(
 ) -> None:
     """Compile a model, run it, and compare its outputs with a reference."""
     set_up_logging(verbose, quiet)
-    settings = dict(
+    settings = parse_options(
         target=target,
         arch=arch,
         mcpu=mcpu,
         opt_level=opt_level,
-        dims=parse_dims(dim or []),
-        input_shapes=parse_shapes(input_shapes),
-        bind=parse_bindings(bind or []),
+        dim=dim,
+        input_shapes=input_shapes,
+        bind=bind,
         pass_pipeline=pass_pipeline,
         kernels=kernels,
         precision=precision,
@@ -67,12 +67,8 @@ def verify(
     given = parse_pairs(input or [], "--input")
     arrays = {}
     if given:
-        module = driver.load_module(model, driver.Options(**settings))  # type: ignore[arg-type]
-        types = {p.name: p.type for p in module.main.params_of(Role.INPUT)}
-        for name, text in given.items():
-            if name not in types:
-                raise UsageError(f"--input {name}: no such input; expected {', '.join(types) or 'none'}")
-            arrays[name] = parse_tensor(text, types[name], name, seed)
+        module = driver.load_module(model, driver.Options(**settings))
+        arrays = parse_inputs(given, {p.name: p.type for p in module.main.params_of(Role.INPUT)}, seed)
     with progress(quiet) as report_stage:
         outcome = verification.verify(
             model,

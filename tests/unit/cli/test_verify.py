@@ -69,3 +69,10 @@ def test_text_needs_numpy(memc, text: str) -> None:
     for arguments in ([], ["--against", "numpy", "--all-tensors"]):
         result = memc("verify", text, *arguments)
         assert result.code == 2 and "need an .onnx model; use --against numpy alone" in result.err
+
+
+def test_options_of_compile_are_read_as_there(memc, model: str) -> None:
+    result = memc("verify", model, "--dim", "batch=2", "--workspace", "4KiB")
+    assert result.code == 0 and "PASSED" in result.out
+    result = memc("verify", model, "--dim", "batch=2", "--workspace", "much")
+    assert result.code == 2 and "size `much`: expected a number of bytes" in result.err
