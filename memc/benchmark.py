@@ -218,8 +218,11 @@ def batch_of(specs: Sequence[Spec]) -> int | None:
 
 
 def _memory(manifest: Manifest) -> dict[str, int]:
-    io = sum(spec.nbytes for spec in (*manifest.inputs, *manifest.outputs))
-    parts = {"arena": manifest.arena_bytes, "weights": manifest.weights_bytes, "inputs_and_outputs": io}
+    parts = {
+        "arena": manifest.arena_bytes,
+        "weights": manifest.weights_bytes,
+        "inputs_and_outputs": manifest.io_bytes,
+    }
     return {**parts, "peak": sum(parts.values())}
 
 

@@ -183,11 +183,7 @@ def compile(
                 chosen.opt_level, target.kind, alignment, chosen.kernels, chosen.memory_budget, workspace
             )
         if chosen.precision != "f32":
-            text = (
-                f"{text},set-precision{{mode={chosen.precision}}}"
-                if text
-                else f"set-precision{{mode={chosen.precision}}}"
-            )
+            text = ",".join([*filter(None, [text]), f"set-precision{{mode={chosen.precision}}}"])
         manager = pass_manager(text, chosen)
         manager.run(module)
         report = make_report(

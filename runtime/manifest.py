@@ -87,6 +87,11 @@ class Manifest:
     """`f32`, or what the factors of products and convolutions are rounded to."""
     report: dict[str, Any]
 
+    @property
+    def io_bytes(self) -> int:
+        """Bytes of all inputs and outputs."""
+        return sum(spec.nbytes for spec in (*self.inputs, *self.outputs))
+
 
 def read(path: str | Path) -> Manifest:
     """The manifest of the artifact in folder `path`. Raises InvalidError if it is missing, damaged or too new."""
