@@ -25,9 +25,7 @@ from memc.passes.cost_model import DEVICES, CostModel
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import SLACK, WORK
 from memc.passes.planned_arena import planned_arena
-from memc.passes.remat_bound import least_possible
-from memc.passes.remat_problem import RematGraph
-from memc.passes.rematerialize import SPARE, Choices
+from memc.passes.rematerialize import SPARE, Choices, Starts
 from memc.passes.reorder import Search, reorder
 from memc.passes.undo import Snapshot
 
@@ -47,23 +45,23 @@ def prepared(name: str, batch: int, arguments: argparse.Namespace) -> Module:
     return module
 
 
-def choices_of(module: Module, share: float) -> tuple[Choices, int, float]:
-    """Plans down to a share of the arena; that arena in bytes, and the seconds of the search."""
+def choices_of(module: Module, share: float) -> tuple[Choices, int, int, float]:
+    """Plans down to a share of the arena; that arena and the bound, in bytes, and the seconds of the search."""
     function = module.main
     given = list(function.ops)
     reorder(function, Search(slack=SLACK, work=WORK), ALIGNMENT)
     arena = planned_arena(function, ALIGNMENT)
     start = time.perf_counter()
-    choices = Choices.of(function, [function.ops, given], int(SPARE * share * arena), COSTS, ALIGNMENT)
-    return choices, arena, time.perf_counter() - start
+    starts = Starts.of(function, [function.ops, given], COSTS, ALIGNMENT)
+    choices = starts.choices(int(SPARE * share * arena))
+    return choices, arena, starts.bound, time.perf_counter() - start
 
 
 def row(name: str, arguments: argparse.Namespace) -> tuple[str, list[float | None], float]:
     """A table row, the added cost in percent at each of SHARES (None if it is not reached), and the seconds."""
     module = prepared(name, arguments.batch, arguments)
     ops = len(module.main.ops)
-    choices, arena, seconds = choices_of(module, SHARES[-1])
-    bound = least_possible(RematGraph.of(module.main, COSTS.cost, ALIGNMENT).problem)
+    choices, arena, bound, seconds = choices_of(module, SHARES[-1])
     before = Snapshot.of(module, module.main)
     cells, added = [], []
     for share in SHARES:
@@ -86,7 +84,7 @@ def row(name: str, arguments: argparse.Namespace) -> tuple[str, list[float | Non
 def sweep(name: str, arguments: argparse.Namespace) -> str:
     """The peaks at evenly spaced budgets, each planned to the end and checked."""
     module = prepared(name, arguments.batch, arguments)
-    choices, arena, _ = choices_of(module, SHARES[-1])
+    choices, arena, *_ = choices_of(module, SHARES[-1])
     before = Snapshot.of(module, module.main)
     peaks: list[float] = []
     for step in range(arguments.sweep):

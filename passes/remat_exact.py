@@ -41,8 +41,8 @@ def solve_remat(problem: RematProblem, limit: int, time_limit: float | None = No
     """The plan of least added cost of at most `limit` bytes, or the best one found and a lower bound.
 
     First runs keep the given order. Never costlier than what `remat_ladder` has for that. Without a `time_limit` (seconds)
-    one worker does a fixed amount of work, so that the result depends on the problem only. Raises UsageError for more than `MOST_OPS` ops and ValueError for a malformed
-    problem.
+    one worker does a fixed amount of work, so that the result depends on the problem only. Raises UsageError for more than
+    `MOST_OPS` ops and ValueError for a malformed problem.
     """
     require_few(len(problem.costs))
     problem = replace(problem, in_order=True)

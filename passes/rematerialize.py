@@ -67,31 +67,43 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Starts:
+    """The orders of a function's ops that recomputation starts from."""
+
+    function: Function
+    alignment: int
+    found: tuple[tuple[RematGraph, tuple[Op, ...]], ...]
+    bound: int
+    """Bytes that no sequence is below."""
+
+    @staticmethod
+    def of(function: Function, orders: Iterable[Sequence[Op]], costs: CostModel, alignment: int = ALIGNMENT) -> Starts:
+        """Those of `orders` that are not far above the best."""
+        before = list(function.ops)
+        found: list[tuple[RematGraph, tuple[Op, ...]]] = []
+        for ops in dict.fromkeys(map(tuple, orders)):
+            function.ops = list(ops)
+            found.append((RematGraph.of(function, costs.cost, alignment), ops))
+        function.ops = before
+        peaks = [_peak(graph.problem) for graph, _ in found]
+        near = tuple(start for start, peak in zip(found, peaks) if peak <= FAR * min(peaks))
+        return Starts(function, alignment, near, least_possible(near[0][0].problem))
+
+    def choices(self, lowest: int) -> Choices:
+        """Plans from each, down to about `lowest` bytes, or as low as was found."""
+        with ThreadPoolExecutor(len(self.found)) as threads:
+            ladders = threads.map(lambda start: remat_ladder(start[0].problem, lowest, self.bound), self.found)
+        found = [Choice(*start, plan) for start, plans in zip(self.found, ladders) for plan in plans]
+        return Choices(self.function, self.alignment, tuple(found))
+
+
+@dataclass(frozen=True)
 class Choices:
     """The plans that budgets choose from."""
 
     function: Function
     alignment: int
     found: tuple[Choice, ...]
-
-    @staticmethod
-    def of(
-        function: Function, orders: Iterable[Sequence[Op]], lowest: int, costs: CostModel, alignment: int = ALIGNMENT
-    ) -> Choices:
-        """Plans from each of `orders`, but for those far above the best, down to about `lowest` bytes, or as low as was found."""
-        before = list(function.ops)
-        starts: list[tuple[RematGraph, tuple[Op, ...]]] = []
-        for ops in dict.fromkeys(map(tuple, orders)):
-            function.ops = list(ops)
-            starts.append((RematGraph.of(function, costs.cost, alignment), ops))
-        function.ops = before
-        peaks = [_peak(graph.problem) for graph, _ in starts]
-        starts = [start for start, peak in zip(starts, peaks) if peak <= FAR * min(peaks)]
-        bound = least_possible(starts[0][0].problem)
-        with ThreadPoolExecutor(len(starts)) as threads:
-            ladders = threads.map(lambda start: remat_ladder(start[0].problem, lowest, bound), starts)
-        found = [Choice(*start, plan) for start, plans in zip(starts, ladders) for plan in plans]
-        return Choices(function, alignment, tuple(found))
 
     def solved(self, limit: int, time_limit: float | None) -> Choices:
         """These, and from each of their orders the cheapest plan of at most `limit` bytes that the exact solver finds; the
@@ -116,7 +128,7 @@ class Choices:
         return min(self.found, key=lambda choice: choice.plan.peak)
 
     def follow(self, choice: Choice, without: int, most: int | None = None) -> Recomputation:
-        """Make the function, unchanged since `of`, run as `choice` says. Returns what comes of it, where the arena takes
+        """Make the function, unchanged since `Starts.of`, run as `choice` says. Returns what comes of it, where the arena takes
         `without` bytes if nothing is computed anew. `most`: as in `planned_arena`."""
         self.function.ops = list(choice.ops)
         choice.graph.rewrite(choice.plan.sequence)
@@ -158,10 +170,10 @@ def rematerialize(
     if arena <= most:
         return Recomputation(arena, arena, 0.0, 0)
     before = Snapshot.of(module, function)
-    orders = [function.ops, given]
+    starts = Starts.of(function, [function.ops, given], costs, alignment)
     spare = int(SPARE * most)
     for limit, lowest in ((most, spare), (spare, 0)):
-        choices = Choices.of(function, orders, lowest, costs, alignment)
+        choices = starts.choices(lowest)
         if solver == "exact":
             choices = choices.solved(limit, time_limit)
         for choice in choices.fitting(most):

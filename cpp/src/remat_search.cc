@@ -79,8 +79,9 @@ class RematSearch {
   bool Reach(int64_t limit, int64_t work) {
     constexpr int64_t kAnyCost = std::numeric_limits<int64_t>::max();
     work_ = 0;
+    const int plain = problem_.in_order ? 1 : 2;  // Attempts by rank alone: without and with moves.
     for (int attempt = 0; work_ < work; ++attempt) {
-      const bool vary = attempt > 1;
+      const bool vary = attempt >= plain;
       if (vary && !state_.repeats().empty() && Below(4) != 0) Ruin();
       state_.Update();
       moves_ = (vary ? Below(2) == 0 : attempt == 1) ? problem_.ops() : 0;
@@ -286,12 +287,9 @@ class RematSearch {
     }
     for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
       if (problem_.sizes[*v] == 0) continue;
-      if (state_.NextRead(*v, moment) != run) {
-        // Read at the moment or after it by others, or made anew for this run.
-        if (state_.NextRead(*v, moment) < 0) return 0;
-        continue;
-      }
-      if (state_.NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
+      const int32_t read = state_.NextRead(*v, moment);
+      if (read < 0) return 0;  // Made anew for this run.
+      if (read == run && state_.NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
     }
     return static_cast<double>(gain);
   }

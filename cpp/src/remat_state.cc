@@ -178,14 +178,14 @@ void RematState::Link(int32_t run) {
   (previous >= 0 ? runs_[previous].next : first_) = run;
   if (next >= 0) runs_[next].previous = run;
   std::vector<int32_t>& runs = runs_of_[op];
-  const bool is_first = Find(runs, slot) == 0;
-  runs.insert(runs.begin() + Find(runs, slot), run);
+  const size_t at = Find(runs, slot);
+  runs.insert(runs.begin() + at, run);
   run_at_[slot] = run;
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
     std::vector<int32_t>& reads = reads_of_[*v];
     reads.insert(reads.begin() + Find(reads, slot), run);
   }
-  CountRepeat(is_first ? runs[1] : run);
+  CountRepeat(at == 0 ? runs[1] : run);
   tree_.Add(slot, slot, problem_.scratch[op]);
   Touch(op);
 }

@@ -100,11 +100,13 @@ def test_plans_are_what_they_say(seed: int) -> None:
         assert all(plan.peak < other.peak or plan.added_cost < other.added_cost for other in plans[:number])
 
 
-def test_small_problems_are_solved_as_well_as_all_sequences_allow() -> None:
-    """No plan is better than the best sequence, nine of ten are as good, and the lowest peak is found in seven of eight."""
+@pytest.mark.parametrize(("in_order", "often"), [(True, 72), (False, 69)])
+def test_small_problems_are_solved_as_well_as_all_sequences_allow(in_order: bool, often: int) -> None:
+    """No plan is better than the best sequence, nine of ten are as good, and the lowest peak is found as often; in any order,
+    where there are more sequences, somewhat less often."""
     equal = total = lowest = 0
     for seed in range(80):
-        problem = drawn(1000 + seed, 5)
+        problem = dataclasses.replace(drawn(1000 + seed, 5), in_order=in_order)
         best: dict[int, int] = {}
         for sequence in sequences(problem, 3):
             found = measure_sequence(problem, sequence)
@@ -120,7 +122,7 @@ def test_small_problems_are_solved_as_well_as_all_sequences_allow() -> None:
             total += 1
     assert total > 90
     assert equal >= 0.9 * total
-    assert lowest >= 70
+    assert lowest >= often
 
 
 def test_the_ladder_only_grows_longer() -> None:
