@@ -22,20 +22,35 @@ std::string LengthPrefixed(const std::string& text) {
   return bytes + text;
 }
 
-// The function table of a saved CUDA module: what lies between its format and its code.
-std::string FunctionTable(const std::string& saved, const std::string& code) {
-  uint64_t format_length = 0;
-  if (saved.size() >= sizeof(format_length)) {
-    std::memcpy(&format_length, saved.data(), sizeof(format_length));
-  }
-  const std::string tail = LengthPrefixed(code);
-  const uint64_t fixed = sizeof(format_length) + tail.size();
-  if (saved.size() < fixed || format_length > saved.size() - fixed ||
-      saved.compare(saved.size() - tail.size(), tail.size(), tail) != 0) {
+void Require(bool as_known) {
+  if (!as_known) {
     TVM_FFI_THROW(ValueError) << "not a saved CUDA module of the TVM version memc was made for";
   }
-  const size_t begin = sizeof(format_length) + format_length;
-  return saved.substr(begin, saved.size() - tail.size() - begin);
+}
+
+// The format of a saved CUDA module: `cuda` for source, which TVM compiles itself where it finds a
+// GPU.
+std::string SavedFormat(const std::string& saved) {
+  uint64_t length = 0;
+  Require(saved.size() >= sizeof(length));
+  std::memcpy(&length, saved.data(), sizeof(length));
+  Require(length <= saved.size() - sizeof(length));
+  return saved.substr(sizeof(length), length);
+}
+
+// The function table of a saved CUDA module: what lies between its format and its code.
+std::string FunctionTable(const std::string& saved, const std::string& format,
+                          const std::string& code) {
+  const std::string head = LengthPrefixed(format);
+  const std::string tail = LengthPrefixed(code);
+  Require(saved.size() >= head.size() + tail.size());
+  Require(saved.compare(saved.size() - tail.size(), tail.size(), tail) == 0);
+  return saved.substr(head.size(), saved.size() - head.size() - tail.size());
+}
+
+std::string Inspect(const ffi::Module& module, const std::string& format) {
+  const ffi::String text = module->InspectSource(format);
+  return std::string(text.data(), text.size());
 }
 
 class CubinModuleObj : public ffi::ModuleObj {
@@ -59,13 +74,13 @@ ffi::Module CubinModule(const ffi::Module& original, const ffi::Bytes& cubin) {
   if (std::string(original->kind()) != "cuda") {
     TVM_FFI_THROW(ValueError) << "expected a cuda module, got " << original->kind();
   }
-  const ffi::String source = original->InspectSource("cuda");
-  const std::string code(source.data(), source.size());
   const ffi::Bytes bytes = original->SaveToBytes();
-  const std::string table = FunctionTable(std::string(bytes.data(), bytes.size()), code);
+  const std::string before(bytes.data(), bytes.size());
+  const std::string format = SavedFormat(before);
+  const std::string table = FunctionTable(before, format, Inspect(original, format));
   const std::string saved =
       LengthPrefixed("cubin") + table + LengthPrefixed(std::string(cubin.data(), cubin.size()));
-  return ffi::Module(ffi::make_object<CubinModuleObj>(code, saved));
+  return ffi::Module(ffi::make_object<CubinModuleObj>(Inspect(original, "cuda"), saved));
 }
 
 }  // namespace

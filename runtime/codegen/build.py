@@ -79,9 +79,10 @@ def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) 
     if not functions:
         return None
     goal = tvm_target(target)
-    built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal)
-    if target.kind == "cuda":
-        cuda.replace_sources(built, target.arch, goal)
+    with cuda.source_stays():
+        built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal)
+        if target.kind == "cuda":
+            cuda.replace_sources(built, target.arch)
     return built
 
 

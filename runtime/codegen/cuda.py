@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA code without a GPU: kernels to one cubin inside the artifact.
 
-On a machine without a GPU, TVM would store CUDA source and compile it when loaded, which its runtime alone cannot do.
-So the source is compiled here, and a module that saves itself as the cubin takes the source module's place.
+On a machine without a GPU, TVM would store CUDA source and compile it when loaded, which its runtime alone cannot do;
+where it finds a GPU, it would compile by way of a package that memc does not need. So the source is compiled here, and
+a module that saves itself as the cubin takes the source module's place.
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm.support import nvcc
 
 from memc.ir.errors import UnsupportedError
 from memc.runtime.codegen.math_functions import CUDA_PRELUDE
@@ -24,10 +30,10 @@ def cuda_target(arch: str, host: tvm.target.Target) -> tvm.target.Target:
     return tvm.target.Target({"kind": "cuda", "arch": arch, "host": host, **limits})
 
 
-def replace_sources(library: Any, arch: str, target: tvm.target.Target) -> None:
+def replace_sources(library: Any, arch: str) -> None:
     """Put a cubin in the place of each CUDA source module that `library` imports.
 
-    Raises UnsupportedError if nvcc is not installed or does not know the architecture.
+    Raises what `compile_source` does.
     """
     from memc import native
 
@@ -35,7 +41,7 @@ def replace_sources(library: Any, arch: str, target: tvm.target.Target) -> None:
     library.clear_imports()
     for imported in imports:
         if imported.kind == "cuda":
-            cubin = compile_source(imported.inspect_source("cuda"), arch, target)
+            cubin = compile_source(imported.inspect_source("cuda"), arch)
             imported = native.load()["memc_cubin_module"](imported, cubin)
         library.import_module(imported)
 
@@ -47,15 +53,46 @@ def with_prelude(source: str, _target: Any) -> str:
 
 tvm_ffi.register_global_func("tvm_callback_cuda_postproc", with_prelude, override=True)
 
+COMPILE = "tvm_callback_cuda_compile"
+"""The name by which TVM calls its compiler."""
 
-def compile_source(source: str, arch: str, target: tvm.target.Target) -> bytes:
+_theirs = tvm_ffi.get_global_func(COMPILE)
+_source_stays: ContextVar[bool] = ContextVar("source_stays", default=False)
+
+
+def _compiled(source: str) -> bytes:
+    return source.encode() if _source_stays.get() else _theirs(source)
+
+
+tvm_ffi.register_global_func(COMPILE, _compiled, override=True)
+
+
+@contextmanager
+def source_stays() -> Iterator[None]:
+    """Keep TVM from compiling CUDA source."""
+    before = _source_stays.set(True)
+    try:
+        yield
+    finally:
+        _source_stays.reset(before)
+
+
+def compile_source(source: str, arch: str) -> bytes:
+    """A cubin. Functions, quotients and subnormal numbers are as exact as IEEE 754 and CUDA's own library have them: no
+    fast math.
+
+    Raises UnsupportedError if nvcc is not installed, does not know the architecture or finds an error.
+    """
     if shutil.which("nvcc") is None:
         raise UnsupportedError("target cuda: nvcc was not found; install the CUDA toolkit and put nvcc on PATH")
-    try:
-        with target:
-            return bytes(nvcc.compile_cuda(source, target_format="cubin", arch=arch, compiler="nvcc"))
-    except RuntimeError as error:
-        raise UnsupportedError(f"target cuda, arch {arch}: nvcc failed: {last_line(str(error))}") from None
+    with tempfile.TemporaryDirectory(prefix="memc-") as folder:
+        path = Path(folder) / "kernels.cu"
+        path.write_text(source)
+        command = ["nvcc", "--cubin", "-O3", "-arch", arch, "-o", "kernels.cubin", path.name]
+        done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise UnsupportedError(f"target cuda, arch {arch}: nvcc failed: {last_line(done.stdout)}")
+        return path.with_suffix(".cubin").read_bytes()
 
 
 def last_line(text: str) -> str:

@@ -15,6 +15,7 @@ from memc.ir.core import Module, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.types import DType
 from memc.runtime import codegen
+from memc.runtime.codegen.cuda import compile_source, last_line
 from memc.runtime.target import Target
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -71,9 +72,21 @@ def test_targets_are_checked() -> None:
     assert Target.create("llvm", mcpu="x86-64-v2").cpu == "x86-64-v2"
 
 
-def test_what_nvcc_says_is_passed_on() -> None:
-    from memc.runtime.codegen.cuda import last_line
+@needs_nvcc
+def test_arithmetic_is_that_of_ieee_754() -> None:
+    """Quotients and roots are rounded as their exact intrinsics are, and functions are not the approximate ones."""
+    kernel = 'extern "C" __global__ void k(float* x) { x[0] = %s; }'
 
+    def cubin(expression: str) -> bytes:
+        return compile_source(kernel % expression, "sm_90")
+
+    assert cubin("x[0] / x[1]") == cubin("__fdiv_rn(x[0], x[1])") != cubin("__fdividef(x[0], x[1])")
+    assert cubin("sqrtf(x[0])") == cubin("__fsqrt_rn(x[0])")
+    assert cubin("expf(x[0])") != cubin("__expf(x[0])")
+    assert cubin("tanhf(x[0])") != cubin("__tanhf(x[0])")
+
+
+def test_what_nvcc_says_is_passed_on() -> None:
     text = "Compilation error:\nnvcc fatal   : Unsupported gpu architecture 'sm_12'\n"
     assert last_line(text) == "nvcc fatal   : Unsupported gpu architecture 'sm_12'"
     assert (
