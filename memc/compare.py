@@ -24,8 +24,10 @@ class Difference:
         return f"relative error {self.relative_norm:.3g}; {self.detail}"
 
 
-def compare(result: Array, reference: Array, *, rtol: float, atol: float) -> Difference:
+def compare(result: Array, reference: Array, *, rtol: float, atol: float, norm: float | None = None) -> Difference:
     """Compare elementwise: |result - reference| <= atol * max(1, rms(reference)) + rtol * |reference|.
+
+    With `norm`, it is the relative error of floats as a whole that must be at most that.
 
     The scale keeps elements near zero in a tensor of large ones from counting as wrong for rounding alone. NaN equals NaN,
     infinities compare by sign, and anything but floats must be equal.
@@ -43,10 +45,10 @@ def compare(result: Array, reference: Array, *, rtol: float, atol: float) -> Dif
         scale = max(1.0, float(np.sqrt(np.mean(finite * finite))))
         close = np.isclose(a, b, rtol=rtol, atol=atol * scale, equal_nan=True) if is_float else result == reference
         gap = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
-        norm = float(np.linalg.norm(finite))
-        relative = float(np.linalg.norm(gap)) / (norm or 1.0)
+        relative = float(np.linalg.norm(gap)) / (float(np.linalg.norm(finite)) or 1.0)
     # NaN and infinite gaps are worse than any finite one.
     worst = int(np.argmax(np.where(np.isnan(gap), np.inf, gap)))
     index = [int(i) for i in np.unravel_index(worst, result.shape)]
     detail = f"{int(np.sum(~close))} of {result.size} elements differ; worst at {index}: expected {b.flat[worst]:.9g}, got {a.flat[worst]:.9g}"
-    return Difference(bool(close.all()), relative, detail)
+    matches = bool(close.all()) if norm is None or not is_float else relative <= norm
+    return Difference(matches, relative, detail)

@@ -16,12 +16,16 @@ import onnx
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
+from memc.passes.base import Pass
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import KERNELS, PRECISIONS, Workspace
+from memc.passes.mixed_precision import MixedPrecision
+from memc.passes.narrow_products import NarrowProducts
+from memc.passes.pipelines import HALVES, KERNELS, PRECISIONS, Precision, Workspace
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
+from memc.passes.set_precision import SetPrecision
 from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
 from memc.runtime.target import Target
@@ -54,7 +58,8 @@ class Options:
     kernels: str = "auto"
     """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
     precision: str = "f32"
-    """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA."""
+    """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA; `f16`, `bf16`: products and
+    what lies between them in half precision (`mixed-precision`), for training with weights and updates in f32."""
     workspace: int | str = "free"
     """Beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
     as many bytes, even if the arena grows."""
@@ -160,7 +165,7 @@ def compile(
         raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
     if chosen.kernels not in KERNELS:
         raise UsageError(f"kernels: expected auto, library or generated, got {chosen.kernels}")
-    _require_precision(chosen)
+    precision = _precision(chosen)
     workspace = _workspace(chosen.workspace)
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
@@ -173,18 +178,25 @@ def compile(
     with stages("import"):
         module = load_module(source, chosen)
         if chosen.train is not None:
-            chosen.train.apply(module)
+            for step in training_passes(chosen.train, precision):
+                step.apply(module)
         unoptimized = bytes_at_level_0(module, alignment)
 
     with stages("passes"):
         text = chosen.pass_pipeline
         if text is None:
             text = pipeline_text(
-                chosen.opt_level, target.kind, alignment, chosen.kernels, chosen.memory_budget, workspace
+                chosen.opt_level,
+                target.kind,
+                alignment,
+                chosen.kernels,
+                chosen.memory_budget,
+                workspace,
+                "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
             )
-        if chosen.precision != "f32":
-            text = ",".join([*filter(None, [text]), f"set-precision{{mode={chosen.precision}}}"])
         manager = pass_manager(text, chosen)
+        if chosen.pass_pipeline is not None:
+            manager.passes = with_precision(manager.passes, precision)
         manager.run(module)
         report = make_report(
             module,
@@ -253,20 +265,42 @@ def _workspace(given: int | str) -> Workspace:
     return given
 
 
-def _require_precision(options: Options) -> None:
+def _precision(options: Options) -> Precision:
     """Raise UsageError for a precision that does not exist, or that nothing would be computed with."""
-    if options.precision not in PRECISIONS:
+    found = next((known for known in PRECISIONS if known == options.precision), None)
+    if found is None:
         raise UsageError(f"precision: expected one of {', '.join(PRECISIONS)}, got {options.precision!r}")
-    if options.precision == "f32":
-        return
+    if found != "tf32":
+        return found
     if options.target != "cuda":
-        raise UsageError(
-            f"precision {options.precision}: expected target cuda, got {options.target}, which has f32 alone"
-        )
+        raise UsageError(f"precision tf32: expected target cuda, got {options.target}, which has f32, f16 and bf16")
     if options.kernels == "generated":
-        raise UsageError(
-            f"precision {options.precision}: generated kernels compute in f32; use kernels auto or library"
-        )
+        raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
+    return found
+
+
+def training_passes(train: BuildGradient, precision: Precision) -> Sequence[Pass]:
+    """What makes a training step of a model in a precision."""
+    if precision not in ("f16", "bf16"):
+        return [train]
+    if precision == "f16" and train.loss_scale is None:
+        train = replace(train, loss_scale="dynamic")
+    return [MixedPrecision(precision, weights="keep"), train, NarrowProducts()]
+
+
+def with_precision(passes: Sequence[Pass], precision: Precision) -> list[Pass]:
+    """A given pipeline, in a precision."""
+    if precision == "f32":
+        return list(passes)
+    if precision == "tf32":
+        return [*passes, SetPrecision("tf32")]
+    gradient = next((number for number, item in enumerate(passes) if isinstance(item, BuildGradient)), None)
+    if gradient is None:
+        return [MixedPrecision(precision), *passes]
+    train = passes[gradient]
+    assert isinstance(train, BuildGradient)
+    first, *rest = training_passes(train, precision)
+    return [first, *passes[:gradient], *rest, *passes[gradient + 1 :]]
 
 
 def bytes_at_level_0(module: Module, alignment: int) -> int:

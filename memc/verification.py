@@ -22,6 +22,10 @@ REFERENCES = ("onnxruntime", "numpy")
 TOLERANCES = {"f32": (1e-3, 1e-5), "tf32": (2e-2, 2e-3)}
 """Relative and absolute, per element. TF32 keeps 10 bits of a factor's mantissa: an error of 3e-4 in one product."""
 
+NORMS = {"f16": 1e-2, "bf16": 5e-2}
+"""The relative error of an output as a whole that half precision may have. It keeps 10 and 7 bits of mantissa of every
+value: errors of 5e-4 and 4e-3, which add up layer by layer."""
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -53,7 +57,8 @@ def verify(
         model: path to an .onnx file (or .memir, with `against="numpy"`).
         against: `onnxruntime`, or `numpy` for memc's own evaluation of the imported, unoptimized IR.
         inputs: data by input name; what is missing is random, from `seed`.
-        rtol, atol: tolerances per element; None for those of the precision (`TOLERANCES`).
+        rtol, atol: tolerances per element; None for those of the precision (`TOLERANCES`; in half precision, where neither
+            is given, `NORMS`).
         all_tensors: also compare every floating-point tensor inside the model.
         **options: as for `memc.compile`.
 
@@ -66,7 +71,8 @@ def verify(
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
     chosen = driver.Options(**options)
-    usual = TOLERANCES.get(chosen.precision, TOLERANCES["f32"])
+    usual = TOLERANCES.get(chosen.precision, TOLERANCES["tf32"])
+    norm = NORMS.get(chosen.precision) if rtol is None and atol is None else None
     rtol, atol = (usual[0] if rtol is None else rtol), (usual[1] if atol is None else atol)
     module = driver.load_module(source, chosen)
     given = complete_inputs(module, inputs or {}, seed)
@@ -78,7 +84,7 @@ def verify(
         reference = run_onnxruntime(source, given, chosen.bind)
     compilation = driver.compile(module, progress=progress, **options)
     results = compilation.load().run_numpy(given)
-    differences = {name: compare(results[name], reference[name], rtol=rtol, atol=atol) for name in results}
+    differences = {name: compare(results[name], reference[name], rtol=rtol, atol=atol, norm=norm) for name in results}
     return Verification(differences, against)
 
 

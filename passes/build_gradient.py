@@ -334,6 +334,8 @@ class BuildGradient(Pass):
     """Whether dropout drops anything."""
     seed: int = 0
     """Of the masks of dropout."""
+    loss_scale: Optional[str] = None
+    """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"
     """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
     mirror_depth: int = 1

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.base import Compute, Trait, lookup
+from memc.ir.ops.casts import HALF
 from memc.ir.types import DType
 from memc.passes.alias_plan import plan_aliases, planned_peak
 from memc.passes.base import Pass
@@ -115,7 +116,8 @@ class _Fuser:
             if self._fusable(op):
                 group = Group([op], {op}, op if has(op, Trait.REDUCTION) else None)
                 self.group[op] = group
-                self._absorb(group)
+                if not self._waits(op):
+                    self._absorb(group)
         groups = {id(g): g for g in self.group.values()}
         return sorted((g for g in groups.values() if len(g.ops) > 1), key=lambda g: self.index[g.sink])
 
@@ -131,6 +133,14 @@ class _Fuser:
             return True
         # Views and concats are free if left alone.
         return has(op, Trait.INJECTIVE) and view_offset(op) is None and all(s is None for s in slice_offsets(op))
+
+    def _waits(self, op: Op) -> bool:
+        """Whether an op is to be taken in by its reader before it takes in others: a cast of halves to f32 would have more
+        bytes written. Where the reader may, it then takes in the others as well."""
+        if op.name != "cast" or op.operands[0].type.dtype not in HALF or op.result in self.returned:
+            return False
+        readers = self.uses.get(op.result, ())
+        return len(readers) == 1 and op.result.type.dtype.itemsize > 2 and self._fusable(readers[0])
 
     def _absorb(self, group: Group) -> None:
         """Take in the groups that make operands of `group`, as long as that is allowed."""

@@ -18,6 +18,8 @@ import numpy as np
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Op, Value, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
+from memc.ir.ops.base import lookup
+from memc.ir.ops.library_cuda import call_of
 from memc.ir.types import TensorType
 from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
@@ -45,6 +47,7 @@ def fuse_library(module: Module, function: Function, target: str, alignment: int
 
 def form_groups(module: Module, function: Function, target: str) -> None:
     """Groups of ops that follow one another, as library calls; biases of other convolutions as ops of their own."""
+    round_before_biases(module, function, target)
     groups = find_groups(function, target)
     add_biases(module, function, groups)
     rewrite(function, groups)
@@ -62,18 +65,19 @@ def find_groups(function: Function, target: str) -> list[Group]:
     groups: list[Group] = []
     taken: set[Op] = set()
     for index, op in enumerate(order):
-        kernel = library_kernel(op, target)
-        if kernel is None or not kernel.groups or op.region is not None:
+        if op.region is not None or not takes_groups(op, target):
             continue
         found: Group | None = None
         chain = [op]
-        for following in order[index + 1 : index + LONGEST]:
+        for following in order[index + 1 :]:
             result = chain[-1].result
             if following.region is not None or result in returned or set(uses[result]) != {following}:
                 break
             chain.append(following)
+            if sum(each.name != "cast" for each in chain) > LONGEST:
+                break
             group = Group(list(chain), set(chain))
-            if kernel.supports(fused_op(group)):
+            if library_kernel(fused_op(group), target) is not None:
                 found = group
         if found is not None and not taken & found.inside:
             taken |= found.inside
@@ -81,15 +85,23 @@ def find_groups(function: Function, target: str) -> list[Group]:
     return groups
 
 
+def takes_groups(op: Op, target: str) -> bool:
+    """Whether a library kernel of `target` takes groups that begin with such an op; maybe none takes it alone, as those of
+    convolutions of halves, which round."""
+    definition = lookup(op.name)
+    return definition is not None and any(k.target == target and k.groups for k in definition.library)
+
+
 def add_biases(module: Module, function: Function, groups: Sequence[Group]) -> None:
-    """Give the convolutions of the groups that have none a bias of zeros: the library has no kernel without."""
+    """Give the convolutions with ReLU that have none a bias of zeros: the library has no kernel without."""
     builder = IRBuilder(module, function, [])
     zeros: dict[TensorType, Value] = {}
     for group in groups:
         main = group.ops[0]
-        if main.name != "conv" or len(main.operands) > 2:
+        call = call_of(fused_op(group)) if main.name == "conv" else None
+        if call is None or call.bias is not None or not call.relu:
             continue
-        type = TensorType(main.result.type.dtype, main.result.type.shape[1:2])
+        type = TensorType(main.operands[0].type.dtype, main.result.type.shape[1:2])
         if type not in zeros:
             zeros[type] = builder.constant(np.zeros(type.shape, type.dtype.numpy), f"zeros.{type.elements}")
         main.operands = [*main.operands, zeros[type]]
@@ -108,11 +120,43 @@ def split_biases(module: Module, function: Function, target: str) -> None:
         builder.ops, builder.location = ops, op.location
         x, w, bias = op.operands
         value = builder.op(op.name, [x, w], **op.attrs)
-        spread: Sequence[int] = (bias.type.elements, *[1] * (x.type.rank - 2))
-        replaced[op.result] = builder.op("add", [value, builder.op("reshape", [bias], shape=tuple(spread))])
+        replaced[op.result] = builder.op("add", [value, column(builder, bias, x.type)])
         replaced[op.result].name = op.result.name
     function.ops = ops
     replace_all_uses(function, replaced)
+
+
+def column(b: IRBuilder, bias: Value, x: TensorType) -> Value:
+    """A number per channel, shaped to broadcast against images."""
+    return b.op("reshape", [bias], shape=(bias.type.elements, *[1] * (x.rank - 2)))
+
+
+def round_before_biases(module: Module, function: Function, target: str) -> None:
+    """Take the bias out of each convolution of halves that a library kernel can round: an `add` of halves behind the cast,
+    which joins the call again if ReLU follows."""
+    uses, returned = function.uses(), set(function.returns)
+    builder = IRBuilder(module, function, [])
+    biases: dict[Op, Value] = {}
+    replaced: dict[Value, Value] = {}
+    for op in function.ops:
+        builder.location = op.location
+        readers = uses.get(op.result, []) if len(op.results) == 1 else []
+        cast = readers[0] if len(readers) == 1 and op.result not in returned else None
+        if op.name in ("conv", "conv_transpose") and len(op.operands) == 3 and cast is not None and cast.name == "cast":
+            *op.operands, bias = op.operands
+            if library_kernel(fused_op(Group([op, cast], {op, cast})), target) is not None:
+                biases[cast] = column(builder, bias, op.result.type)
+            else:
+                op.operands = [*op.operands, bias]
+        builder.ops.append(op)
+        if op in biases:
+            replaced[op.result] = builder.op("add", [op.result, biases[op]])
+    function.ops = builder.ops
+    added = {value.op for value in replaced.values()}
+    for op in function.ops:
+        if op not in added:
+            op.operands = [replaced.get(v, v) for v in op.operands]
+    function.returns = [replaced.get(v, v) for v in function.returns]
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,12 @@ Kernels = Literal["auto", "library", "generated"]
 
 KERNELS: tuple[Kernels, ...] = ("auto", "library", "generated")
 
-Precision = Literal["f32", "tf32"]
+Precision = Literal["f32", "tf32", "f16", "bf16"]
 
-PRECISIONS: tuple[Precision, ...] = ("f32", "tf32")
+PRECISIONS: tuple[Precision, ...] = ("f32", "tf32", "f16", "bf16")
+
+HALVES: tuple[Precision, ...] = ("f16", "bf16")
+"""What the values of a model are rounded to, where `tf32` concerns single calls of libraries."""
 
 Workspace = Union[int, Literal["none", "free"]]
 
@@ -36,11 +39,13 @@ def pipeline(
     kernels: Kernels = "auto",
     memory_budget: int | None = None,
     workspace: Workspace = "free",
+    precision: Precision = "f32",
 ) -> str:
     """The passes of -O`level`. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
     `library`, for those too; `generated`, none. `memory_budget`: bytes of the peak, weights, inputs and outputs included,
     that -O2 and -O3 reach by recomputation where it is needed. `workspace`: what library kernels may use beyond the least that
-    they need: `none`; `free`, from -O2 on, what lies free in the arena while they run; or as many bytes, even if the arena grows.
+    they need: `none`; `free`, from -O2 on, what lies free in the arena while they run; or as many bytes, even if the arena grows. `precision`: of the
+    model's values, `tf32` of library calls alone.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -56,14 +61,23 @@ def pipeline(
     select = f"select-kernels{{target={library}{slow} {at}}}"
     select_least = f"select-kernels{{target={library} workspace=least{slow} {at}}}"
     beyond = "" if isinstance(workspace, str) else f" beyond={workspace}"
+    half = [f"mixed-precision{{to={precision}}}"] if precision in HALVES else []
     grow = f"select-workspace{{target={library}{beyond} {at}}}"
     if level == 0:
-        passes = ["materialize-returns", "decompose", select_least, "donate", f"assign-addresses{{solver=none {at}}}"]
+        passes = [
+            "materialize-returns",
+            *half,
+            "decompose",
+            select_least,
+            "donate",
+            f"assign-addresses{{solver=none {at}}}",
+        ]
         passes += [grow] if beyond else []
     elif level == 1:
         passes = [
             "materialize-returns",
             "canonicalize",
+            *half,
             "decompose",
             "canonicalize",
             select_least,
@@ -83,6 +97,7 @@ def pipeline(
         passes = [
             "materialize-returns",
             "canonicalize",
+            *half,
             "decompose",
             "canonicalize",
             f"join-products{{{at}}}",
@@ -99,4 +114,6 @@ def pipeline(
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")
+    if precision == "tf32":
+        passes.append("set-precision{mode=tf32}")
     return ",".join(passes)

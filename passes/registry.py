@@ -21,6 +21,8 @@ from memc.passes.join_kernels import JoinKernels
 from memc.passes.join_products import JoinProducts
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
+from memc.passes.mixed_precision import MixedPrecision
+from memc.passes.narrow_products import NarrowProducts
 from memc.passes.recognize import Recognize
 from memc.passes.rematerialize import Rematerialize
 from memc.passes.reorder import Reorder
@@ -43,6 +45,8 @@ PASSES: tuple[type[Pass], ...] = (
     JoinProducts,
     MaterializeReturns,
     Mirror,
+    MixedPrecision,
+    NarrowProducts,
     Recognize,
     Rematerialize,
     Reorder,

@@ -24,6 +24,7 @@ enum Residual : int64_t { kNone, kBeside, kInPlace };
 
 Key KeyOf(Kind kind, const Convolution& c, bool bias, Residual residual, size_t bytes) {
   Key key{kind, c.rank, c.group, c.relu, c.tf32, bias, residual, static_cast<int64_t>(bytes)};
+  key.back() = c.type;
   auto at = key.begin() + 8;
   for (int i = 0; i < c.rank; ++i) {
     *at++ = c.strides[i];
@@ -37,7 +38,11 @@ Key KeyOf(Kind kind, const Convolution& c, bool bias, Residual residual, size_t 
   return key;
 }
 
-Handle Tensor(const std::array<int, 5>& shape, int rank) {
+int TypeOf(Element element) {
+  return element == kF32 ? kCudnnFloat : element == kF16 ? kCudnnHalf : kCudnnBfloat16;
+}
+
+Handle Tensor(Element type, const std::array<int, 5>& shape, int rank) {
   const Cudnn& cudnn = LoadCudnn();
   std::array<int, 5> strides{};
   int step = 1;
@@ -47,7 +52,7 @@ Handle Tensor(const std::array<int, 5>& shape, int rank) {
   }
   Handle made = nullptr;
   CheckCudnn(cudnn.create_tensor(&made), "cudnnCreateTensorDescriptor");
-  CheckCudnn(cudnn.set_tensor(made, kCudnnFloat, rank, shape.data(), strides.data()),
+  CheckCudnn(cudnn.set_tensor(made, TypeOf(type), rank, shape.data(), strides.data()),
              "cudnnSetTensorNdDescriptor");
   return made;
 }
@@ -61,20 +66,22 @@ size_t Elements(const std::array<int, 5>& shape, int rank) {
 // The parts that the images of a convolution are cut into.
 struct Parts {
   int64_t count;
-  size_t of_x;  // Elements of one part.
+  size_t of_x;  // Bytes of one part.
   size_t of_y;
 
   Parts(const Convolution& c, int64_t n)
-      : count(n), of_x(Elements(c.x, c.rank) / n), of_y(Elements(c.y, c.rank) / n) {}
+      : count(n),
+        of_x(SizeOf(c.type) * Elements(c.x, c.rank) / n),
+        of_y(SizeOf(c.type) * Elements(c.y, c.rank) / n) {}
 };
 
 // The descriptors of a convolution with `channels` biases, without images or an algorithm.
 ConvolutionSite Describe(const Convolution& c, int channels) {
   const Cudnn& cudnn = LoadCudnn();
   ConvolutionSite made;
-  made.bias = Tensor({1, channels, 1, 1, 1}, c.rank + 2);
+  made.bias = Tensor(c.type, {1, channels, 1, 1, 1}, c.rank + 2);
   CheckCudnn(cudnn.create_filter(&made.w), "cudnnCreateFilterDescriptor");
-  CheckCudnn(cudnn.set_filter(made.w, kCudnnFloat, kCudnnNchw, c.rank + 2, c.w.data()),
+  CheckCudnn(cudnn.set_filter(made.w, TypeOf(c.type), kCudnnNchw, c.rank + 2, c.w.data()),
              "cudnnSetFilterNdDescriptor");
   CheckCudnn(cudnn.create_convolution(&made.convolution), "cudnnCreateConvolutionDescriptor");
   CheckCudnn(cudnn.set_convolution(made.convolution, c.rank, c.pads.data(), c.strides.data(),
@@ -94,10 +101,13 @@ const Images& ImagesOf(const Convolution& c, int64_t parts, ConvolutionSite& sit
     Convolution part = c;
     part.x[0] /= static_cast<int>(parts);
     part.y[0] /= static_cast<int>(parts);
-    found->second = {Tensor(part.x, c.rank + 2), Tensor(part.y, c.rank + 2)};
+    found->second = {Tensor(c.type, part.x, c.rank + 2), Tensor(c.type, part.y, c.rank + 2)};
   }
   return found->second;
 }
+
+const void* At(const void* data, size_t bytes) { return static_cast<const char*>(data) + bytes; }
+void* At(void* data, size_t bytes) { return static_cast<char*>(data) + bytes; }
 
 // What the library says of its algorithms for some images, in the order of its guess.
 std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images& images,
@@ -127,10 +137,11 @@ std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images&
   return perf;
 }
 
-// Has the descriptor compute in TF32 where that is faster, or in strict f32.
-void SetMath(const ConvolutionSite& s, bool tf32) {
-  CheckCudnn(LoadCudnn().set_math(s.convolution, tf32 ? kCudnnDefaultMath : kCudnnFmaMath),
-             "cudnnSetConvolutionMathType");
+// Has the descriptor multiply halves by tensor cores, f32 in TF32 where that is faster, or f32 in
+// strict f32.
+void SetMath(const Convolution& c, const ConvolutionSite& s, bool tf32) {
+  const int math = c.type != kF32 ? kCudnnTensorMath : tf32 ? kCudnnDefaultMath : kCudnnFmaMath;
+  CheckCudnn(LoadCudnn().set_math(s.convolution, math), "cudnnSetConvolutionMathType");
 }
 
 // The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
@@ -142,7 +153,7 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
   std::vector<Choice> others;
   size_t wanted = std::numeric_limits<size_t>::max();
   const auto add_all = [&](int64_t tf32, int64_t parts) {
-    SetMath(s, tf32 != 0);
+    SetMath(c, s, tf32 != 0);
     for (const CudnnPerf& p : Listed(kind, s, ImagesOf(c, parts, s), handle)) {
       const bool steady = p.determinism == kCudnnDeterministic;
       if (p.status != 0 || (!steady && parts > 1)) continue;
@@ -159,6 +170,8 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
   };
   for (const int64_t parts : kParts) {
     if (c.x[0] % parts != 0) continue;
+    // A gradient in halves that is added up in parts is rounded at each.
+    if (kind == kFilter && c.type != kF32 && !found.empty()) break;
     if (c.tf32) add_all(1, parts);
     add_all(0, parts);
   }
@@ -186,7 +199,8 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(shape, channels);
-  const bool product = IsPointwise(shape);
+  // Sums of a gradient in weights, in f32, would need one more pass to become halves.
+  const bool product = IsPointwise(shape) && (kind != kFilter || shape.type == kF32);
   if (product && kind != kFilter) made.product = DescribeProduct(ProductOf(kind, shape), {});
   const auto candidates = [&] {
     std::vector<Choice> all;
@@ -223,15 +237,15 @@ void Check(int status, const Choice& way, const char* what) {
 
 }  // namespace
 
-void Convolve(const Convolution& shape, const Place& place, const float* x, const float* w,
-              const float* bias, const float* residual, float* y) {
+void Convolve(const Convolution& shape, const Place& place, const void* x, const void* w,
+              const void* bias, const void* residual, void* y) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     const Images& all = ImagesOf(shape, 1, s);
-    if (!IsProduct(way)) SetMath(s, IsTf32(way));
+    if (!IsProduct(way)) SetMath(shape, s, IsTf32(way));
     if (IsFused(way)) {
       return cudnn.forward_activated(
           handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
@@ -248,9 +262,9 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
       const Parts parts(shape, PartsOf(way));
       const Images& images = ImagesOf(shape, parts.count, s);
       for (int64_t i = 0; i < parts.count && status == 0; ++i) {
-        status = cudnn.forward(handle, &kOne, images.x, x + i * parts.of_x, s.w, w, s.convolution,
-                               AlgoOf(way), place.workspace, place.bytes, over ? &kOne : &kZero,
-                               images.y, y + i * parts.of_y);
+        status = cudnn.forward(handle, &kOne, images.x, At(x, i * parts.of_x), s.w, w,
+                               s.convolution, AlgoOf(way), place.workspace, place.bytes,
+                               over ? &kOne : &kZero, images.y, At(y, i * parts.of_y));
       }
     }
     if (status == 0 && bias != nullptr) {
@@ -267,14 +281,14 @@ void Convolve(const Convolution& shape, const Place& place, const float* x, cons
   const Residual added = residual == nullptr ? kNone : residual == y ? kInPlace : kBeside;
   const Key key = KeyOf(kForward, shape, bias != nullptr, added, place.bytes);
   Taken taken;
-  if (added == kInPlace) taken = {y, sizeof(float) * Elements(shape.y, shape.rank)};
+  if (added == kInPlace) taken = {y, SizeOf(shape.type) * Elements(shape.y, shape.rank)};
   ConvolutionSite& site = Site(context, handle, kForward, key, shape, place, shape.w[0],
                                shape.relu && bias != nullptr, taken, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionForward");
 }
 
-void ConvolveData(const Convolution& shape, const Place& place, const float* y, const float* w,
-                  const float* bias, float* x) {
+void ConvolveData(const Convolution& shape, const Place& place, const void* y, const void* w,
+                  const void* bias, void* x) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
@@ -284,13 +298,13 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
     if (IsProduct(way)) {
       status = RunProduct(context, s.product, way, place, w, y, {}, x);
     } else {
-      SetMath(s, IsTf32(way));
+      SetMath(shape, s, IsTf32(way));
       const Parts parts(shape, PartsOf(way));
       const Images& images = ImagesOf(shape, parts.count, s);
       for (int64_t i = 0; i < parts.count && status == 0; ++i) {
-        status = cudnn.backward_data(handle, &kOne, s.w, w, images.y, y + i * parts.of_y,
+        status = cudnn.backward_data(handle, &kOne, s.w, w, images.y, At(y, i * parts.of_y),
                                      s.convolution, AlgoOf(way), place.workspace, place.bytes,
-                                     &kZero, images.x, x + i * parts.of_x);
+                                     &kZero, images.x, At(x, i * parts.of_x));
       }
     }
     if (status != 0 || bias == nullptr) return status;
@@ -302,21 +316,24 @@ void ConvolveData(const Convolution& shape, const Place& place, const float* y, 
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardData");
 }
 
-void ConvolveFilter(const Convolution& shape, const Place& place, const float* x, const float* y,
-                    float* w) {
+void ConvolveFilter(const Convolution& shape, const Place& place, const void* x, const void* y,
+                    void* w) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
-    if (IsProduct(way)) return RunSums(context, shape, s.sums, way, place, x, y, w);
-    SetMath(s, IsTf32(way));
+    if (IsProduct(way)) {
+      return RunSums(context, shape, s.sums, way, place, static_cast<const float*>(x),
+                     static_cast<const float*>(y), static_cast<float*>(w));
+    }
+    SetMath(shape, s, IsTf32(way));
     const Parts parts(shape, PartsOf(way));
     const Images& images = ImagesOf(shape, parts.count, s);
     int status = 0;
     for (int64_t i = 0; i < parts.count && status == 0; ++i) {
-      status = cudnn.backward_filter(handle, &kOne, images.x, x + i * parts.of_x, images.y,
-                                     y + i * parts.of_y, s.convolution, AlgoOf(way),
+      status = cudnn.backward_filter(handle, &kOne, images.x, At(x, i * parts.of_x), images.y,
+                                     At(y, i * parts.of_y), s.convolution, AlgoOf(way),
                                      place.workspace, place.bytes, i == 0 ? &kZero : &kOne, s.w, w);
     }
     return status;

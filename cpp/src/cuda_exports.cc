@@ -2,8 +2,9 @@
 // The kernels of the CUDA libraries as packed functions symbol(operands..., result, workspace?,
 // scalars...), which register themselves when this library is loaded; cuDNN and cuBLASLt are loaded
 // by the first call that needs them. The first scalar is the number of operands; `bias`,
-// `residual` and `scale` are positions among them, -1 for none; `relu` and `tf32` are 0 or 1.
-// `window` is the number of spatial axes, then their strides, pads and dilations.
+// `residual` and `scale` are positions among them, -1 for none; `relu` and `tf32` are 0 or 1. All
+// tensors are f32, but for factors, and what is computed from them, of f16, or of bf16 given as
+// u16. `window` is the number of spatial axes, then their strides, pads and dilations.
 //
 //   memc.cuda.set_libraries(cudnn, cublaslt, driver)   paths, empty for the system's search
 //   memc.cuda.load()                                   loads all three, or says what is missing
@@ -63,24 +64,35 @@ struct Arguments {
     const auto count = static_cast<int64_t>(tensors.size());
     Require(operands >= 2 && (count == operands + 1 || count == operands + 2),
             "expected operands, a result and at most a workspace");
-    for (int64_t i = 0; i <= operands; ++i) {
-      const DLDataType type = tensors[i].dtype();
-      Require(type.code == kDLFloat && type.bits == 32 && type.lanes == 1, "expected f32 tensors");
-    }
+    Require(TypeOf(0) == TypeOf(1), "expected two factors of one type");
+    Require(TypeOf(operands) == cuda::kF32 || TypeOf(operands) == TypeOf(0),
+            "expected a result of f32 or of the factors' type");
+  }
+
+  // Throws for tensors of other elements. Those of bf16 come as their bits, u16.
+  cuda::Element TypeOf(int64_t index) const {
+    const DLDataType type = tensors.at(index).dtype();
+    Require(type.lanes == 1, "expected scalars as elements");
+    if (type.code == kDLFloat && type.bits == 32) return cuda::kF32;
+    if (type.code == kDLFloat && type.bits == 16) return cuda::kF16;
+    Require((type.code == kDLUInt || type.code == kDLBfloat) && type.bits == 16,
+            "expected tensors of f32, f16 or bf16");
+    return cuda::kBf16;
   }
 
   const ffi::TensorView& Result() const { return tensors[operands]; }
 
-  float* Data(int64_t index) const {
+  void* Data(int64_t index) const {
     if (index < 0) return nullptr;
     const ffi::TensorView& t = tensors.at(index);
-    return reinterpret_cast<float*>(static_cast<char*>(t.data_ptr()) + t.byte_offset());
+    return static_cast<char*>(t.data_ptr()) + t.byte_offset();
   }
 
-  // An operand whose position is scalar `index`; null for none.
-  float* Optional(size_t index) const {
+  // An operand of a type, whose position is scalar `index`; null for none.
+  void* Optional(size_t index, cuda::Element type) const {
     const int64_t position = scalars.at(index);
     Require(position < operands, "expected the position of an operand");
+    Require(position < 0 || TypeOf(position) == type, "a term is of another type than the result");
     return Data(position);
   }
 
@@ -118,6 +130,8 @@ void Matmul(ffi::PackedArgs packed) {
   p.transpose_a = args.scalars[3] != 0;
   p.transpose_b = args.scalars[4] != 0;
   p.tf32 = args.scalars[7] != 0;
+  p.factors = args.TypeOf(0);
+  p.result = args.TypeOf(args.operands);
   p.m = c.size(-2);
   p.n = c.size(-1);
   p.k = a.size(p.transpose_a ? -2 : -1);
@@ -134,9 +148,9 @@ void Matmul(ffi::PackedArgs packed) {
   }
   if (p.batch == 1) p.stride_a = p.stride_b = 0;
   cuda::Terms terms;
-  terms.bias = args.Optional(1);
-  terms.residual = args.Optional(5);
-  terms.scale = args.Optional(6);
+  terms.bias = args.Optional(1, p.result);
+  terms.residual = args.Optional(5, p.result);
+  terms.scale = static_cast<const float*>(args.Optional(6, cuda::kF32));
   cuda::Matmul(p, args.Place(), args.Data(0), args.Data(1), terms, args.Data(args.operands));
 }
 
@@ -159,6 +173,8 @@ cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const f
   c.rank = static_cast<int>(std::max<int64_t>(axes, 2));
   c.relu = s[3] != 0;
   c.tf32 = s[4] != 0;
+  c.type = args.TypeOf(0);
+  Require(args.TypeOf(args.operands) == c.type, "expected a result of the factors' type");
   c.group = small(s[5]);
   // A single spatial axis is an image of height 1.
   const int64_t lead = c.rank - axes;
@@ -184,14 +200,14 @@ cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const f
 void Conv(ffi::PackedArgs packed) {
   const Arguments args(packed);
   const cuda::Convolution c = Shape(args, args.tensors[0], args.tensors[1], args.Result());
-  cuda::Convolve(c, args.Place(), args.Data(0), args.Data(1), args.Optional(1), args.Optional(2),
-                 args.Data(args.operands));
+  cuda::Convolve(c, args.Place(), args.Data(0), args.Data(1), args.Optional(1, c.type),
+                 args.Optional(2, c.type), args.Data(args.operands));
 }
 
 void ConvTranspose(ffi::PackedArgs packed) {
   const Arguments args(packed);
   const cuda::Convolution c = Shape(args, args.Result(), args.tensors[1], args.tensors[0]);
-  cuda::ConvolveData(c, args.Place(), args.Data(0), args.Data(1), args.Optional(1),
+  cuda::ConvolveData(c, args.Place(), args.Data(0), args.Data(1), args.Optional(1, c.type),
                      args.Data(args.operands));
 }
 

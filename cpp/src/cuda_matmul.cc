@@ -15,11 +15,16 @@ constexpr std::array<int32_t, 4> kSplits{2, 4, 8, 16};
 constexpr int64_t kFewResults = 1 << 20;  // Up to so many do not keep all of a device busy.
 constexpr int64_t kLeastDepth = 128;      // Of a part of a product that is split.
 
+int TypeOf(Element element) {
+  return element == kF32 ? kLtFloat : element == kF16 ? kLtHalf : kLtBfloat16;
+}
+
 // `rows` x `columns` column-major elements without gaps, `batch` times every `stride` elements.
-Handle Layout(int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+Handle Layout(Element type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
   const CublasLt& lt = LoadCublasLt();
   Handle layout = nullptr;
-  CheckLt(lt.create_layout(&layout, kLtFloat, rows, columns, rows), "cublasLtMatrixLayoutCreate");
+  CheckLt(lt.create_layout(&layout, TypeOf(type), rows, columns, rows),
+          "cublasLtMatrixLayoutCreate");
   if (batch > 1) {
     const auto count = static_cast<int32_t>(batch);
     CheckLt(lt.set_layout(layout, kLtBatchCount, &count, sizeof(count)),
@@ -35,14 +40,15 @@ void Set(Handle product, int attribute, int32_t value) {
           "cublasLtMatmulDescSetAttribute");
 }
 
-void SetBias(Handle product, const float* bias) {
+// Its elements are of the result's type, as the library takes them to be.
+void SetBias(Handle product, const void* bias) {
   CheckLt(
       LoadCublasLt().set_product(product, kLtBias, static_cast<const void*>(&bias), sizeof(bias)),
       "cublasLtMatmulDescSetAttribute");
 }
 
 Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
-  return {kProduct,
+  Key key{kProduct,
           p.transpose_a,
           p.transpose_b,
           p.relu,
@@ -57,6 +63,9 @@ Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
           p.stride_a,
           p.stride_b,
           static_cast<int64_t>(bytes)};
+  key[key.size() - 2] = p.factors;
+  key.back() = p.result;
+  return key;
 }
 
 bool Contains(const std::vector<LtAlgo>& algos, const LtAlgo& algo) {
@@ -101,24 +110,24 @@ ProductSite DescribeProduct(const Product& p, const Terms& terms) {
       (p.relu ? kLtEpilogueRelu : 0) + (terms.bias != nullptr ? kLtEpilogueBias : 0);
   Set(made.product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
   if (terms.bias != nullptr) SetBias(made.product, terms.bias);
-  made.a =
-      p.transpose_a ? Layout(p.m, p.k, p.batch, p.stride_a) : Layout(p.k, p.m, p.batch, p.stride_a);
-  made.b =
-      p.transpose_b ? Layout(p.k, p.n, p.batch, p.stride_b) : Layout(p.n, p.k, p.batch, p.stride_b);
-  made.c = Layout(p.n, p.m, p.batch, p.m * p.n);
+  made.a = p.transpose_a ? Layout(p.factors, p.m, p.k, p.batch, p.stride_a)
+                         : Layout(p.factors, p.k, p.m, p.batch, p.stride_a);
+  made.b = p.transpose_b ? Layout(p.factors, p.k, p.n, p.batch, p.stride_b)
+                         : Layout(p.factors, p.n, p.k, p.batch, p.stride_b);
+  made.c = Layout(p.result, p.n, p.m, p.batch, p.m * p.n);
   made.results = p.batch * p.m * p.n;
   made.depth = p.k;
   return made;
 }
 
 int RunProduct(Context& context, const ProductSite& site, const Choice& choice, const Place& place,
-               const float* a, const float* b, const Terms& terms, float* c) {
+               const void* a, const void* b, const Terms& terms, void* c) {
   static constexpr std::array<float, 2> kFactors{0, 1};
   const bool scaled = terms.scale != nullptr;
   const float* factors = scaled ? context.Factors(place.stream) : kFactors.data();
   const float* alpha = scaled ? terms.scale : &factors[1];
   const float* beta = terms.residual != nullptr ? &factors[1] : &factors[0];
-  const float* added = terms.residual != nullptr ? terms.residual : c;
+  const void* added = terms.residual != nullptr ? terms.residual : c;
   LtAlgo algo{};
   std::copy_n(choice.begin(), std::size(algo.data), std::begin(algo.data));
   // The library's first matrix is b, its second a.
@@ -152,8 +161,8 @@ std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t
   return ways;
 }
 
-void Matmul(const Product& p, const Place& place, const float* a, const float* b,
-            const Terms& terms, float* c) {
+void Matmul(const Product& p, const Place& place, const void* a, const void* b, const Terms& terms,
+            void* c) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   const Handle handle = context.Lt();
@@ -166,7 +175,7 @@ void Matmul(const Product& p, const Place& place, const float* a, const float* b
     };
     const auto all = [&] { return WaysOfProduct(made, handle, place.bytes); };
     Taken taken;
-    if (terms.residual == c) taken = {c, sizeof(float) * p.batch * p.m * p.n};
+    if (terms.residual == c) taken = {c, SizeOf(p.result) * p.batch * p.m * p.n};
     made.algo = context.Decide(key, run, all, place.stream, taken);
     found = context.products.emplace(key, made).first;
   }

@@ -86,6 +86,7 @@ Product ProductOf(Kind kind, const Convolution& c) {
   Product p;
   p.transpose_a = kind == kData;
   p.tf32 = c.tf32;
+  p.factors = p.result = c.type;
   p.n = Positions(c);
   p.m = kind == kData ? c.x[1] : c.y[1];
   p.k = kind == kData ? c.y[1] : c.x[1];

@@ -14,6 +14,7 @@ from ..types import TensorType
 from .axes import axis_of, number_of
 from .base import Attrs, Decompose, OpDef, Trait, register
 from .casts import HALF, cast, widen
+from .common import compute_dtype
 from .derivatives import again, sum_to, widen_again
 from .reduce import mean
 
@@ -32,7 +33,7 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
             fits = np.broadcast_shapes(given.shape, normalized) == normalized
         except ValueError:
             fits = False
-        if not fits or given.dtype is not x.dtype:
+        if not fits or given.dtype not in (x.dtype, compute_dtype(x.dtype)):
             raise OpError(f"expected a {what} that broadcasts to {x.with_shape(normalized)}, got {given}")
     return [x]
 
@@ -40,22 +41,22 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
 def normalize(b: IRBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(variance + epsilon), the mean, and 1 / sqrt(variance + epsilon), over `axes` kept as extent 1.
 
-    In `x`'s element type. The variance is the mean of squared distances from the mean (two passes), which does not
+    In `x`'s element type, f32 for half precision, of which each reader makes f32 for itself. The variance is the mean of squared distances from the mean (two passes), which does not
     cancel as the difference of squares does.
     """
-    center = mean(b, x, axes, keepdims=True)
+    center = mean(b, widen_again(b, x, 11), axes, keepdims=True)
     # The other way round than below: two ops, each fused into its only reader, where one would need bytes of x's size.
-    distance = b.op("sub", [center, x])
+    distance = b.op("sub", [center, widen_again(b, x, 12)])
     variance = mean(b, b.op("mul", [distance, distance]), axes, keepdims=True)
-    spread = b.op("sqrt", [b.op("add", [variance, b.scalar(epsilon, x.type.dtype)])])
+    spread = b.op("sqrt", [b.op("add", [variance, b.scalar(epsilon, variance.type.dtype)])])
     inverse = b.op("reciprocal", [spread])
-    return b.op("mul", [b.op("sub", [x, center]), inverse]), center, inverse
+    return b.op("mul", [b.op("sub", [widen_again(b, x, 13), center]), inverse]), center, inverse
 
 
 def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     x, *parameters = op.operands
     axis = axis_of(op.attrs, x.type)
-    found, _, _ = normalize(b, widen(b, x), range(axis, x.type.rank), number_of(op.attrs, "epsilon"))
+    found, _, _ = normalize(b, x, range(axis, x.type.rank), number_of(op.attrs, "epsilon"))
     for name, parameter in zip(("mul", "add"), parameters):
         found = b.op(name, [found, widen(b, parameter)])
     return [cast(b, found, x.type.dtype)]
@@ -72,7 +73,7 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
         return [None] * len(op.operands)
     x = op.operands[0]
     axes = tuple(range(axis_of(op.attrs, x.type), x.type.rank))
-    _, center, inverse = normalize(b, widen(b, x), axes, number_of(op.attrs, "epsilon"))
+    _, center, inverse = normalize(b, x, axes, number_of(op.attrs, "epsilon"))
 
     def distance(time: int) -> Value:
         return again(b, "sub", [widen_again(b, x, time), center], time)
@@ -114,7 +115,7 @@ register(
         name="layer_norm",
         doc="(x - mean) / sqrt(variance + epsilon) * scale + bias, over all axes from `axis` on.\n\n"
         "Operands x, and scale and bias that broadcast to the normalized shape (bias only together with scale).\n"
-        "Attributes `axis` and `epsilon`. Half precision is computed in f32.",
+        "Attributes `axis` and `epsilon`. Half precision is computed in f32; scale and bias may then be f32.",
         spec="https://onnx.ai/onnx/operators/onnx__LayerNormalization.html",
         infer=infer,
         evaluate=evaluate,

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CUDA library kernels for f32 convolutions, their gradients (cuDNN) and matrix products (cuBLASLt).
+"""The CUDA library kernels for convolutions, their gradients (cuDNN) and matrix products (cuBLASLt), in f32, f16 and bf16.
 
-Products are computed in f32, or with factors rounded to TF32 where the op's attribute `precision` says `tf32`.
+Products of f32 are computed in f32, or with factors rounded to TF32 where the op's attribute `precision` says `tf32`; products
+of halves are added up in f32, and rounded where the group goes on with a cast.
 
 The kernels live in `libmemc_core` (`cpp/src/cuda_exports.cc`), which registers them when it is loaded and loads the
 libraries when they are first called. Some also take fused groups: the op, then a bias, a residual and a ReLU.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from ..core import Op, Value
 from ..types import DType, TensorType
 from .base import LibraryKernel
+from .casts import HALF
 from .window import Window, window
 
 MAX_ELEMENTS = 2**31 - 1
@@ -38,8 +40,8 @@ USEFUL_WORKSPACE = 1 << 25
 
 @dataclass(frozen=True)
 class Call:
-    """An op, or a fused group that begins with one, as a library kernel computes it: `scale` times the op's result, plus
-    bias and residual, then ReLU."""
+    """An op, or a fused group that begins with one, as a library kernel computes it: `scale` times the op's result, rounded
+    to `result`'s element type, plus bias and residual, then ReLU."""
 
     main: Op
     result: TensorType
@@ -75,7 +77,15 @@ def call_of(op: Op) -> Call | None:
     relu = assigned = False
     current = main.result
     for step in rest:
-        if relu or assigned or current not in step.operands or step.result.type != main.result.type:
+        if relu or assigned or current not in step.operands:
+            return None
+        if step.name == "cast":
+            first = residual is None and (bias is None or bias in main.operands) and current.type == main.result.type
+            if not first or step.result.type.dtype is not main.operands[0].type.dtype:
+                return None
+            current = step.result
+            continue
+        if step.result.type != current.type:
             return None
         other = step.operands[1 - step.operands.index(current)] if len(step.operands) == 2 else None
         if step.name == "relu":
@@ -90,9 +100,13 @@ def call_of(op: Op) -> Call | None:
             if main.name != "matmul" or not is_scalar(other.type) or current is not main.result:
                 return None
             scale = other
-        elif main.name == "matmul" and bias is None and is_row(other.type, main.result.type):
+        elif main.name == "matmul" and bias is None and is_row(other.type, current.type):
             bias = other
-        elif other.type == main.result.type and residual is None:
+        elif (
+            main.name == "conv" and bias is None and current is not main.result and is_column(other.type, current.type)
+        ):
+            bias = other
+        elif other.type == current.type and residual is None:
             residual = other
         else:
             return None
@@ -117,8 +131,22 @@ def is_row(type: TensorType, result: TensorType) -> bool:
     return type.elements == result.shape[-1] and type.rank > 0 and type.shape[-1] == result.shape[-1]
 
 
-def _all_f32(op: Op) -> bool:
-    return all(v.type.dtype is DType.F32 and 0 < v.type.elements <= MAX_ELEMENTS for v in (*op.operands, *op.results))
+def is_column(type: TensorType, result: TensorType) -> bool:
+    """Whether a tensor is one number per channel that is added to images."""
+    return type.shape == (result.shape[1], *[1] * (result.rank - 2))
+
+
+def _typed(op: Op, call: Call) -> bool:
+    """Whether the elements are of types that the libraries have together: factors all f32 or halves, whose sums are f32; what
+    is added of the result's type; a scale f32."""
+    factors, result = call.main.operands[0].type.dtype, call.result.dtype
+    if factors not in (DType.F32, *HALF) or result not in (DType.F32, factors):
+        return False
+    for n, value in enumerate(op.operands):
+        wanted = factors if n < 2 else DType.F32 if n == call.scale else result
+        if value.type.dtype is not wanted:
+            return False
+    return all(0 < v.type.elements <= MAX_ELEMENTS for v in (*op.operands, *op.results))
 
 
 def _optional(position: int | None) -> int:
@@ -134,7 +162,7 @@ def _tf32(op: Op) -> int:
 
 def _matmul_supports(op: Op) -> bool:
     call = call_of(op)
-    if call is None or not _all_f32(op) or not _all_f32(call.main):
+    if call is None or not _typed(op, call):
         return False
     batch = math.prod(call.result.shape[:-2])
     return all(math.prod(v.type.shape[:-2]) in (1, batch) for v in call.main.operands)
@@ -160,7 +188,7 @@ def _over_residual(op: Op) -> Sequence[int]:
 def _matmul_workspace(op: Op) -> tuple[int, int]:
     """Least and most bytes: of use where a product is split along its depth, which takes a copy of the result for each
     part."""
-    return (0, min(MOST_SPLIT, 32 * op.results[0].type.nbytes))
+    return (0, min(MOST_SPLIT, 32 * 4 * op.results[0].type.elements))
 
 
 # Convolutions
@@ -200,26 +228,32 @@ def fits(view: Window, image: Sequence[int], out: Sequence[int]) -> bool:
 
 def _conv_supports(op: Op) -> bool:
     call = call_of(op)
-    if call is None or not _all_f32(op) or not _all_f32(call.main):
+    if call is None or not _typed(op, call) or call.result.dtype is not call.main.operands[0].type.dtype:
         return False
     x, y = _images(call.main)
     return x.rank in (3, 4, 5) and fits(_window(call.main), x.shape[2:], y.shape[2:])
 
 
 def _forward_supports(op: Op) -> bool:
-    """A group must end as the library's own kernel does: bias (zeros if there is none), residual if any, ReLU."""
+    """A group must end as the library's own kernel does: bias (zeros if there is none), residual if any, ReLU; or do no more
+    than round."""
     call = call_of(op)
     if call is None or not _conv_supports(op) or is_depthwise(call.main):
         return False
-    return op.region is None or call.relu
+    return op.region is None or call.relu or (call.bias is None and call.residual is None)
 
 
 def _plain_supports(op: Op) -> bool:
-    return op.region is None and _conv_supports(op)
+    """An op alone, rounded if it is of halves."""
+    call = call_of(op)
+    if call is None or call.residual is not None or call.relu or (op.region is not None and call.bias is not None):
+        return False
+    return _conv_supports(op)
 
 
 def _weight_supports(op: Op) -> bool:
-    return _plain_supports(op) and not is_depthwise(op)
+    call = call_of(op)
+    return call is not None and _plain_supports(op) and not is_depthwise(call.main)
 
 
 def is_depthwise(main: Op) -> bool:
@@ -244,11 +278,18 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     assert call is not None
     least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
     x, y = _images(call.main)
-    if call.main.name == "conv_grad_weight":
-        least += call.main.result.type.nbytes * 17 // 16 + (x.nbytes + y.nbytes) // x.shape[0]
     weights = _weights(call.main)
+    size = call.main.operands[0].type.dtype.itemsize
+    images = (x.elements + y.elements) * size
+    if call.main.name == "conv_grad_weight":
+        least += 4 * weights.elements * 17 // 16 + images // x.shape[0]
     patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
-    return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, USEFUL_WORKSPACE))))
+    useful = 4 * patches
+    if (
+        size < 4
+    ):  # Tensor cores take channels last, to which the library copies what it reads and from which its result.
+        useful = max(useful, images + 8 * weights.elements)
+    return (least, max(least, min(MOST_WORKSPACE, max(useful, USEFUL_WORKSPACE))))
 
 
 MATMUL_CUDA = LibraryKernel(
@@ -260,7 +301,7 @@ MATMUL_CUDA = LibraryKernel(
     groups=True,
     in_place=_over_residual,
 )
-"""f32 matrix products, one or a batch, times a scalar, then a bias, a residual and ReLU."""
+"""Matrix products, one or a batch, times a scalar, then a bias, a residual and ReLU."""
 
 CONV_CUDA = LibraryKernel(
     target="cuda",
@@ -271,7 +312,7 @@ CONV_CUDA = LibraryKernel(
     groups=True,
     in_place=_over_residual,
 )
-"""f32 convolution over one to three spatial axes, then a bias, a residual and ReLU."""
+"""Convolution over one to three spatial axes, then a bias, a residual and ReLU."""
 
 CONV_TRANSPOSE_CUDA = LibraryKernel(
     target="cuda",
@@ -279,8 +320,9 @@ CONV_TRANSPOSE_CUDA = LibraryKernel(
     supports=_plain_supports,
     scalars=_conv_scalars,
     workspace=_conv_workspace,
+    groups=True,
 )
-"""f32 transposed convolution: the gradient of convolutions in their data."""
+"""Transposed convolution: the gradient of convolutions in their data. A group only rounds, as below."""
 
 CONV_GRAD_WEIGHT_CUDA = LibraryKernel(
     target="cuda",
@@ -288,5 +330,6 @@ CONV_GRAD_WEIGHT_CUDA = LibraryKernel(
     supports=_weight_supports,
     scalars=_conv_scalars,
     workspace=_conv_workspace,
+    groups=True,
 )
-"""The gradient of f32 convolutions in their weights."""
+"""The gradient of convolutions in their weights."""

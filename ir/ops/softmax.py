@@ -13,7 +13,7 @@ from ..errors import OpError
 from ..types import TensorType
 from .axes import axis_of, only
 from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import HALF, cast, widen
+from .casts import HALF, cast
 from .derivatives import again, widen_again
 
 
@@ -38,14 +38,33 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
 
 
 def decompose(b: IRBuilder, op: Op, log: bool) -> Sequence[Value]:
+    if op.operands[0].type.dtype in HALF:
+        return _decompose_half(b, op, log)
     # exp(x - max) is computed twice: fused into the sum and into the quotient it needs no bytes of its own.
-    x = widen(b, op.operands[0])
+    x = op.operands[0]
     axes = (axis_of(op.attrs, x.type),)
     shifted = b.op("sub", [x, b.op("reduce_max", [x], axes=axes, keepdims=True)])
     powers = b.op("exp", [shifted])
     total = b.op("reduce_sum", [powers], axes=axes, keepdims=True)
     found = b.op("sub", [shifted, b.op("log", [total])]) if log else b.op("div", [powers, total])
-    return [cast(b, found, op.result.type.dtype)]
+    return [found]
+
+
+def _decompose_half(b: IRBuilder, op: Op, log: bool) -> Sequence[Value]:
+    """Each reader computes from x anew: nothing in f32 is as large as x."""
+    x = op.operands[0]
+    axes = (axis_of(op.attrs, x.type),)
+    greatest = b.op("reduce_max", [widen_again(b, x, 1)], axes=axes, keepdims=True)
+
+    def shifted(time: int) -> Value:
+        return again(b, "sub", [widen_again(b, x, time), greatest], time)
+
+    total = b.op("reduce_sum", [again(b, "exp", [shifted(2)], 2)], axes=axes, keepdims=True)
+    if log:
+        found = b.op("sub", [shifted(3), b.op("log", [total])])
+    else:
+        found = b.op("div", [again(b, "exp", [shifted(3)], 3), total])
+    return [cast(b, found, x.type.dtype)]
 
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None], log: bool) -> Sequence[Value | None]:

@@ -34,7 +34,9 @@ Kernels = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", help="f32: strict; tf32: products and convolutions on CUDA with factors rounded to TF32."
+        "--precision",
+        help="f32: strict; tf32: products and convolutions on CUDA with factors rounded to TF32; f16, bf16: in half "
+        "precision, with what lies between them.",
     ),
 ]
 Workspace = Annotated[

@@ -39,10 +39,15 @@ def verify(
     workspace: options.Workspace = "free",
     all_tensors: Annotated[bool, typer.Option("--all-tensors", help="Compare every tensor inside the model.")] = False,
     rtol: Annotated[
-        Optional[float], typer.Option("--rtol", help="Relative tolerance, per element (1e-3; with TF32, 2e-2).")
+        Optional[float], typer.Option("--rtol", help="Relative tolerance, per element (1e-3; tf32: 2e-2).")
     ] = None,
     atol: Annotated[
-        Optional[float], typer.Option("--atol", help="Absolute tolerance, per element (1e-5; with TF32, 2e-3).")
+        Optional[float],
+        typer.Option(
+            "--atol",
+            help="Absolute tolerance, per element (1e-5; tf32: 2e-3). f16 and bf16, without either: a relative error of "
+            "each output of at most 1e-2 and 5e-2.",
+        ),
     ] = None,
     seed: options.Seed = 0,
     json: options.Json = None,

@@ -24,7 +24,32 @@ bool Fails(const char* name) {
 struct Tensor {
   std::vector<int> shape;
   std::vector<int> strides;
+  int type = 0;
 };
+
+constexpr int kBf16 = 1000;  // A code of our own for the two libraries' ones.
+
+// Element i of f32, f16 (2 in both libraries) or bf16.
+float Get(const void* data, int type, size_t i) {
+  if (type == 0) return static_cast<const float*>(data)[i];
+  if (type == 2) return static_cast<float>(static_cast<const _Float16*>(data)[i]);
+  const uint32_t bits = static_cast<uint32_t>(static_cast<const uint16_t*>(data)[i]) << 16;
+  float value = 0;
+  std::memcpy(&value, &bits, 4);
+  return value;
+}
+
+void Set(void* data, int type, size_t i, float value) {
+  if (type == 0) {
+    static_cast<float*>(data)[i] = value;
+  } else if (type == 2) {
+    static_cast<_Float16*>(data)[i] = static_cast<_Float16>(value);
+  } else {
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, 4);
+    static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+  }
+}
 
 struct Convolution {
   std::vector<int> pads, strides, dilations;
@@ -33,6 +58,7 @@ struct Convolution {
 };
 
 struct Layout {
+  int type = 0;
   uint64_t rows = 0;
   uint64_t columns = 0;
   int64_t stride = 0;
@@ -45,7 +71,7 @@ struct Product {
   int32_t transpose_a = 0;
   int32_t transpose_b = 0;
   int32_t epilogue = 1;
-  const float* bias = nullptr;
+  const void* bias = nullptr;
   int32_t on_device = 0;
 };
 
@@ -98,6 +124,16 @@ size_t Elements(const Tensor& t) {
   return n;
 }
 
+std::vector<float> Values(const void* data, const Tensor& t) {
+  std::vector<float> found(Elements(t));
+  for (size_t i = 0; i < found.size(); ++i) found[i] = Get(data, t.type, i);
+  return found;
+}
+
+void Put(void* data, const Tensor& t, const std::vector<float>& values) {
+  for (size_t i = 0; i < values.size(); ++i) Set(data, t.type, i, values[i]);
+}
+
 struct Perf {
   int algo, status;
   float time;
@@ -127,22 +163,23 @@ int List(const Tensor& x, int most, int* count, Perf* perf) {
 int Check(const char* name, const Convolution& c, int algo, void* workspace, size_t bytes) {
   if (Fails(name)) return kFails;
   const bool any = std::getenv("FAKE_CUDNN_STEADY_BYTES") != nullptr;
-  if ((c.math != 3 && c.math != 0) || (algo != 1 && algo != 2 && !any)) return kFails;
+  if ((c.math != 3 && c.math != 0 && c.math != 1) || (algo != 1 && algo != 2 && !any)) return kFails;
   if (algo == 1 && (bytes < 64 || workspace == nullptr)) return kFails;
   if (algo == 1) std::memset(workspace, 0xFF, 64);
   return 0;
 }
 
-int Forward(const float* x, const Tensor& xt, const float* w, const Tensor& wt,
-            const Convolution& c, float* y, const Tensor& yt) {
+std::vector<float> Forward(const void* x, const Tensor& xt, const void* w, const Tensor& wt,
+                           const Convolution& c, const Tensor& yt) {
+  const std::vector<float> image = Values(x, xt), weights = Values(w, wt);
   std::vector<double> sums(Elements(yt), 0.0);
-  Products(xt, wt, yt, c, [&](int i, int j, int k) { sums[k] += static_cast<double>(x[i]) * w[j]; });
-  for (size_t i = 0; i < sums.size(); ++i) y[i] = static_cast<float>(sums[i]);
-  return 0;
+  Products(xt, wt, yt, c,
+           [&](int i, int j, int k) { sums[k] += static_cast<double>(image[i]) * weights[j]; });
+  return {sums.begin(), sums.end()};
 }
 
 // c += a, which has extents of 1 where it is spread out.
-void Add(const float* a, const Tensor& at, float* c, const Tensor& ct) {
+void Add(const std::vector<float>& a, const Tensor& at, std::vector<float>& c, const Tensor& ct) {
   for (size_t i = 0; i < Elements(ct); ++i) {
     size_t rest = i;
     int offset = 0;
@@ -169,15 +206,15 @@ const char* cudnnGetErrorString(int) { return "FAKE_CUDNN_ERROR"; }
 void cudnnGetLastErrorString(char* text, size_t size) { std::strncpy(text, "no reason", size); }
 size_t cudnnGetVersion() { return 90000; }
 int cudnnCreateTensorDescriptor(void** h) { return *h = new Tensor, 0; }
-int cudnnSetTensorNdDescriptor(void* h, int, int rank, const int* shape, const int* strides) {
-  As<Tensor>(h) = {{shape, shape + rank}, {strides, strides + rank}};
+int cudnnSetTensorNdDescriptor(void* h, int type, int rank, const int* shape, const int* strides) {
+  As<Tensor>(h) = {{shape, shape + rank}, {strides, strides + rank}, type == 9 ? kBf16 : type};
   return rank < 4 ? kFails : 0;
 }
 int cudnnCreateFilterDescriptor(void** h) { return *h = new Tensor, 0; }
-int cudnnSetFilterNdDescriptor(void* h, int, int, int rank, const int* shape) {
+int cudnnSetFilterNdDescriptor(void* h, int type, int, int rank, const int* shape) {
   std::vector<int> strides(rank, 1);
   for (int i = rank - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
-  As<Tensor>(h) = {{shape, shape + rank}, strides};
+  As<Tensor>(h) = {{shape, shape + rank}, strides, type == 9 ? kBf16 : type};
   return 0;
 }
 int cudnnCreateConvolutionDescriptor(void** h) { return *h = new Convolution, 0; }
@@ -213,12 +250,10 @@ int cudnnConvolutionForward(void*, const void*, void* xt, const void* x, void* w
   ++calls;
   const int status = Check("cudnnConvolutionForward", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
-  auto* result = static_cast<float*>(y);
-  const std::vector<float> before(result, result + Elements(As<Tensor>(yt)));
-  Forward(static_cast<const float*>(x), As<Tensor>(xt), static_cast<const float*>(w),
-          As<Tensor>(wt), As<Convolution>(c), result, As<Tensor>(yt));
-  if (*static_cast<const float*>(beta) != 0) Add(before.data(), As<Tensor>(yt), result, As<Tensor>(yt));
-  return 0;
+  const auto& to = As<Tensor>(yt);
+  auto result = Forward(x, As<Tensor>(xt), w, As<Tensor>(wt), As<Convolution>(c), to);
+  if (*static_cast<const float*>(beta) != 0) Add(Values(y, to), to, result, to);
+  return Put(y, to, result), 0;
 }
 
 int cudnnConvolutionBiasActivationForward(void*, const void*, void* xt, const void* x, void* wt,
@@ -230,17 +265,12 @@ int cudnnConvolutionBiasActivationForward(void*, const void*, void* xt, const vo
   const int status = Check("cudnnConvolutionBiasActivationForward", As<Convolution>(c), algo,
                            workspace, bytes);
   if (status != 0) return status;
-  auto* result = static_cast<float*>(y);
-  const std::vector<float> added(static_cast<const float*>(z),
-                                 static_cast<const float*>(z) + Elements(As<Tensor>(zt)));
-  Forward(static_cast<const float*>(x), As<Tensor>(xt), static_cast<const float*>(w),
-          As<Tensor>(wt), As<Convolution>(c), result, As<Tensor>(yt));
-  Add(static_cast<const float*>(bias), As<Tensor>(bt), result, As<Tensor>(yt));
-  if (*static_cast<const float*>(alpha_z) != 0) {
-    Add(added.data(), As<Tensor>(zt), result, As<Tensor>(yt));
-  }
-  for (size_t i = 0; i < added.size(); ++i) result[i] = std::fmax(result[i], 0.0F);
-  return 0;
+  const auto& to = As<Tensor>(yt);
+  auto result = Forward(x, As<Tensor>(xt), w, As<Tensor>(wt), As<Convolution>(c), to);
+  Add(Values(bias, As<Tensor>(bt)), As<Tensor>(bt), result, to);
+  if (*static_cast<const float*>(alpha_z) != 0) Add(Values(z, As<Tensor>(zt)), As<Tensor>(zt), result, to);
+  for (float& value : result) value = std::fmax(value, 0.0F);
+  return Put(y, to, result), 0;
 }
 
 int cudnnConvolutionBackwardData(void*, const void*, void* wt, const void* w, void* yt,
@@ -250,13 +280,12 @@ int cudnnConvolutionBackwardData(void*, const void*, void* wt, const void* w, vo
   const int status =
       Check("cudnnConvolutionBackwardData", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
-  const auto* g = static_cast<const float*>(y);
-  const auto* weights = static_cast<const float*>(w);
-  auto* result = static_cast<float*>(x);
-  std::fill(result, result + Elements(As<Tensor>(xt)), 0.0F);
-  Products(As<Tensor>(xt), As<Tensor>(wt), As<Tensor>(yt), As<Convolution>(c),
+  const auto &to = As<Tensor>(xt), &from = As<Tensor>(yt), &of_w = As<Tensor>(wt);
+  const std::vector<float> g = Values(y, from), weights = Values(w, of_w);
+  std::vector<float> result(Elements(to), 0.0F);
+  Products(to, of_w, from, As<Convolution>(c),
            [&](int i, int j, int k) { result[i] += g[k] * weights[j]; });
-  return 0;
+  return Put(x, to, result), 0;
 }
 
 int cudnnConvolutionBackwardFilter(void*, const void*, void* xt, const void* x, void* yt,
@@ -267,27 +296,27 @@ int cudnnConvolutionBackwardFilter(void*, const void*, void* xt, const void* x, 
   const int status =
       Check("cudnnConvolutionBackwardFilter", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
-  const auto* g = static_cast<const float*>(y);
-  const auto* image = static_cast<const float*>(x);
-  auto* result = static_cast<float*>(w);
-  if (*static_cast<const float*>(beta) == 0) std::fill(result, result + Elements(As<Tensor>(wt)), 0.0F);
-  Products(As<Tensor>(xt), As<Tensor>(wt), As<Tensor>(yt), As<Convolution>(c),
+  const auto &to = As<Tensor>(wt), &from = As<Tensor>(yt), &of_x = As<Tensor>(xt);
+  const std::vector<float> g = Values(y, from), image = Values(x, of_x);
+  std::vector<float> result(Elements(to), 0.0F);
+  if (*static_cast<const float*>(beta) != 0) result = Values(w, to);
+  Products(of_x, to, from, As<Convolution>(c),
            [&](int i, int j, int k) { result[j] += g[k] * image[i]; });
-  return 0;
+  return Put(w, to, result), 0;
 }
 
 int cudnnAddTensor(void*, const void*, void* at, const void* a, const void*, void* ct, void* c) {
   ++calls;
-  Add(static_cast<const float*>(a), As<Tensor>(at), static_cast<float*>(c), As<Tensor>(ct));
-  return 0;
+  auto result = Values(c, As<Tensor>(ct));
+  Add(Values(a, As<Tensor>(at)), As<Tensor>(at), result, As<Tensor>(ct));
+  return Put(c, As<Tensor>(ct), result), 0;
 }
 int cudnnActivationForward(void*, void*, const void*, void* xt, const void* x, const void*, void*,
                            void* y) {
   ++calls;
-  for (size_t i = 0; i < Elements(As<Tensor>(xt)); ++i) {
-    static_cast<float*>(y)[i] = std::fmax(static_cast<const float*>(x)[i], 0.0F);
-  }
-  return 0;
+  auto result = Values(x, As<Tensor>(xt));
+  for (float& value : result) value = std::fmax(value, 0.0F);
+  return Put(y, As<Tensor>(xt), result), 0;
 }
 
 int cublasLtCreate(void** h) { return *h = new int(0), 0; }
@@ -304,8 +333,8 @@ int cublasLtMatmulDescSetAttribute(void* h, int attribute, const void* value, si
   if (attribute < 2 || attribute > 7 || fields[attribute - 2] == nullptr || size != 4) return kFails;
   return std::memcpy(fields[attribute - 2], value, size), 0;
 }
-int cublasLtMatrixLayoutCreate(void** h, int, uint64_t rows, uint64_t columns, int64_t stride) {
-  return *h = new Layout{rows, columns, stride, 1, 0}, 0;
+int cublasLtMatrixLayoutCreate(void** h, int type, uint64_t rows, uint64_t columns, int64_t stride) {
+  return *h = new Layout{type == 14 ? kBf16 : type, rows, columns, stride, 1, 0}, 0;
 }
 int cublasLtMatrixLayoutSetAttribute(void* h, int attribute, const void* value, size_t size) {
   if (attribute == 5) return std::memcpy(&As<Layout>(h).batch, value, size), 0;
@@ -362,22 +391,23 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
   const uint64_t depth = p.transpose_a != 0 ? la.rows : la.columns;
   if ((p.transpose_b != 0 ? lb.columns : lb.rows) != depth) return kFails;
   for (int32_t n = 0; n < ld.batch; ++n) {
-    const float* left = static_cast<const float*>(a) + n * la.batch_stride;
-    const float* right = static_cast<const float*>(b) + n * lb.batch_stride;
-    float* out = static_cast<float*>(d) + n * ld.batch_stride;
-    const float* added = static_cast<const float*>(c) + n * ld.batch_stride;
+    const int64_t left = n * la.batch_stride;
+    const int64_t right = n * lb.batch_stride;
+    const int64_t out = n * ld.batch_stride;
     const float by = *static_cast<const float*>(alpha);
     const float of_added = *static_cast<const float*>(beta);
     for (uint64_t j = 0; j < ld.columns; ++j) {
       for (uint64_t i = 0; i < ld.rows; ++i) {
         double sum = 0;
         for (uint64_t k = 0; k < depth; ++k) {
-          sum += static_cast<double>(left[p.transpose_a != 0 ? k + i * la.stride : i + k * la.stride]) *
-                 right[p.transpose_b != 0 ? j + k * lb.stride : k + j * lb.stride];
+          const auto of_a = p.transpose_a != 0 ? k + i * la.stride : i + k * la.stride;
+          const auto of_b = p.transpose_b != 0 ? j + k * lb.stride : k + j * lb.stride;
+          sum += static_cast<double>(Get(a, la.type, left + of_a)) * Get(b, lb.type, right + of_b);
         }
-        sum = by * sum + ((p.epilogue & 4) != 0 ? p.bias[i] : 0);
-        if (of_added != 0) sum += of_added * static_cast<double>(added[i + j * ld.stride]);
-        out[i + j * ld.stride] = static_cast<float>((p.epilogue & 2) != 0 ? std::fmax(sum, 0) : sum);
+        const size_t place = out + i + j * ld.stride;
+        sum = by * sum + ((p.epilogue & 4) != 0 ? Get(p.bias, ld.type, i) : 0);
+        if (of_added != 0) sum += of_added * static_cast<double>(Get(c, ld.type, place));
+        Set(d, ld.type, place, static_cast<float>((p.epilogue & 2) != 0 ? std::fmax(sum, 0) : sum));
       }
     }
   }

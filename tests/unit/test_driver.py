@@ -28,7 +28,7 @@ def model() -> onnx.ModelProto:
         ({"memory_budget": "1GiB"}, "memory_budget: expected a whole number, got '1GiB'"),
         ({"disabled_passes": "fuse"}, "disabled_passes: expected a list of names, got 'fuse'"),
         ({"dims": {"batch": "2"}}, "dims: `batch`: expected a whole number, got '2'"),
-        ({"precision": "bf16"}, "precision: expected one of f32, tf32, got 'bf16'"),
+        ({"precision": "f8"}, "precision: expected one of f32, tf32, f16, bf16, got 'f8'"),
         ({"precision": "tf32"}, "precision tf32: expected target cuda, got llvm"),
         ({"precision": "tf32", "target": "cuda", "kernels": "generated"}, "generated kernels compute in f32"),
         ({"mcpu": "abacus"}, "mcpu: LLVM knows no CPU 'abacus'"),
@@ -45,10 +45,11 @@ def test_a_precision_is_written_down(tmp_path: Path) -> None:
     product = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[4,8] x, float[8,4] z) => (float[4,4] y) { y = MatMul(x, z) }'
     )
-    for precision in ("f32", "tf32"):
+    for precision in ("f32", "tf32", "f16", "bf16"):
         done = memc.compile(product, tmp_path / precision, target="cuda", precision=precision, plan_only=True)
         (call,) = [op for op in done.module.main.ops if "library_kernel" in op.attrs]
-        assert call.attrs.get("precision", "f32") == precision == precision_of(done.module.main)
+        assert call.attrs.get("precision") == ("tf32" if precision == "tf32" else None)
+        assert precision == precision_of(done.module.main)
 
 
 def test_a_budget_missed_at_a_low_level_says_so(model: onnx.ModelProto) -> None:

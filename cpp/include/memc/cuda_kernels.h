@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the CUDA libraries on row-major f32 tensors in device memory, in strict f32 or with
-// factors rounded to TF32. Each call is enqueued on its stream and takes no memory but the
-// workspace. All throw std::runtime_error where a library is missing or a call fails,
-// std::invalid_argument for what the library cannot do.
+// Kernels of the CUDA libraries on row-major tensors in device memory: of f32, in strict f32 or
+// with factors rounded to TF32, or of halves, added up in f32. Each call is enqueued on its stream
+// and takes no memory but the workspace. All throw std::runtime_error where a library is missing or
+// a call fails, std::invalid_argument for what the library cannot do.
 #ifndef MEMC_CUDA_KERNELS_H_
 #define MEMC_CUDA_KERNELS_H_
 
@@ -15,11 +15,12 @@
 namespace memc::cuda {
 
 // What a product is scaled by and what is added to it: a scalar, a row bias[n], and a residual,
-// which may be where the result goes. All lie in device memory; null for none.
+// which may be where the result goes. All lie in device memory; null for none. The scale is f32,
+// the others have the result's type.
 struct Terms {
   const float* scale = nullptr;
-  const float* bias = nullptr;
-  const float* residual = nullptr;
+  const void* bias = nullptr;
+  const void* residual = nullptr;
 };
 
 // c[i] = scale op(a[i]) op(b[i]) + bias + residual[i], then at least 0 if `relu`.
@@ -28,6 +29,8 @@ struct Product {
   bool transpose_b = false;  // b[i] is n x k.
   bool relu = false;
   bool tf32 = false;
+  Element factors = kF32;
+  Element result = kF32;  // f32, or what the factors are.
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
@@ -36,15 +39,15 @@ struct Product {
   int64_t stride_b = 0;
 };
 
-void Matmul(const Product& product, const Place& place, const float* a, const float* b,
-            const Terms& terms, float* c);
+void Matmul(const Product& product, const Place& place, const void* a, const void* b,
+            const Terms& terms, void* c);
 
 // The parts of Matmul: the descriptors, the ways to compute it that fit some bytes of workspace, in
 // the order of the library's guess, and one way, whose status is returned.
 ProductSite DescribeProduct(const Product& product, const Terms& terms);
 std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes);
 int RunProduct(Context& context, const ProductSite& site, const Choice& choice, const Place& place,
-               const float* a, const float* b, const Terms& terms, float* c);
+               const void* a, const void* b, const Terms& terms, void* c);
 
 // A convolution of x [N, C, spatial...] with w [M, C / group, kernel...] that makes y, over `rank`
 // spatial axes, 2 or 3; the pads are the same on both sides, but y may have no window that reaches
@@ -54,6 +57,7 @@ struct Convolution {
   int group = 1;
   bool relu = false;  // Of the result of Convolve.
   bool tf32 = false;
+  Element type = kF32;  // Of all tensors.
   std::array<int, 5> x{};
   std::array<int, 5> w{};
   std::array<int, 5> y{};
@@ -63,16 +67,16 @@ struct Convolution {
 };
 
 // y = x * w + bias + residual; either may be null, and y may be the residual.
-void Convolve(const Convolution& shape, const Place& place, const float* x, const float* w,
-              const float* bias, const float* residual, float* y);
+void Convolve(const Convolution& shape, const Place& place, const void* x, const void* w,
+              const void* bias, const void* residual, void* y);
 
 // The gradient in x for the gradient y in the result; with a bias [C], plus that.
-void ConvolveData(const Convolution& shape, const Place& place, const float* y, const float* w,
-                  const float* bias, float* x);
+void ConvolveData(const Convolution& shape, const Place& place, const void* y, const void* w,
+                  const void* bias, void* x);
 
 // The gradient in w.
-void ConvolveFilter(const Convolution& shape, const Place& place, const float* x, const float* y,
-                    float* w);
+void ConvolveFilter(const Convolution& shape, const Place& place, const void* x, const void* y,
+                    void* w);
 
 // Convolutions that are products of matrices (cuda_pointwise.cc): every element of y is a product
 // of w with one position of x.
@@ -82,8 +86,8 @@ bool IsPointwise(const Convolution& c);
 // positions].
 Product ProductOf(Kind kind, const Convolution& c);
 
-// The ways to compute the gradient in w by products, added to `sums` as they need it, and one way,
-// whose status is returned.
+// The ways to compute the gradient in f32 weights by products, added to `sums` as they need it, and
+// one way, whose status is returned.
 std::vector<Choice> WaysOfSums(Context& context, const Convolution& c, size_t bytes,
                                std::map<int64_t, PartialSums>& sums);
 int RunSums(Context& context, const Convolution& c, std::map<int64_t, PartialSums>& sums,

@@ -14,12 +14,20 @@ namespace memc::cuda {
 using Stream = void*;  // cudaStream_t, CUstream: the same object in both interfaces.
 using Handle = void*;  // A library's object, made and ended by its own functions.
 
+// What the elements of tensors are.
+enum Element : int64_t { kF32, kF16, kBf16 };
+
+constexpr size_t SizeOf(Element type) { return type == kF32 ? 4 : 2; }  // Bytes.
+
 // cuDNN
 
-constexpr int kCudnnFloat = 0;
+constexpr int kCudnnFloat = 0;  // Also what all convolutions compute in.
+constexpr int kCudnnHalf = 2;
+constexpr int kCudnnBfloat16 = 9;
 constexpr int kCudnnNchw = 0;
 constexpr int kCudnnCrossCorrelation = 1;
 constexpr int kCudnnDefaultMath = 0;  // f32 products in TF32 where that is faster.
+constexpr int kCudnnTensorMath = 1;   // Products of halves by tensor cores.
 constexpr int kCudnnFmaMath = 3;      // f32 products in f32.
 constexpr int kCudnnDeterministic = 1;
 constexpr int kCudnnRelu = 1;
@@ -85,7 +93,9 @@ struct Cudnn {
 // cuBLASLt
 
 constexpr int kLtFloat = 0;         // CUDA_R_32F
-constexpr int kLtCompute = 68;      // CUBLAS_COMPUTE_32F: f32 products in f32.
+constexpr int kLtHalf = 2;          // CUDA_R_16F
+constexpr int kLtBfloat16 = 14;     // CUDA_R_16BF
+constexpr int kLtCompute = 68;      // CUBLAS_COMPUTE_32F: products in f32.
 constexpr int kLtComputeTf32 = 77;  // CUBLAS_COMPUTE_32F_FAST_TF32
 constexpr int kLtPointerMode = 2;   // CUBLASLT_MATMUL_DESC_*
 constexpr int kLtTransposeA = 3;
