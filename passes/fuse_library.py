@@ -49,13 +49,15 @@ def form_groups(module: Module, function: Function, target: str) -> None:
     """Groups of ops that follow one another, as library calls; biases of other convolutions as ops of their own."""
     round_before_biases(module, function, target)
     groups = find_groups(function, target)
-    add_biases(module, function, groups)
+    if target == "cuda":
+        add_biases(module, function, groups)
     rewrite(function, groups)
     for op in function.ops:
         kernel = library_kernel(op, target) if op.region is not None and KERNEL not in op.attrs else None
         if kernel is not None:
             op.attrs[KERNEL] = kernel.symbol
-    split_biases(module, function, target)
+    if target == "cuda":  # Others add a bias to what they have in registers.
+        split_biases(module, function, target)
 
 
 def find_groups(function: Function, target: str) -> list[Group]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.ir.core import FUSED, Op, Role, Value
-from memc.ir.ops.base import Trait, lookup
+from memc.ir.ops.base import Trait, chosen_kernel, lookup
 
 
 def has(op: Op, trait: Trait) -> bool:
@@ -84,11 +84,8 @@ def slice_offsets(op: Op) -> Sequence[int | None]:
 
 def _in_place_of_library(op: Op) -> Sequence[int]:
     """What the kernel that a group is called with says of it."""
-    assert op.region is not None
-    definition = lookup(op.region.ops[0].name)
-    kernels = definition.library if definition is not None else ()
-    rules = [k.in_place for k in kernels if k.symbol == op.attrs["library_kernel"]]
-    return rules[0](op) if rules and rules[0] is not None else ()
+    kernel = chosen_kernel(op)
+    return kernel.in_place(op) if kernel is not None and kernel.in_place is not None else ()
 
 
 def _in_place_of_region(op: Op) -> Sequence[int]:

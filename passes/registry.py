@@ -23,6 +23,7 @@ from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
 from memc.passes.mixed_precision import MixedPrecision
 from memc.passes.narrow_products import NarrowProducts
+from memc.passes.pack_weights import PackWeights
 from memc.passes.recognize import Recognize
 from memc.passes.rematerialize import Rematerialize
 from memc.passes.reorder import Reorder
@@ -47,6 +48,7 @@ PASSES: tuple[type[Pass], ...] = (
     Mirror,
     MixedPrecision,
     NarrowProducts,
+    PackWeights,
     Recognize,
     Rematerialize,
     Reorder,

@@ -25,12 +25,13 @@ KERNEL = "library_kernel"
 
 
 def library_kernel(op: Op, target: str) -> LibraryKernel | None:
-    """The first library kernel of `target` that supports the op, or the fused group as it begins with an op."""
+    """The first library kernel of `target` that supports the op, or the fused group as it begins with an op, with weights
+    as they are."""
     definition = lookup(op.name if op.region is None else op.region.ops[0].name)
     if definition is None:
         return None
-    fitting = (k for k in definition.library if k.target == target and (k.groups or op.region is None))
-    return next((k for k in fitting if k.supports(op)), None)
+    usual = (k for k in definition.library if k.target == target and k.packing is None)
+    return next((k for k in usual if (k.groups or op.region is None) and k.supports(op)), None)
 
 
 def select_kernels(function: Function, target: str, workspace: str, slow_flops: int, alignment: int) -> None:

@@ -82,7 +82,8 @@ def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[s
 
 def entry(module: Module, slot: Slot) -> safetensors.Entry:
     type = slot.value.type
-    return (slot.name, type.dtype.value, type.shape, type.nbytes, lambda: slot_data(module, slot))
+    shape = type.shape if slot.packing is None else (type.elements,)
+    return (slot.name, type.dtype.value, shape, type.nbytes, lambda: slot_data(module, slot))
 
 
 def describe(
@@ -103,7 +104,7 @@ def describe(
         "arena_bytes": compiled.arena_bytes,
         "weights_bytes": compiled.weights_bytes,
         "library_bytes": len(compiled.library),
-        "weights": [{**tensor(s.name, s.value), "offset": s.offset} for s in slots],
+        "weights": [{**tensor(s.name, s.value), "offset": s.offset, "layout": layout(s)} for s in slots],
         "states": [s.name for s in slots if s.value.role is Role.STATE],
         "library_functions": list(compiled.symbols),
         "kernels": compiled.kernels,
@@ -122,6 +123,10 @@ def describe(
         ],
         "report": dict(report),
     }
+
+
+def layout(slot: Slot) -> str:
+    return "row-major" if slot.packing is None else str(slot.packing)
 
 
 def precision_of(function: Function) -> str:

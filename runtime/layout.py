@@ -10,6 +10,8 @@ import numpy as np
 
 from memc.ir.core import Array, Function, Module, Role, Value
 from memc.ir.liveness import align
+from memc.ir.ops.base import chosen_kernel
+from memc.ir.ops.packing import Packing
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,14 @@ class Slot:
     """In the safetensors file."""
     offset: int
     """Bytes from the start of the slab, a multiple of the alignment."""
+    packing: Packing | None = None
+    """How the elements are ordered, if not plainly."""
 
 
 def slab_slots(function: Function, alignment: int) -> list[Slot]:
     """Weight and state parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes."""
     slots: list[Slot] = []
+    packings = packed_weights(function)
     taken = {"__metadata__", *(p.name for p in function.params)}
     offset = 0
     for value in fixed_values(function):
@@ -33,7 +38,7 @@ def slab_slots(function: Function, alignment: int) -> list[Slot]:
         while name in taken and (value.op is not None or name == "__metadata__"):
             name += "_"
         taken.add(name)
-        slots.append(Slot(value, name, offset))
+        slots.append(Slot(value, name, offset, packings.get(value)))
         offset = align(offset + value.type.nbytes, alignment)
     return slots
 
@@ -50,10 +55,19 @@ def fixed_values(function: Function) -> Iterator[Value]:
             yield op.result
 
 
+def packed_weights(function: Function) -> dict[Value, Packing]:
+    """The layouts of the weights that library kernels read in panels (`pack-weights` sees to it that nothing else does)."""
+    found: dict[Value, Packing] = {}
+    for op in function.ops:
+        kernel = chosen_kernel(op)
+        if kernel is not None and kernel.packing is not None:
+            found[op.operands[1]] = kernel.packing(op)
+    return found
+
+
 def slot_data(module: Module, slot: Slot) -> Array:
-    """The data of a slot, row-major."""
-    if slot.value.op is None:
-        return np.ascontiguousarray(module.weights[slot.value.name]).reshape(slot.value.type.shape)
-    data = slot.value.op.attrs["value"]
+    """The data of a slot as it lies in the slab: row-major, or one axis of packed elements."""
+    data = module.weights[slot.value.name] if slot.value.op is None else slot.value.op.attrs["value"]
     assert isinstance(data, np.ndarray)
-    return np.ascontiguousarray(data).reshape(slot.value.type.shape)
+    data = np.ascontiguousarray(data).reshape(slot.value.type.shape)
+    return data if slot.packing is None else np.ascontiguousarray(slot.packing.pack(data))

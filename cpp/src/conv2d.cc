@@ -28,21 +28,29 @@ struct Tile {
   int64_t begin, end;
 };
 
-void RunTile(const Conv2dShape& s, const Tile& t, Panel panel, const float* x, const float* w,
-             const float* bias, float* y, float* scratch) {
+void RunTile(const Conv2dShape& s, const Tile& t, Panel panel, const ConvOperands& o,
+             float* scratch) {
   const int64_t plane = s.in_h * s.in_w;
   const int64_t depth = s.Depth();
   const int64_t pixels = s.Pixels();
   const int64_t out_channel = t.group * s.GroupOut() + t.row;
-  const float* image = x + (t.image * s.in_channels + t.group * s.GroupIn()) * plane;
-  const float* weights = w + out_channel * depth;
-  float* out = y + (t.image * s.out_channels + out_channel) * pixels;
-  const float* row_bias = bias == nullptr ? nullptr : bias + out_channel;
+  const float* image = o.x + (t.image * s.in_channels + t.group * s.GroupIn()) * plane;
+  const float* weights = o.w + out_channel * depth;
+  const int64_t at = (t.image * s.out_channels + out_channel) * pixels;
+  float* out = o.y + at;
+  // The sums begin with what is added.
+  const float* add = o.add == nullptr || o.add == o.y ? nullptr : o.add + at;
+  for (int64_t row = 0; add != nullptr && row < t.rows; ++row) {
+    std::copy(add + row * pixels + t.begin, add + row * pixels + t.end,
+              out + row * pixels + t.begin);
+  }
+  const float beta = o.add == nullptr ? 0.0F : 1.0F;
+  const float* row_bias = o.bias == nullptr ? nullptr : o.bias + out_channel;
 
   if (s.IsProduct()) {
-    Gemm(false, false, t.rows, t.end - t.begin, depth, weights, depth, image + t.begin, plane, 0.0F,
+    Gemm(false, false, t.rows, t.end - t.begin, depth, weights, depth, image + t.begin, plane, beta,
          out + t.begin, pixels);
-    Epilogue(out + t.begin, t.rows, t.end - t.begin, pixels, row_bias, nullptr, s.activation);
+    Epilogue(out + t.begin, t.rows, t.end - t.begin, pixels, row_bias, nullptr, s.limits);
     return;
   }
   const int64_t taps = s.kernel_h * s.kernel_w;
@@ -56,20 +64,19 @@ void RunTile(const Conv2dShape& s, const Tile& t, Panel panel, const float* x, c
                  scratch + r * (end - begin));
       }
       Gemm(false, false, t.rows, end - begin, rows, weights + k, depth, scratch, end - begin,
-           k == 0 ? 0.0F : 1.0F, out + begin, pixels);
+           k == 0 ? beta : 1.0F, out + begin, pixels);
     }
-    Epilogue(out + begin, t.rows, end - begin, pixels, row_bias, nullptr, s.activation);
+    Epilogue(out + begin, t.rows, end - begin, pixels, row_bias, nullptr, s.limits);
   }
 }
 
 }  // namespace
 
-void Conv2d(const Conv2dShape& s, const float* x, const float* w, const float* bias, float* y,
-            float* workspace, int64_t workspace_bytes) {
+void Conv2d(const Conv2dShape& s, const ConvOperands& o, float* workspace,
+            int64_t workspace_bytes) {
   const int64_t pixels = s.Pixels();
   if (s.batch == 0 || s.out_channels == 0 || pixels == 0) return;
   RequireBlas(std::max({s.Depth(), pixels, s.in_h * s.in_w, s.GroupOut()}));
-  if (s.Depth() == 0) std::fill(y, y + s.batch * s.out_channels * pixels, 0.0F);
   const int64_t elements = workspace_bytes / static_cast<int64_t>(sizeof(float));
   // A workspace with less room than the stack has is of no use.
   const bool on_stack = elements < kStackPanel;
@@ -106,7 +113,7 @@ void Conv2d(const Conv2dShape& s, const float* x, const float* w, const float* b
         tile.begin = begin;
         tile.end = end;
       }
-      RunTile(s, tile, panel, x, w, bias, y, scratch);
+      RunTile(s, tile, panel, o, scratch);
     }
   });
 }

@@ -118,7 +118,7 @@ void DataChannels(const Conv2dShape& s, int64_t image, int64_t group, int64_t fi
     }
   }
   if (bias != nullptr) {
-    Epilogue(out, last - first, plane, plane, bias + channel, nullptr, Activation::kNone);
+    Epilogue(out, last - first, plane, plane, bias + channel, nullptr, Limits{});
   }
 }
 

@@ -3,12 +3,14 @@
 // register themselves when the library is loaded. The first scalar is the number of operands.
 //
 //   memc.cpu.set_blas(path)
-//   memc.cpu.matmul(a, b, bias?, c, operands, transpose_a, transpose_b, activation)
-//   memc.cpu.conv2d(x, w, bias?, y, workspace?, operands, group, activation, stride_h, stride_w,
-//                   pad_top, pad_left, dilation_h, dilation_w)
+//   memc.cpu.matmul(a, b, bias?, add?, c, operands, transpose_a, transpose_b, has_bias, low, high)
+//   memc.cpu.packed_matmul(the same, with b in column panels)
+//   memc.cpu.conv2d(x, w, bias?, add?, y, workspace?, operands, group, stride_h, stride_w, pad_top,
+//                   pad_left, dilation_h, dilation_w, has_bias, low, high)
+//   memc.cpu.packed_conv2d(the same, with w in row panels)
 //   memc.cpu.depthwise_conv2d(x, w, bias?, y, the scalars of conv2d)
-//   memc.cpu.conv2d_grad_weight(x, g, w, workspace?, the scalars of conv2d)
-//   memc.cpu.conv2d_transpose(g, w, bias?, x, workspace?, the scalars of conv2d)
+//   memc.cpu.conv2d_grad_weight(x, g, w, workspace?, the first 8 scalars of conv2d)
+//   memc.cpu.conv2d_transpose(g, w, bias?, x, workspace?, the first 8 scalars of conv2d)
 //   memc.cpu.gather_grad(indices, g, result, axis)
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
@@ -33,11 +35,12 @@ T* Elements(const ffi::TensorView& t) {
 
 struct Arguments {
   std::vector<ffi::TensorView> tensors;
-  std::vector<int64_t> scalars;
+  std::vector<double> scalars;
   int64_t operands;  // How many of the tensors are operands; the result comes next.
 
   float* Data(size_t index) const { return Elements<float>(tensors.at(index)); }
   float* Result() const { return Data(static_cast<size_t>(operands)); }
+  int64_t Integer(size_t index) const { return static_cast<int64_t>(scalars.at(index)); }
   const float* Bias() const { return operands == 3 ? Data(2) : nullptr; }
   bool HasWorkspace() const { return static_cast<int64_t>(tensors.size()) > operands + 1; }
   float* Workspace() const { return HasWorkspace() ? Data(operands + 1) : nullptr; }
@@ -62,13 +65,13 @@ Arguments Parse(ffi::PackedArgs args, const char* symbol, size_t scalars) {
     if (i + scalars < count) {
       parsed.tensors.push_back(args[static_cast<int>(i)].cast<ffi::TensorView>());
     } else {
-      parsed.scalars.push_back(args[static_cast<int>(i)].cast<int64_t>());
+      parsed.scalars.push_back(args[static_cast<int>(i)].cast<double>());
     }
   }
-  parsed.operands = parsed.scalars[0];
-  if (parsed.operands < 2 || parsed.operands > 3 ||
+  parsed.operands = parsed.Integer(0);
+  if (parsed.operands < 2 || parsed.operands > 4 ||
       parsed.operands >= static_cast<int64_t>(parsed.tensors.size())) {
-    throw std::invalid_argument(std::string(symbol) + ": expected 2 or 3 operands and a result");
+    throw std::invalid_argument(std::string(symbol) + ": expected 2 to 4 operands and a result");
   }
   for (int64_t i = 0; i <= parsed.operands; ++i) RequireFloat(parsed.tensors[i], symbol);
   return parsed;
@@ -96,23 +99,49 @@ std::vector<int64_t> Starts(const ffi::TensorView& operand, const ffi::TensorVie
   return starts;
 }
 
-void Matmul(ffi::PackedArgs args, ffi::Any* /*result*/) {
-  const Arguments parsed = Parse(args, "memc.cpu.matmul", 4);
+// What a kernel adds to its sums: a bias, an addend of the result's shape, both or neither.
+struct Addends {
+  const float* bias;
+  const float* add;
+};
+
+// Of operands 2 and on.
+Addends FindAddends(const Arguments& parsed, bool has_bias, int64_t bias, const char* symbol) {
+  const int64_t count = parsed.operands - 2 - (has_bias ? 1 : 0);
+  if (count < 0 || count > 1) {
+    throw std::invalid_argument(std::string(symbol) + ": expected at most a bias and an addend");
+  }
+  const std::vector<ffi::TensorView>& tensors = parsed.tensors;
+  if ((has_bias && tensors[2].numel() != bias) ||
+      (count == 1 && tensors[parsed.operands - 1].numel() != tensors[parsed.operands].numel())) {
+    throw std::invalid_argument(std::string(symbol) + ": the shapes do not fit each other");
+  }
+  return {has_bias ? parsed.Data(2) : nullptr,
+          count == 1 ? parsed.Data(parsed.operands - 1) : nullptr};
+}
+
+struct Product {
+  memc::MatmulShape shape;
+  memc::MatmulOperands operands;
+};
+
+Product ParseProduct(ffi::PackedArgs args, const char* symbol) {
+  const Arguments parsed = Parse(args, symbol, 6);
   const ffi::TensorView& a = parsed.tensors[0];
   const ffi::TensorView& b = parsed.tensors[1];
   const ffi::TensorView& c = parsed.tensors[parsed.operands];
   memc::MatmulShape shape;
   shape.transpose_a = parsed.scalars[1] != 0;
   shape.transpose_b = parsed.scalars[2] != 0;
-  shape.activation = static_cast<memc::Activation>(parsed.scalars[3]);
+  shape.limits = {static_cast<float>(parsed.scalars[4]), static_cast<float>(parsed.scalars[5])};
   shape.m = c.size(-2);
   shape.n = c.size(-1);
   shape.k = a.size(shape.transpose_a ? -2 : -1);
   if (b.size(shape.transpose_b ? -1 : -2) != shape.k ||
       a.size(shape.transpose_a ? -1 : -2) != shape.m ||
-      b.size(shape.transpose_b ? -2 : -1) != shape.n ||
-      (parsed.operands == 3 && parsed.tensors[2].numel() != shape.n)) {
-    throw std::invalid_argument("memc.cpu.matmul: the operands' shapes do not fit the result's");
+      b.size(shape.transpose_b ? -2 : -1) != shape.n) {
+    throw std::invalid_argument(std::string(symbol) +
+                                ": the operands' shapes do not fit the result's");
   }
   shape.a_at = Starts(a, c);
   shape.b_at = Starts(b, c);
@@ -123,7 +152,22 @@ void Matmul(ffi::PackedArgs args, ffi::Any* /*result*/) {
     shape.a_at = {0};
     shape.b_at = {0};
   }
-  memc::Matmul(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result());
+  const Addends addends = FindAddends(parsed, parsed.scalars[3] != 0, shape.n, symbol);
+  return {shape, {parsed.Data(0), parsed.Data(1), addends.bias, addends.add, parsed.Result()}};
+}
+
+void Matmul(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const Product product = ParseProduct(args, "memc.cpu.matmul");
+  memc::Matmul(product.shape, product.operands);
+}
+
+void PackedMatmul(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const Product product = ParseProduct(args, "memc.cpu.packed_matmul");
+  if (product.shape.a_at.size() != 1 || product.shape.transpose_a || product.shape.n % 16 != 0) {
+    throw std::invalid_argument(
+        "memc.cpu.packed_matmul: expected one product of a multiple of 16 columns");
+  }
+  memc::PackedMatmul(product.shape, product.operands);
 }
 
 // The convolution of x with w that makes y, which tensors each kernel has elsewhere.
@@ -136,49 +180,49 @@ memc::Conv2dShape ConvShape(const Arguments& parsed, const ffi::TensorView& x,
   }
   // One spatial axis is an image of height 1.
   const auto height = [&](const ffi::TensorView& t) { return rank == 3 ? 1 : t.size(2); };
-  const std::vector<int64_t>& s = parsed.scalars;
-  memc::Conv2dShape shape{x.size(0),
-                          s[1],
-                          x.size(1),
-                          w.size(0),
-                          height(x),
-                          x.size(-1),
-                          height(y),
-                          y.size(-1),
-                          height(w),
-                          w.size(-1),
-                          s[3],
-                          s[4],
-                          s[5],
-                          s[6],
-                          s[7],
-                          s[8],
-                          static_cast<memc::Activation>(s[2])};
+  const auto s = [&](size_t index) { return parsed.Integer(index); };
+  memc::Conv2dShape shape{x.size(0), s(1),       x.size(1), w.size(0),  height(x),     x.size(-1),
+                          height(y), y.size(-1), height(w), w.size(-1), s(2),          s(3),
+                          s(4),      s(5),       s(6),      s(7),       memc::Limits{}};
   if (shape.group < 1 || shape.in_channels != w.size(1) * shape.group ||
       shape.out_channels % shape.group != 0 || y.size(0) != shape.batch ||
       y.size(1) != shape.out_channels || shape.stride_h < 1 || shape.stride_w < 1 ||
-      (parsed.operands == 3 && parsed.tensors[2].numel() != bias)) {
+      (bias > 0 && parsed.tensors[2].numel() != bias)) {
     throw std::invalid_argument(std::string(symbol) + ": the shapes do not fit each other");
   }
   return shape;
 }
 
-memc::Conv2dShape ForwardShape(const Arguments& parsed, const char* symbol) {
-  const ffi::TensorView& w = parsed.tensors[1];
-  return ConvShape(parsed, parsed.tensors[0], w, parsed.tensors[parsed.operands], w.size(0),
-                   symbol);
+struct Forward {
+  Arguments parsed;
+  memc::Conv2dShape shape;
+  memc::ConvOperands operands;
+};
+
+Forward ParseForward(ffi::PackedArgs args, const char* symbol) {
+  Forward f{Parse(args, symbol, 11), {}, {}};
+  const Arguments& p = f.parsed;
+  const ffi::TensorView& w = p.tensors[1];
+  f.shape = ConvShape(p, p.tensors[0], w, p.tensors[p.operands], 0, symbol);
+  f.shape.limits = {static_cast<float>(p.scalars[9]), static_cast<float>(p.scalars[10])};
+  const Addends addends = FindAddends(p, p.scalars[8] != 0, w.size(0), symbol);
+  f.operands = {p.Data(0), p.Data(1), addends.bias, addends.add, p.Result()};
+  return f;
 }
 
 void Conv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
-  const Arguments parsed = Parse(args, "memc.cpu.conv2d", 9);
-  const memc::Conv2dShape shape = ForwardShape(parsed, "memc.cpu.conv2d");
-  memc::Conv2d(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result(),
-               parsed.Workspace(), parsed.WorkspaceBytes());
+  const Forward f = ParseForward(args, "memc.cpu.conv2d");
+  memc::Conv2d(f.shape, f.operands, f.parsed.Workspace(), f.parsed.WorkspaceBytes());
+}
+
+void PackedConv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
+  const Forward f = ParseForward(args, "memc.cpu.packed_conv2d");
+  memc::PackedConv2d(f.shape, f.operands);
 }
 
 void Conv2dGradWeight(ffi::PackedArgs args, ffi::Any* /*result*/) {
   const char* symbol = "memc.cpu.conv2d_grad_weight";
-  const Arguments parsed = Parse(args, symbol, 9);
+  const Arguments parsed = Parse(args, symbol, 8);
   const memc::Conv2dShape shape =
       ConvShape(parsed, parsed.tensors[0], parsed.tensors[2], parsed.tensors[1], 0, symbol);
   memc::Conv2dGradWeight(shape, parsed.Data(0), parsed.Data(1), parsed.Result(), parsed.Workspace(),
@@ -187,10 +231,10 @@ void Conv2dGradWeight(ffi::PackedArgs args, ffi::Any* /*result*/) {
 
 void Conv2dTranspose(ffi::PackedArgs args, ffi::Any* /*result*/) {
   const char* symbol = "memc.cpu.conv2d_transpose";
-  const Arguments parsed = Parse(args, symbol, 9);
+  const Arguments parsed = Parse(args, symbol, 8);
   const ffi::TensorView& x = parsed.tensors[parsed.operands];
-  const memc::Conv2dShape shape =
-      ConvShape(parsed, x, parsed.tensors[1], parsed.tensors[0], x.size(1), symbol);
+  const memc::Conv2dShape shape = ConvShape(parsed, x, parsed.tensors[1], parsed.tensors[0],
+                                            parsed.operands == 3 ? x.size(1) : 0, symbol);
   memc::Conv2dGradData(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result(),
                        parsed.Workspace(), parsed.WorkspaceBytes());
 }
@@ -221,12 +265,12 @@ void GatherGrad(ffi::PackedArgs args, ffi::Any* /*result*/) {
 }
 
 void DepthwiseConv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
-  const Arguments parsed = Parse(args, "memc.cpu.depthwise_conv2d", 9);
-  const memc::Conv2dShape shape = ForwardShape(parsed, "memc.cpu.depthwise_conv2d");
-  if (shape.GroupIn() != 1) {
-    throw std::invalid_argument("memc.cpu.depthwise_conv2d: expected one input channel per group");
+  const Forward f = ParseForward(args, "memc.cpu.depthwise_conv2d");
+  if (f.shape.GroupIn() != 1 || f.operands.add != nullptr) {
+    throw std::invalid_argument(
+        "memc.cpu.depthwise_conv2d: expected one input channel per group, and no addend");
   }
-  memc::DepthwiseConv2d(shape, parsed.Data(0), parsed.Data(1), parsed.Bias(), parsed.Result());
+  memc::DepthwiseConv2d(f.shape, f.operands);
 }
 
 // A packed function whose C++ exceptions become those of the FFI.
@@ -254,7 +298,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def_packed("memc.cpu.set_blas", Guarded<SetBlas>)
       .def_packed("memc.cpu.matmul", Guarded<Matmul>)
+      .def_packed("memc.cpu.packed_matmul", Guarded<PackedMatmul>)
       .def_packed("memc.cpu.conv2d", Guarded<Conv2d>)
+      .def_packed("memc.cpu.packed_conv2d", Guarded<PackedConv2d>)
       .def_packed("memc.cpu.depthwise_conv2d", Guarded<DepthwiseConv2d>)
       .def_packed("memc.cpu.conv2d_grad_weight", Guarded<Conv2dGradWeight>)
       .def_packed("memc.cpu.conv2d_transpose", Guarded<Conv2dTranspose>)

@@ -157,8 +157,7 @@ void RunByTaps(const Conv2dShape& s, const float* x, const float* w, float bias,
 
 }  // namespace
 
-void DepthwiseConv2d(const Conv2dShape& s, const float* x, const float* w, const float* bias,
-                     float* y) {
+void DepthwiseConv2d(const Conv2dShape& s, const ConvOperands& o) {
   const int64_t planes = s.batch * s.out_channels;
   const int64_t pixels = s.Pixels();
   const int64_t taps = s.kernel_h * s.kernel_w;
@@ -168,16 +167,16 @@ void DepthwiseConv2d(const Conv2dShape& s, const float* x, const float* w, const
     for (int64_t plane = task * planes / tasks; plane < (task + 1) * planes / tasks; ++plane) {
       const int64_t image = plane / s.out_channels;
       const int64_t channel = plane % s.out_channels;
-      const float* in = x + (image * s.in_channels + channel / s.GroupOut()) * s.in_h * s.in_w;
-      const float* weights = w + channel * taps;
-      const float start = bias == nullptr ? 0.0F : bias[channel];
-      float* out = y + plane * pixels;
+      const float* in = o.x + (image * s.in_channels + channel / s.GroupOut()) * s.in_h * s.in_w;
+      const float* weights = o.w + channel * taps;
+      const float start = o.bias == nullptr ? 0.0F : o.bias[channel];
+      float* out = o.y + plane * pixels;
       if (band.rows > 0) {
         RunInBands(s, band, in, weights, start, out);
       } else {
         RunByTaps(s, in, weights, start, out);
       }
-      Epilogue(out, 1, pixels, pixels, nullptr, nullptr, s.activation);
+      Epilogue(out, 1, pixels, pixels, nullptr, nullptr, s.limits);
     }
   });
 }

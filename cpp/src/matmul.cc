@@ -13,14 +13,14 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-void Matmul(const MatmulShape& shape, const float* a, const float* b, const float* bias, float* c) {
+void Matmul(const MatmulShape& shape, const MatmulOperands& o) {
   const int64_t m = shape.m;
   const int64_t n = shape.n;
   const int64_t k = shape.k;
   const auto batch = static_cast<int64_t>(shape.a_at.size());
   if (batch == 0 || m == 0 || n == 0) return;
   RequireBlas(std::max({m, n, k}));
-  if (k == 0) std::fill(c, c + batch * m * n, 0.0F);
+  if (k == 0 && o.add == nullptr) std::fill(o.c, o.c + batch * m * n, 0.0F);
   const int64_t lda = shape.transpose_a ? m : k;
   const int64_t ldb = shape.transpose_b ? k : n;
 
@@ -39,15 +39,20 @@ void Matmul(const MatmulShape& shape, const float* a, const float* b, const floa
       const int64_t rows = cut_rows ? end - begin : m;
       const int64_t column = cut_rows ? 0 : begin;
       const int64_t columns = cut_rows ? n : end - begin;
-      const float* from_a = a + shape.a_at[product] + (shape.transpose_a ? row : row * lda);
-      const float* from_b = b + shape.b_at[product] + (shape.transpose_b ? column * ldb : column);
-      float* to = c + (product * m + row) * n + column;
-      if (k > 0) {
-        Gemm(shape.transpose_a, shape.transpose_b, rows, columns, k, from_a, lda, from_b, ldb, 0.0F,
-             to, n);
+      const float* from_a = o.a + shape.a_at[product] + (shape.transpose_a ? row : row * lda);
+      const float* from_b = o.b + shape.b_at[product] + (shape.transpose_b ? column * ldb : column);
+      const int64_t at = (product * m + row) * n + column;
+      float* to = o.c + at;
+      if (o.add != nullptr && o.add != o.c) {
+        // The sums begin with what is added.
+        for (int64_t r = 0; r < rows; ++r) std::copy_n(o.add + at + r * n, columns, to + r * n);
       }
-      Epilogue(to, rows, columns, n, nullptr, bias == nullptr ? nullptr : bias + column,
-               shape.activation);
+      if (k > 0) {
+        Gemm(shape.transpose_a, shape.transpose_b, rows, columns, k, from_a, lda, from_b, ldb,
+             o.add == nullptr ? 0.0F : 1.0F, to, n);
+      }
+      Epilogue(to, rows, columns, n, nullptr, o.bias == nullptr ? nullptr : o.bias + column,
+               shape.limits);
     }
   });
 }

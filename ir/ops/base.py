@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from ..core import Array, Attr, Op, Value
 from ..types import DType, TensorType
+from .packing import Packing
 
 if TYPE_CHECKING:
     from ..build import IRBuilder
@@ -186,6 +187,10 @@ class LibraryKernel:
     in_place: Callable[[Op], Sequence[int]] | None = None
     """Operands of a group whose bytes result 0 may take over, as `OpDef.in_place`; None for none. Of an op alone, its own
     rule counts."""
+    packing: Callable[[Op], Packing] | None = None
+    """How the kernel wants operand 1, a weight that nothing else reads, to be laid out; None for plainly."""
+    replaces: str | None = None
+    """With a packing: the symbol of the kernel whose place it takes where the weight can be laid out so."""
 
 
 @dataclass(frozen=True)
@@ -237,6 +242,15 @@ def lookup(name: str) -> OpDef | None:
 def definition(op: Op) -> OpDef:
     """The definition of a registered op. Raises KeyError for a foreign one."""
     return _REGISTRY[op.name]
+
+
+def chosen_kernel(op: Op) -> LibraryKernel | None:
+    """The library kernel that the attribute `library_kernel` of an op, or of a group that begins with one, names."""
+    symbol = op.attrs.get("library_kernel")
+    if not isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
+        return None
+    found = lookup(op.name if op.region is None else op.region.ops[0].name)
+    return next((k for k in (found.library if found is not None else ()) if k.symbol == symbol), None)
 
 
 def registered() -> list[OpDef]:

@@ -16,7 +16,7 @@ from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
 from .conv_grad_weight import left_over
 from .derivatives import sum_to
-from .library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU
+from .library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, PACKED_CONV2D_CPU
 from .library_cuda import CONV_CUDA
 from .matmul import exact_product
 from .slice import spread_out
@@ -180,7 +180,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(DEPTHWISE_CONV2D_CPU, CONV2D_CPU, CONV_CUDA),
+        library=(DEPTHWISE_CONV2D_CPU, CONV2D_CPU, PACKED_CONV2D_CPU, CONV_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

@@ -15,7 +15,7 @@ from ..types import TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .casts import cast
 from .derivatives import sum_to
-from .library_cpu import MATMUL_CPU
+from .library_cpu import MATMUL_CPU, PACKED_MATMUL_CPU
 from .library_cuda import MATMUL_CUDA
 from .window import accumulator, flag, require_count, require_numeric
 
@@ -118,7 +118,7 @@ register(
         slices=None,
         flops=flops,
         lower=Compute(lower),
-        library=(MATMUL_CPU, MATMUL_CUDA),
+        library=(MATMUL_CPU, PACKED_MATMUL_CPU, MATMUL_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

@@ -16,7 +16,14 @@ import tvm_ffi
 from memc import native
 from memc.ir.core import Op, Role, Value
 from memc.ir.ops.base import LibraryKernel
-from memc.ir.ops.library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, MATMUL_CPU, STACK_PANEL
+from memc.ir.ops.library_cpu import (
+    CONV2D_CPU,
+    DEPTHWISE_CONV2D_CPU,
+    MATMUL_CPU,
+    PACKED_CONV2D_CPU,
+    PACKED_MATMUL_CPU,
+    STACK_PANEL,
+)
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -143,14 +150,111 @@ def test_conv2d_takes_any_workspace(size: int) -> None:
     np.testing.assert_allclose(call(CONV2D_CPU, op, [x, w], size), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_relu_epilogue_and_nan() -> None:
+@pytest.mark.parametrize("kernel", [CONV2D_CPU, PACKED_CONV2D_CPU, DEPTHWISE_CONV2D_CPU], ids=lambda k: k.symbol)
+def test_limits_and_nan(kernel: LibraryKernel) -> None:
     native.load()
-    x = np.array([[[[1.0, -2.0, np.nan]]]], np.float32)
+    x = np.tile(np.array([1.0, -2.0, np.nan, 9.0], np.float32), (1, 1, 5, 1))
     w = np.ones((1, 1, 1, 1), np.float32)
     y = np.zeros_like(x)
-    function = tvm_ffi.get_global_func("memc.cpu.conv2d")
-    function(*(tvm_ffi.from_dlpack(t) for t in (x, w, y)), 2, 1, 1, 1, 1, 0, 0, 1, 1)
-    np.testing.assert_array_equal(y, [[[[1.0, 0.0, np.nan]]]])
+    function = tvm_ffi.get_global_func(kernel.symbol)
+    function(*(tvm_ffi.from_dlpack(t) for t in (x, w, y)), 2, 1, 1, 1, 0, 0, 1, 1, 0, 0.0, 6.0)
+    np.testing.assert_array_equal(y, np.clip(x, 0, 6))
+
+
+def run_packed(kernel: LibraryKernel, op: Op, operands: Sequence[Array], add: Array | None, over: bool) -> Array:
+    """The kernel on the packed weight, with limits -1 and 3; `over`: the result takes over the addend's bytes."""
+    native.load()
+    assert kernel.packing is not None and kernel.supports(op)
+    x, w, *rest = operands
+    packed = kernel.packing(op).pack(w)
+    assert packed.dtype == np.float32 and packed.size == w.size
+    result = np.full(op.result.type.shape, np.nan, np.float32)
+    if add is not None:
+        rest = [*rest, add]
+        if over:
+            result = rest[-1] = add.copy()
+    tensors = [x, packed.reshape(w.shape), *rest, result]
+    scalars = [len(tensors) - 1, *kernel.scalars(op)[1:-2], -1.0, 3.0]
+    tvm_ffi.get_global_func(kernel.symbol)(*(tvm_ffi.from_dlpack(t) for t in tensors), *scalars)
+    return result
+
+
+PACKED = [
+    *CONVS,
+    *DEPTHWISE,
+    # Rows and pixels that fill no panel, several blocks of terms, strides, wide kernels, one pixel.
+    ((1, 100, 7, 7), 70, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
+    ((2, 300, 14, 14), 67, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1),
+    ((1, 3, 64, 64), 64, (7, 7), (2, 2), (3, 3, 3, 3), (1, 1), 1),
+    ((1, 16, 30, 30), 16, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 1),
+    ((1, 2, 40, 40), 12, (17, 17), (1, 1), (8, 8, 8, 8), (1, 1), 1),
+    ((2, 24, 9, 9), 28, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 2),
+    ((1, 40, 3, 3), 13, (3, 3), (1, 1), (0, 0, 0, 0), (1, 1), 1),
+    ((1, 5, 6, 17), 7, (2, 3), (3, 3), (1, 1, 1, 1), (1, 1), 1),
+]
+
+
+@pytest.mark.parametrize("addend", ["none", "add", "over"])
+@pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("case", PACKED, ids=str)
+def test_packed_conv2d(case: tuple[Any, ...], with_bias: bool, addend: str) -> None:
+    x_shape, m, taps, strides, pads, dilations, group = case
+    random = np.random.default_rng(math.prod(x_shape) + m)
+    x = random.standard_normal(x_shape, np.float32)
+    w = random.standard_normal((m, x_shape[1] // group, *taps), np.float32)
+    bias = random.standard_normal(m, np.float32) if with_bias else None
+    expected = reference_conv(x, w, bias, strides, pads, dilations, group)
+    add = None if addend == "none" else random.standard_normal(expected.shape, np.float32)
+    operands = [x, w] if bias is None else [x, w, bias]
+    window = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
+    op = make_op("conv", [v.shape for v in operands], expected.shape, **window)
+    actual = run_packed(PACKED_CONV2D_CPU, op, operands, add, addend == "over")
+    expected = np.clip(expected if add is None else expected + add, -1, 3)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("addend", ["none", "add", "over"])
+@pytest.mark.parametrize("with_bias", [False, True], ids=["plain", "bias"])
+@pytest.mark.parametrize("transposed", [False, True], ids=["k_n", "n_k"])
+@pytest.mark.parametrize("shape", [(1, 33, 16), (5, 7, 48), (65, 300, 80), (128, 513, 96), (13, 1, 32)], ids=str)
+def test_packed_matmul(shape: tuple[int, int, int], transposed: bool, with_bias: bool, addend: str) -> None:
+    m, k, n = shape
+    random = np.random.default_rng(m * k + n)
+    a = random.standard_normal((m, k), np.float32)
+    b = random.standard_normal((n, k) if transposed else (k, n), np.float32)
+    bias = random.standard_normal(n, np.float32) if with_bias else None
+    add = None if addend == "none" else random.standard_normal((m, n), np.float32)
+    expected = a.astype(np.float64) @ (b.T if transposed else b).astype(np.float64)
+    operands = [a, b] if bias is None else [a, b, bias]
+    op = make_op("matmul", [v.shape for v in operands], (m, n), transpose_a=False, transpose_b=transposed)
+    actual = run_packed(PACKED_MATMUL_CPU, op, operands, add, addend == "over")
+    expected = expected + (0 if bias is None else bias) + (0 if add is None else add)
+    np.testing.assert_allclose(actual, np.clip(expected, -1, 3), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["add", "over"])
+@pytest.mark.parametrize("name", ["conv", "matmul"])
+def test_addend_of_the_usual_kernels(name: str, over: bool) -> None:
+    native.load()
+    random = np.random.default_rng(3)
+    if name == "conv":
+        x, w = random.standard_normal((2, 30, 12, 12), np.float32), random.standard_normal((20, 30, 3, 3), np.float32)
+        expected = reference_conv(x, w, None, (1, 1), (1, 1, 1, 1), (1, 1), 1)
+        op = make_op(
+            "conv", [x.shape, w.shape], expected.shape, strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), group=1
+        )
+        kernel = CONV2D_CPU
+    else:
+        x, w = random.standard_normal((3, 40, 50), np.float32), random.standard_normal((3, 50, 30), np.float32)
+        expected = np.matmul(x.astype(np.float64), w.astype(np.float64))
+        op = make_op("matmul", [x.shape, w.shape], expected.shape, transpose_a=False, transpose_b=False)
+        kernel = MATMUL_CPU
+    add = random.standard_normal(expected.shape, np.float32)
+    expected = np.clip(expected + add, -2, 2)
+    result = add if over else np.full(expected.shape, np.nan, np.float32)
+    scalars = [3, *kernel.scalars(op)[1:-2], -2.0, 2.0]
+    tvm_ffi.get_global_func(kernel.symbol)(*(tvm_ffi.from_dlpack(t) for t in (x, w, add, result)), *scalars)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-4)
 
 
 MATMULS = [
@@ -204,5 +308,5 @@ def test_only_f32_is_supported() -> None:
     assert not MATMUL_CPU.supports(op)
     with pytest.raises(ValueError, match="f32"):
         tvm_ffi.get_global_func("memc.cpu.matmul")(
-            *(tvm_ffi.from_dlpack(np.zeros(s)) for s in ((3, 4), (4, 6), (3, 6))), 2, 0, 0, 0
+            *(tvm_ffi.from_dlpack(np.zeros(s)) for s in ((3, 4), (4, 6), (3, 6))), 2, 0, 0, 0, 0.0, 0.0
         )

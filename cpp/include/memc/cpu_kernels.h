@@ -4,6 +4,7 @@
 #define MEMC_CPU_KERNELS_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 // Compiles a function several times, for older and newer x86-64 processors, and picks at load time.
@@ -15,18 +16,31 @@
 
 namespace memc {
 
-enum class Activation : int64_t { kNone = 0, kRelu = 1 };
+// What every element of a result is brought between last. NaN stays NaN.
+struct Limits {
+  float low = -std::numeric_limits<float>::infinity();
+  float high = std::numeric_limits<float>::infinity();
+};
 
 struct MatmulShape {
   int64_t m, n, k;                  // Extents of one product, in elements.
   bool transpose_a, transpose_b;    // Whether a is stored k x m, b n x k.
   std::vector<int64_t> a_at, b_at;  // First element of each product's operands, one per batch.
-  Activation activation;
+  Limits limits;                    // Of the result.
 };
 
-// c[i] = activation(a[i] b[i] + bias) for every product i of the batch; bias has n elements or is
-// null.
-void Matmul(const MatmulShape& shape, const float* a, const float* b, const float* bias, float* c);
+struct MatmulOperands {
+  const float *a, *b;
+  const float* bias;  // [n], or null.
+  const float* add;   // As c, which it may be; or null.
+  float* c;
+};
+
+// c[i] = a[i] b[i] + bias + add, within the limits, for every product i of the batch.
+void Matmul(const MatmulShape& shape, const MatmulOperands& operands);
+
+// One product, nothing transposed, with b in column panels (`panel_product.h`).
+void PackedMatmul(const MatmulShape& shape, const MatmulOperands& operands);
 
 struct Conv2dShape {
   int64_t batch, group;               // Images; channel groups.
@@ -36,7 +50,7 @@ struct Conv2dShape {
   int64_t stride_h, stride_w;         // Pixels.
   int64_t pad_top, pad_left;          // Pixels of zeros before the image.
   int64_t dilation_h, dilation_w;     // Pixels between taps.
-  Activation activation;
+  Limits limits;                      // Of the result.
 
   int64_t GroupIn() const { return in_channels / group; }
   int64_t GroupOut() const { return out_channels / group; }
@@ -49,16 +63,25 @@ struct Conv2dShape {
   }
 };
 
-// y = activation(conv(x, w) + bias) as im2col in panels and matrix products; the panels lie in the
-// workspace, whose size in bytes decides theirs, or with less than 64 KiB on the threads' stacks.
-// x [batch, in_channels, in_h, in_w], w [out_channels, in_channels / group, kernel_h, kernel_w],
-// bias [out_channels] or null. A 1 x 1 convolution with stride 1 has no use for a workspace.
-void Conv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias, float* y,
-            float* workspace, int64_t workspace_bytes);
+struct ConvOperands {
+  const float* x;     // [batch, in_channels, in_h, in_w]
+  const float* w;     // [out_channels, in_channels / group, kernel_h, kernel_w]
+  const float* bias;  // [out_channels], or null.
+  const float* add;   // As y, which it may be; or null.
+  float* y;           // [batch, out_channels, out_h, out_w]
+};
 
-// The same for one input channel per group, directly and without workspace.
-void DepthwiseConv2d(const Conv2dShape& shape, const float* x, const float* w, const float* bias,
-                     float* y);
+// y = conv(x, w) + bias + add, within the limits, as im2col in panels and matrix products; the
+// panels lie in the workspace, whose size in bytes decides theirs, or with less than 64 KiB on the
+// threads' stacks. A 1 x 1 convolution with stride 1 has no use for a workspace.
+void Conv2d(const Conv2dShape& shape, const ConvOperands& operands, float* workspace,
+            int64_t workspace_bytes);
+
+// The same with each group's weights in row panels (`panel_product.h`), without workspace.
+void PackedConv2d(const Conv2dShape& shape, const ConvOperands& operands);
+
+// The same for one input channel per group, directly and without workspace. There is no add.
+void DepthwiseConv2d(const Conv2dShape& shape, const ConvOperands& operands);
 
 // The gradient in the weights: w[m, c, tap] = sum over images and pixels of g[m, pixel] times the
 // element of x under the tap. x as of Conv2d, g as its y. Uses a workspace of more than 64 KiB for
@@ -84,9 +107,9 @@ template <typename Index>
 void GatherGrad(const GatherShape& shape, const Index* indices, const float* g, float* out);
 
 // In place over `rows` rows of `columns` elements, `stride` elements apart: adds row_bias[row] or
-// column_bias[column] where not null, then applies the activation.
+// column_bias[column] where not null, then applies the limits.
 void Epilogue(float* c, int64_t rows, int64_t columns, int64_t stride, const float* row_bias,
-              const float* column_bias, Activation activation);
+              const float* column_bias, const Limits& limits);
 
 // Below this many multiply-adds, waking the other threads costs more than it gains.
 constexpr int64_t kSerialWork = 1 << 15;

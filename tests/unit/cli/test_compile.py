@@ -72,7 +72,16 @@ def test_levels(memc, model: str) -> None:
 
 def test_disabled_pass_and_pass_times(memc, model: str) -> None:
     result = memc(
-        "compile", model, "--dim", "batch=2", "--plan-only", "-o", "-", "-q", "--disabled-pass", "fuse,in-place"
+        "compile",
+        model,
+        "--dim",
+        "batch=2",
+        "--plan-only",
+        "-o",
+        "-",
+        "-q",
+        "--disabled-pass",
+        "fuse,fuse-library,in-place",
     )
     assert result.code == 0 and "fused" not in result.out and "in_place" not in result.out
     result = memc("compile", model, "--dim", "batch=2", "--plan-only", "-q", "--print-pass-times", "-p", "canonicalize")
