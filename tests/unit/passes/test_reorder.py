@@ -253,7 +253,8 @@ def test_levels(level):
     passes: list[Pass] = PassManager.parse(pipeline(level)).passes
     kinds = [item.name for item in passes]
     at = kinds.index("reorder")
-    assert kinds[at - 1 :] == ["select-kernels", "reorder", "select-kernels", "in-place", "assign-addresses"]
+    assert kinds[at - 2 : at] == ["select-kernels", "pack-weights"]
+    assert kinds[at + 1 :] == ["select-kernels", "in-place", "assign-addresses"]
     limits = {getattr(item, "time_limit", None) for item in passes}
     assert limits == ({None} if level == 2 else {None, 10.0})
 
