@@ -86,10 +86,10 @@ def worthwhile(updates: Iterable[Update], reads: Reads, place: Mapping[Op, int])
     for update in updates:
         reader = reads.last.get(update.assign.operands[0], -1)
         roots = {reads.root[value] for value in update.product.operands}
-        # What is made later than that waits for nobody.
+        # What is made later than that waits for nobody, and nothing does where the product comes later itself.
         waiting = (r for r in roots if r.op is not None and place[r.op] < reader and reads.last.get(r, -1) < reader)
         held = sum(r.type.nbytes for r in waiting)
-        if held <= update.product.result.type.nbytes:
+        if place[update.product] > reader or held <= update.product.result.type.nbytes:
             yield update, reader
 
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from memc.ir.core import Op, Value
 from memc.ir.ops.base import Trait
-from memc.passes.narrow import slice_of_concat, slice_of_reshape, slice_of_transpose
+from memc.passes.narrow import (
+    concat_of_parts,
+    slice_of_concat,
+    slice_of_pad,
+    slice_of_reshape,
+    slice_of_transpose,
+    transpose_of_pad,
+)
 from memc.passes.op_rules import has
 
 if TYPE_CHECKING:
@@ -129,6 +136,8 @@ def _neutral(value: float, sides: Sequence[int]) -> Rule:
 
 def _is_all(context: Context, value: Value, wanted: float) -> bool:
     """Whether `value` is known to hold only `wanted`, of the same sign where that is a zero."""
+    while value.op is not None and value.op.name in ("broadcast", "reshape"):
+        value = value.op.operands[0]
     data = context.constant_of(value)
     if data is None or data.size == 0 or data.flat[0] != wanted:
         return False
@@ -170,9 +179,9 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "reshape": (_same_type, _reshape_chain),
     "broadcast": (_same_type, _broadcast_as_reshape),
     "cast": (_same_type,),
-    "transpose": (_transpose_identity, _transpose_chain, _transpose_as_reshape),
-    "slice": (_slice_of_everything, slice_of_transpose, slice_of_reshape, slice_of_concat),
-    "concat": (_concat_of_few,),
+    "transpose": (_transpose_identity, _transpose_chain, _transpose_as_reshape, transpose_of_pad),
+    "slice": (_slice_of_everything, slice_of_transpose, slice_of_reshape, slice_of_concat, slice_of_pad),
+    "concat": (_concat_of_few, concat_of_parts),
     "pad": (_pad_of_nothing,),
     # x + 0 is x for every x only if the zero is negative: 0.0 + -0.0 = 0.0, but -0.0 + 0.0 = 0.0 loses a sign,
     # which no one can tell from the sum but through 1 / x. ONNX exporters write + 0.0; both are taken.

@@ -19,6 +19,7 @@ from memc.ir.liveness import ALIGNMENT
 from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
 from memc.passes.canonicalize import remove_dead
+from memc.passes.narrow import whole_of
 from memc.passes.undo import Snapshot, is_raw
 
 OPERANDS = 4
@@ -232,8 +233,17 @@ class _Writer:
         if len(values) == 1:
             return values[0]
         if self._made_behind(side, before) is None:
-            self.sides[side] = (self.builder.op("concat", values, axis=axis), place)
+            self.sides[side] = (_side_by_side(self.builder, values, axis), place)
         return self.sides[side][0]
+
+
+def _side_by_side(b: IRBuilder, values: Sequence[Value], axis: int) -> Value:
+    whole = whole_of(values, axis)
+    if whole is None:
+        return b.op("concat", values, axis=axis)
+    shape = values[0].type.shape
+    extent = sum(v.type.shape[axis] for v in values)
+    return b.op("reshape", [whole], shape=(*shape[:axis], extent, *shape[axis + 1 :]))
 
 
 def _depth_axis(product: Op, side: int) -> int:

@@ -29,13 +29,15 @@ def slice_of_transpose(context: Context, op: Op) -> Value | None:
 
 
 def slice_of_reshape(context: Context, op: Op) -> Value | None:
-    """One contiguous run of a reshaped concat or transpose, cut out of that if it is a slice of it, too."""
-    inner = _producer(context, op, "reshape")
-    at, result = view_offset(op), op.result.type
-    if inner is None or at is None or result.elements == 0:
+    """One contiguous run of a reshaped concat, transpose or pad, cut out of that if it is a slice of it, too. Of a pad
+    there is no need to keep the rest from others: nothing of it is read any more."""
+    inner, at, result = op.operands[0].op, view_offset(op), op.result.type
+    if inner is None or inner.name != "reshape" or at is None or result.elements == 0:
         return None
     source = inner.operands[0]
-    if source.op is None or source.op.name not in ("concat", "transpose") or not context.used_once(source):
+    if source.op is None or source.op.name not in ("concat", "transpose", "pad"):
+        return None
+    if source.op.name != "pad" and not (context.used_once(op.operands[0]) and context.used_once(source)):
         return None
     ranges = _ranges_of_run(source.type.shape, at // result.dtype.itemsize, result.elements)
     if ranges is None:
@@ -79,6 +81,68 @@ def slice_of_concat(context: Context, op: Op) -> Value | None:
             return context.builder.op("slice", [operand], starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
         before += extent
     return None
+
+
+def slice_of_pad(context: Context, op: Op) -> Value | None:
+    """A slice that lies within what is padded is one of that; one that lies in a padding with a constant is a constant."""
+    inner = op.operands[0].op
+    if inner is None or inner.name != "pad" or inner.attrs["mode"] != "constant" or op.result.type.elements == 0:
+        return None
+    starts, stops, steps = (_integers(op, name) for name in ("starts", "stops", "steps"))
+    if any(step < 0 for step in steps):
+        return None
+    begins = _integers(inner, "low")
+    ends = [begin + extent for begin, extent in zip(begins, inner.operands[0].type.shape)]
+    if any(stop <= begin or start >= end for start, stop, begin, end in zip(starts, stops, begins, ends)):
+        value = inner.attrs["value"]
+        assert isinstance(value, (int, float))
+        scalar = context.builder.scalar(value, op.result.type.dtype)
+        return context.builder.op("broadcast", [scalar], shape=op.result.type.shape)
+    if any(start < begin or stop > end for start, stop, begin, end in zip(starts, stops, begins, ends)):
+        return None
+    bounds = {"starts": starts, "stops": stops}
+    moved = {name: tuple(at - begin for at, begin in zip(ats, begins)) for name, ats in bounds.items()}
+    return context.builder.op("slice", [inner.operands[0]], **moved, steps=steps)
+
+
+def transpose_of_pad(context: Context, op: Op) -> Value | None:
+    """Transpose first: less is moved."""
+    inner = _producer(context, op, "pad")
+    if inner is None:
+        return None
+    perm = _integers(op, "perm")
+    part = context.builder.op("transpose", [inner.operands[0]], perm=perm)
+    widths = {name: tuple(_integers(inner, name)[axis] for axis in perm) for name in ("low", "high")}
+    return context.builder.op("pad", [part], **{**inner.attrs, **widths})
+
+
+def concat_of_parts(context: Context, op: Op) -> Value | None:
+    """All parts of a value one after another are that value."""
+    axis = op.attrs["axis"]
+    assert isinstance(axis, int)
+    whole = whole_of(op.operands, axis)
+    return None if whole is None else context.builder.op("reshape", [whole], shape=op.result.type.shape)
+
+
+def whole_of(parts: Sequence[Value], axis: int) -> Value | None:
+    """The value of whose bytes these are views, without gaps and in their order, if joined along `axis` they lie one behind
+    another."""
+    whole, behind = _origin(parts[0])[0], 0
+    if math.prod(parts[0].type.shape[:axis]) != 1 or whole.type.elements == 0:
+        return None
+    for part in parts:
+        if _origin(part) != (whole, behind):
+            return None
+        behind += part.type.nbytes
+    return whole if behind == whole.type.nbytes and whole.type.dtype is parts[0].type.dtype else None
+
+
+def _origin(value: Value) -> tuple[Value, int]:
+    """What a value is a view of, itself if of nothing, and from which byte on."""
+    at = 0
+    while value.op is not None and (offset := view_offset(value.op)) is not None:
+        value, at = value.op.operands[0], at + offset
+    return value, at
 
 
 def _producer(context: Context, op: Op, name: str) -> Op | None:
