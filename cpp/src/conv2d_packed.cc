@@ -13,7 +13,7 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kFewRows = 3 * kPanelRows;  // Rows for which a copy of the image does not pay.
+constexpr int64_t kFewRows = 4 * kPanelRows;  // Rows for which a copy of the image does not pay.
 
 // What one thread does at a time: rows [row, row + rows) of one group, pixels [begin, end) of one
 // image.
@@ -72,6 +72,7 @@ void RunPart(const Conv2dShape& s, const Part& part, const ConvOperands& o, floa
     p.c = o.y + out + begin;
     p.add = o.add == nullptr ? nullptr : o.add + out + begin;
     p.b = scratch;
+    p.b_near = true;
     p.b_term = kPanelColumns;
     for (int64_t term = 0; term < depth; term += block) {
       p.depth = std::min(block, depth - term);

@@ -32,6 +32,7 @@ struct PanelProduct {
   const float* b;   // The first term of the first columns.
   int64_t b_term;   // Distance of terms.
   int64_t b_panel;  // Distance of one 16 columns to the next.
+  bool b_near;      // Whether all of b is in a cache: then each of a's row panels is read once.
 
   float* c;
   int64_t c_row;  // Distance of rows.
