@@ -2,7 +2,7 @@
 """build-gradient: an inference function becomes one training step.
 
 The function's float weights become states (those of frozen names stay weights), and after its ops come the loss, the
-backward pass (`gradient.py`), clipping, and the optimizer's updates. It then takes the old inputs, `labels` and
+backward pass (`gradient.py`), loss scaling, clipping, and the optimizer's updates. It then takes the old inputs, `labels` and
 `learning_rate`, and returns `loss` and the new content of every state.
 """
 
@@ -18,9 +18,10 @@ import numpy as np
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Op, Role, Value, fresh_names
 from memc.ir.errors import UnsupportedError, UsageError
-from memc.ir.ops.casts import cast
+from memc.ir.ops.casts import HALF, cast
 from memc.ir.ops.derivatives import scaled, square
 from memc.ir.types import DType, TensorType
+from memc.passes import loss_scale as scaling
 from memc.passes.base import Pass
 from memc.passes.dropout_seeds import first_count, share_seed, without_dropout
 from memc.passes.gradient import append_gradients
@@ -83,6 +84,7 @@ def build_gradient(
     accumulate: int = 1,
     dropout: bool = True,
     seed: int = 0,
+    loss_scale: str | None = None,
 ) -> None:
     """Make `main` a training step.
 
@@ -96,6 +98,7 @@ def build_gradient(
         dropout: whether dropout drops anything. Where its seed is a constant, as in imported models, it draws from the
             state `dropout.counter`, which each micro-batch moves by one.
         seed: of those draws, from 0 to 2^31 - 1.
+        loss_scale: `dynamic` or a number (`loss_scale.py`); None for none.
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
@@ -114,12 +117,13 @@ def build_gradient(
     batches = [_split(step, value, accumulate) for value in inputs]
     labels = _split(step, step.input(LABELS, _label_type(loss, logits.type, accumulate)), accumulate, given=True)
     draws = _draws(step, drawn_from, seed, accumulate)
+    scale = None if loss_scale is None else scaling.loss_scale(step.builder, loss_scale, step.state)
     losses: list[Value] = []
     sums: dict[Value, Value] = {}
     for number in range(accumulate):
         given = {value: parts[number] for value, parts in zip(inputs, batches)}
         given.update(draws[number])
-        losses.append(_one_batch(step, forward, given, logits, labels[number], loss, trained, sums, number == 0))
+        losses.append(_one_batch(step, forward, given, logits, labels[number], loss, scale, trained, sums, number == 0))
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
     if not gradients:
@@ -127,12 +131,17 @@ def build_gradient(
             f"build-gradient: nothing to train: result `{logits.name}` depends on no weight"
             + (" that is not frozen" if frozen else "")
         )
+    finite = None
+    if scale is not None:
+        gradients, finite = scaling.unscaled(step.builder, scale, gradients)
     if clip_norm is not None:
         gradients = _clipped(step.builder, gradients, clip_norm)
     counter = _counter(step) if optimizer.counts_steps else None
     if optimizer.kind != "none":
         rate = step.input(RATE, TensorType(DType.F32, ()))
         append_updates(step.builder, optimizer, gradients, rate, counter, step.state, step.assign)
+    if scale is not None and finite is not None:
+        _skip_unless(step, scale, finite)
     function.returns = [total]
     function.result_names = [LOSS]
     if optimizer.kind == "none":
@@ -214,6 +223,7 @@ def _one_batch(
     logits: Value,
     labels: Value,
     loss: LossName,
+    scale: scaling.LossScale | None,
     trained: Sequence[Value],
     sums: dict[Value, Value],
     first: bool,
@@ -225,8 +235,10 @@ def _one_batch(
     for op in forward:
         mapping.update(zip(op.results, _copied(step, op, mapping, first)))
     made = _loss(b, loss, mapping.get(logits, logits), labels)
-    found = append_gradients(step.module, function, made, trained, function.ops[start:], b.names)
+    start_of_backward = made if scale is None else scaling.scaled_loss(b, scale, made)
+    found = append_gradients(step.module, function, start_of_backward, trained, function.ops[start:], b.names)
     for weight, gradient in found.items():
+        gradient = unrounded(gradient) if scale is None else gradient
         sums[weight] = b.op("add", [sums[weight], gradient]) if weight in sums else gradient
     return made
 
@@ -299,6 +311,31 @@ def _clipped(b: IRBuilder, gradients: list[tuple[Value, Value]], limit: float) -
     return [(w, b.op("mul", [g, cast(b, factor, g.type.dtype)])) for w, g in gradients]
 
 
+def unrounded(gradient: Value) -> Value:
+    """The gradient of a weight in f32 that is read as half, without its rounding to half on the way. That of a convolution
+    keeps it: libraries compute it in half."""
+    rounded = _cast_from(gradient, HALF)
+    source = None if rounded is None else _cast_from(rounded, (gradient.type.dtype,))
+    if source is None or source.op is None or source.op.name == "conv_grad_weight":
+        return gradient
+    return source
+
+
+def _cast_from(value: Value, types: Sequence[DType]) -> Value | None:
+    """What a cast was of, if of one of `types`."""
+    op = value.op
+    return op.operands[0] if op is not None and op.name == "cast" and op.operands[0].type.dtype in types else None
+
+
+def _skip_unless(step: _Step, scale: scaling.LossScale, finite: Value) -> None:
+    """Leave all states as they are where a gradient is not finite, but for dropout's counter and the scale's own."""
+    for state, content in step.assigned.items():
+        if state.name != DRAWS:
+            step.assign(state, scaling.kept_unless(step.builder, finite, state, content))
+    for state, content in scaling.moved(step.builder, scale, finite).items():
+        step.assign(state, content)
+
+
 def _counter(step: _Step) -> Value:
     """The number of this step, from 1, as f64; the state holds how many were taken."""
     b = step.builder
@@ -347,6 +384,8 @@ class BuildGradient(Pass):
         first_count(self.seed)
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
+        if self.loss_scale is not None:
+            scaling.first_scale(self.loss_scale)
         if self.mirror_depth < 1:
             raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
         self._optimizer()
@@ -376,4 +415,5 @@ class BuildGradient(Pass):
             accumulate=self.accumulate,
             dropout=self.dropout,
             seed=self.seed,
+            loss_scale=self.loss_scale,
         )

@@ -158,7 +158,16 @@ class _Rewriter:
                 self.rounded[value] = self.builder.constant(data.astype(self.to.numpy), name)
             else:
                 self.rounded[value] = self.builder.op("cast", [value], to=self.to)
+                if value.op is None:
+                    self.put_before_product()
         return self.rounded[value]
+
+    def put_before_product(self) -> None:
+        """Move the cast of a parameter, just made, in front of a product and its rounding, if those are right before it: what
+        follows a product at once, such as a bias, may join it."""
+        ops = self.builder.ops
+        if len(ops) > 2 and ops[-2].name == "cast" and ops[-2].operands[0].op is ops[-3] and ops[-3].name in PRODUCTS:
+            ops.insert(-2, ops.pop())
 
     def wide(self, value: Value) -> Value:
         """The value as others than half ops read it: by a cast for this reader alone, which fuses with it. A backward pass

@@ -27,12 +27,12 @@ MOVES = ("reshape", "transpose", "slice", "broadcast")
 def narrow_products(module: Module, function: Function) -> None:
     """Narrow the products of a function, and drop the casts that nothing reads any more."""
     builder = IRBuilder(module, function, [])
-    ops, function.ops = function.ops, builder.ops
-    for op in ops:
+    for op in function.ops:
         builder.location = op.location
         if op.name in PRODUCTS and op.result.type.dtype is DType.F32:
             _narrow_operands(builder, op)
         builder.ops.append(op)
+    function.ops = builder.ops
     remove_dead(module, function)
     _round_at_once(function)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,8 +15,9 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
+from .casts import HALF, cast
 from .common import compute_dtype, count, elementwise, elementwise_in_place, float_attr, str_attr, widen
-from .derivatives import keep_where, one_minus, scaled, square
+from .derivatives import keep_where, one_minus, scaled, square, widen_again
 from .unary import FLOAT, NUMERIC, accepts
 
 ScalarFn = Callable[[Builder, Expr, DType, Attrs], Expr]
@@ -183,6 +185,13 @@ _SLOPES: dict[str, Callable[[IRBuilder, Op, Value], Value]] = {
 """The gradient in the operand from the one in the result, by way of the result where that will do."""
 
 
+_CURVED = ("sigmoid", "elu", "gelu", "silu", "softplus")
+"""Those whose slope takes several steps, which are made in f32: a square is soon too large for f16."""
+
+_READ = 21
+"""Marks the casts of a slope, which no other gradient shares."""
+
+
 def _define(
     name: str,
     summary: str,
@@ -210,7 +219,13 @@ def _define(
 
     def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
         (g,) = grads
-        return [None if g is None or not g.type.dtype.is_float else _SLOPES[name](b, op, g)]
+        if g is None or not g.type.dtype.is_float:
+            return [None]
+        if g.type.dtype not in HALF or name not in _CURVED:
+            return [_SLOPES[name](b, op, g)]
+        wide = copy.copy(op)
+        wide.operands, wide.results = ([widen_again(b, v, _READ) for v in found] for found in (op.operands, op.results))
+        return [cast(b, _SLOPES[name](b, wide, widen_again(b, g, _READ)), g.type.dtype)]
 
     def element(b: Builder, op: Op, x: Sequence[Expr]) -> Expr:
         return scalar(b, x[0], compute_dtype(op.operands[0].type.dtype), op.attrs)

@@ -155,7 +155,8 @@ def _of_picked(b: IRBuilder, op: Op, x: Value, w: Value, g: Value) -> tuple[Valu
     picked = b.op("slice", [x], starts=(0,) * x.type.rank, stops=x.type.shape, steps=steps)
     of_picked = b.op("conv_transpose", [g, w], **attrs, output_padding=(0,) * rank)
     of_w = b.op("conv_grad_weight", [picked, g], **attrs, kernel=kernel)
-    return spread_out(b, of_picked, x.type, (0,) * x.type.rank, steps), of_w
+    source = op.operands[0].type
+    return spread_out(b, cast(b, of_picked, source.dtype), source, (0,) * source.rank, steps), of_w
 
 
 def bias_gradient(b: IRBuilder, g: Value, bias: TensorType) -> Value:

@@ -74,6 +74,14 @@ OptimizerOptions = Annotated[
 ClipNorm = Annotated[
     Optional[float], typer.Option("--clip-norm", help="With --train: largest norm of all gradients together.")
 ]
+LossScale = Annotated[
+    Optional[str],
+    typer.Option(
+        "--loss-scale",
+        metavar="dynamic|NUMBER",
+        help="With --train: what the loss is multiplied by for gradients (f16: dynamic; else none).",
+    ),
+]
 Accumulate = Annotated[
     Optional[int], typer.Option("--accumulate", metavar="N", help="With --train: micro-batches to one update.")
 ]
