@@ -25,7 +25,8 @@ constexpr int64_t kReliefs = 96;    // Recomputations added in one round at most
 constexpr int64_t kRungRounds = 60;
 constexpr int64_t kMoves = 8;              // Ops moved in one of them at most.
 constexpr int64_t kChangeWork = 30;        // Of one change of the sequence.
-constexpr int64_t kReachWork = 2'000'000;  // Steps of trying to reach one limit.
+constexpr int64_t kReachWork = 1'000'000;  // Steps of trying to reach one limit,
+constexpr int64_t kAttemptWork = 300'000;  // and of one attempt, which may go round in circles.
 constexpr int64_t kSmall = 400;            // Ops of problems that are also searched from scratch:
 constexpr int kRestarts = 4;               // so often at each limit,
 constexpr int64_t kRestartWork = 200'000;  // with so many steps to reach it.
@@ -57,6 +58,7 @@ class RematSearch {
   }
 
  private:
+  static constexpr int64_t kAnyWork = std::numeric_limits<int64_t>::max();
   static constexpr double kWarmth = 0.01;  // Of the added cost: what a worse plan may cost more.
 
   struct Chain {
@@ -85,7 +87,7 @@ class RematSearch {
       if (vary && !state_.repeats().empty() && Below(4) != 0) Ruin();
       state_.Update();
       moves_ = (vary ? Below(2) == 0 : attempt == 1) ? problem_.ops() : 0;
-      if (Relieve(limit, vary, kAnyCost, problem_.ops())) {
+      if (Relieve(limit, vary, kAnyCost, problem_.ops(), kAttemptWork)) {
         state_.Commit();
         return true;
       }
@@ -124,7 +126,7 @@ class RematSearch {
       Ruin();
       state_.Update();
       moves_ = Below(2) == 0 ? kMoves : 0;
-      if (Relieve(limit, true, most, kReliefs) && state_.added_cost() <= most) {
+      if (Relieve(limit, true, most, kReliefs, kAnyWork) && state_.added_cost() <= most) {
         state_.Commit();
       } else {
         state_.RollBack();
@@ -185,13 +187,14 @@ class RematSearch {
     }
   }
 
-  // Moves ops and adds recomputations until the peak keeps the limit, or the cost is above `most`.
-  // `vary`: ranks are varied at random.
-  bool Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs) {
+  // Moves ops and adds recomputations until the peak keeps the limit, or the cost is above `most`,
+  // or `reliefs` of them or `work` steps are done. `vary`: ranks are varied at random.
+  bool Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs, int64_t work) {
     if (problem_.in_order) moves_ = 0;
     ++round_;
+    const int64_t before = work_;
     for (int64_t relief = 0; state_.peak() > limit; ++relief) {
-      if (relief >= reliefs || state_.added_cost() > most) return false;
+      if (relief >= reliefs || work_ - before > work || state_.added_cost() > most) return false;
       if (!RelieveOnce(limit, vary)) return false;
     }
     return true;
