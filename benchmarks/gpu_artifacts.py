@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
+
+HALVES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 CARRIED = 1 << 16
 """Bytes up to which a weight travels; it may be a constant that means something."""
@@ -24,12 +27,17 @@ def strip(artifact: Path) -> int:
 
     described = {s.spec.name: s.spec for s in manifest.read(artifact).weights}
     stored = safetensors.read(artifact / manifest.WEIGHTS)
-    small = {name: np.array(data) for name, data in stored.items() if data.size <= CARRIED}
+    small = {name: np.array(data) for name, data in stored.items() if data.size <= carried(described[name])}
     entries = [(n, described[n].dtype, described[n].shape, a.size, lambda a=a: a) for n, a in small.items()]
     safetensors.write(artifact / manifest.WEIGHTS, entries)
     (artifact / manifest.SOURCE).unlink(missing_ok=True)
     (artifact / manifest.TEXT).unlink()
     return sum(f.stat().st_size for f in artifact.rglob("*") if f.is_file())
+
+
+def carried(spec: Any) -> int:
+    """Bytes up to which a weight travels: as many elements in half precision as in f32."""
+    return CARRIED // 2 if spec.dtype in HALVES else CARRIED
 
 
 def fill(artifact: Path, whole: Path) -> None:
@@ -46,12 +54,14 @@ def fill(artifact: Path, whole: Path) -> None:
 
 
 def weight(spec: Any, stored: dict[str, Array]) -> Array:
-    """A weight's data as bytes: what was carried, or numbers from a seed of its name."""
+    """A weight's data as bytes: what was carried, or numbers from a seed of its name, the same in any precision."""
     if spec.name in stored:
         return np.asarray(stored[spec.name])
-    rng = np.random.default_rng(zlib.crc32(spec.name.encode()))
+    rng = np.random.default_rng(zlib.crc32(spec.name.removesuffix(f".{spec.dtype}").encode()))
     fan_in = max(int(np.prod(spec.shape[1:])), 1)
     data = rng.standard_normal(spec.shape, np.float32) * np.float32((1.0 / fan_in) ** 0.5)
+    if spec.dtype in HALVES:
+        data = data.astype(HALVES[spec.dtype])
     return np.asarray(data.reshape(-1).view(np.uint8))
 
 

@@ -8,8 +8,9 @@ A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step wi
 model in DIR/training; `--kernels library,generated` compiles it both ways. Artifacts travel without their large weights,
 which `run` draws from a seed; the two ways' outputs are compared, and with `--profile` the kernels' times are listed.
 
-Everything is f32 without TF32 (with it, on both sides, with `--precision tf32`); PyTorch's settings but for that are its
-own. A time is the median of 50 runs, each until the
+Everything is f32 without TF32 (with it, on both sides, with `--precision tf32`); with `--precision f16` or `bf16`, PyTorch runs
+under torch.autocast, and training in f16 with its GradScaler; `--reference` then also compiles in f32, to which outputs are
+compared. PyTorch's settings but for that are its own. A time is the median of 50 runs, each until the
 device is idle, with inputs on the device. memc's memory is arena, weights, inputs and outputs; PyTorch's is the peak that it
 reserved. Each case runs in a process of its own, one contestant after another.
 """
@@ -36,7 +37,7 @@ from gpu_rows import measured_apart, write_down
 
 Array = npt.NDArray[Any]
 
-KINDS = {"library": "auto", "generated": "generated"}
+KINDS = {"library": "auto", "generated": "generated", "f32": "auto"}
 """What the compiler's option says for each way."""
 
 
@@ -50,13 +51,13 @@ def prepare(args: argparse.Namespace) -> int:
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{stem}"]
         path = model.path(args.models, args.cache)
         facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
-        facts["tf32"] = args.precision == "tf32"
+        facts["precision"] = args.precision
         name = file_name(facts)
-        for way in args.kernels.split(","):
+        for way in [*args.kernels.split(","), *(["f32"] if args.reference else [])]:
             start = time.perf_counter()
             folder = args.out / name / f"{way}.memc"
             options: dict[str, Any] = {"kernels": KINDS[way], "input_shapes": model.shapes(int(batch))}
-            options["precision"] = args.precision
+            options["precision"] = "f32" if way == "f32" else args.precision
             if mode:
                 options["train"] = memc.BuildGradient(optimizer="sgd")
             done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
@@ -69,7 +70,7 @@ def prepare(args: argparse.Namespace) -> int:
 
 def file_name(facts: dict[str, Any]) -> str:
     """Of what belongs to a case."""
-    return str(facts["case"]).replace(":", ".") + (".tf32" if facts["tf32"] else "")
+    return str(facts["case"]).replace(":", ".") + ("" if facts["precision"] == "f32" else f".{facts['precision']}")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,11 +92,11 @@ def one(args: argparse.Namespace) -> int:
     """Print one case's row as JSON."""
     link_package()
     facts = json.loads((args.folder / "case.json").read_text())
-    row: dict[str, Any] = {"case": facts["case"] + (", TF32" if facts["tf32"] else "")}
+    row: dict[str, Any] = {"case": facts["case"] + ("" if facts["precision"] == "f32" else f", {facts['precision']}")}
     start_device()
     outputs: dict[str, Array] = {}
     for way in sorted(p.stem for p in args.folder.glob("*.memc")):
-        for graph in (True, False):
+        for graph in (True,) if way == "f32" else (True, False):
             measured, result = measure_memc(args.folder / f"{way}.memc", facts, graph, way, args.profile)
             row[way if graph else f"{way}, no graph"] = measured
             outputs.setdefault(way, result)
@@ -151,8 +152,9 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     import torch
     import torch_models
 
-    torch.backends.cuda.matmul.allow_tf32 = facts["tf32"]
-    torch.backends.cudnn.allow_tf32 = facts["tf32"]
+    half = {"f16": torch.float16, "bf16": torch.bfloat16}.get(facts["precision"])
+    torch.backends.cuda.matmul.allow_tf32 = facts["precision"] == "tf32"
+    torch.backends.cudnn.allow_tf32 = facts["precision"] == "tf32"
     torch.manual_seed(0)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -167,17 +169,20 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     if facts["train"]:
         labels = torch.randint(0, 4, (facts["batch"],), device="cuda")
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        scaler = torch.amp.GradScaler("cuda", enabled=facts["precision"] == "f16")
 
         def call() -> None:
-            loss = torch.nn.functional.cross_entropy(chosen(x), labels)
-            loss.backward()
-            optimizer.step()
+            with torch.autocast("cuda", dtype=half, enabled=half is not None):
+                loss = torch.nn.functional.cross_entropy(chosen(x), labels)
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
             optimizer.zero_grad(set_to_none=True)
 
     else:
 
         def call() -> None:
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast("cuda", dtype=half, enabled=half is not None):
                 chosen(x)
 
     measured = {"ms": median_ms(call, torch.cuda.synchronize)}
@@ -221,7 +226,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Times in ms, ratios to PyTorch eager, memory in MiB."""
     contestants = [
         k
-        for k in ("library", "library, no graph", "generated", "generated, no graph", "eager", "compiled")
+        for k in ("library", "library, no graph", "generated", "generated, no graph", "f32", "eager", "compiled")
         if any(k in row for row in rows)
     ]
     head = ["case", *contestants, "library / eager", "memc MiB", "eager MiB", "memory ratio", "difference"]
@@ -253,7 +258,8 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--kernels", default="library")
-    first.add_argument("--precision", default="f32", help="f32, or tf32 on both sides")
+    first.add_argument("--precision", default="f32", help="f32; or tf32, f16 or bf16 on both sides")
+    first.add_argument("--reference", action="store_true", help="also f32, to compare with")
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")
     second.add_argument("folder", type=Path)
