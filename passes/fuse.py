@@ -32,11 +32,14 @@ EXPENSIVE = frozenset(
 """Elementwise ops that are not computed again for each of several readers of one element."""
 
 NAMES = {
-    **dict.fromkeys(("abs", "elu", "hard_sigmoid", "leaky_relu", "select", "sign", "softplus", "silu"), 3),
+    **dict.fromkeys(("abs", "hard_sigmoid", "leaky_relu", "select", "sign"), 3),
     **dict.fromkeys(("div", "shift_left", "shift_right"), 4),
     **dict.fromkeys(("mod", "fmod"), 6),
     "erf": 21,
     "gelu": 24,
+    **dict.fromkeys(("exp", "sigmoid"), 24),
+    **dict.fromkeys(("elu", "silu"), 26),
+    "softplus": 25,
 }
 """How often an elementwise op's kernel names an operand, where that is more than once."""
 

@@ -81,11 +81,11 @@ def _hard_sigmoid_numpy(x: Any, attrs: Attrs) -> Any:
 
 
 def _softplus(b: Builder, x: Expr, dtype: DType, attrs: Attrs) -> Expr:
-    # log(1 + e^x) = max(x, 0) + log(1 + u) with u = e^-|x| does not overflow, and log(1 + u) = 2 atanh(u / (2 + u)) does
-    # not lose the digits of a small u to the 1.
-    two = b.const(2, dtype)
-    small = b.unary("exp", b.unary("abs", x) * b.const(-1, dtype))
-    tail = b.unary("atanh", b.divide(small, two + small)) * two
+    # log(1 + e^x) = max(x, 0) + log(1 + 1 / v) with v = e^|x| does not overflow, and log(1 + 1 / v) = 2 atanh(1 / (2 v + 1))
+    # does not lose the digits of a small 1 / v to the 1.
+    one, two = b.const(1, dtype), b.const(2, dtype)
+    large = b.unary("exp", b.unary("abs", x))
+    tail = b.unary("atanh", b.divide(one, large * two + one)) * two
     return _relu(b, x, dtype, attrs) + tail
 
 
