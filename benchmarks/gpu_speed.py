@@ -4,8 +4,8 @@
     python benchmarks/gpu_speed.py prepare --models DIR --cache CACHE --out FOLDER CASE ...
     python benchmarks/gpu_speed.py run FOLDER [--compile] [--profile DIR] [--json FILE] [--markdown FILE]
 
-A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step with SGD, MODEL the last part of the name of a
-model in DIR/training; `--kernels library,generated` compiles it both ways. Artifacts travel without their large weights,
+A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step with SGD (or another `--optimizer`), MODEL the
+last part of the name of a model in DIR/training; `--kernels library,generated` compiles it both ways. Artifacts travel without their large weights,
 which `run` draws from a seed; the two ways' outputs are compared, and with `--profile` the kernels' times are listed.
 
 Everything is f32 without TF32 (with it, on both sides, with `--precision tf32`); with `--precision f16` or `bf16`, PyTorch runs
@@ -41,17 +41,31 @@ KINDS = {"library": "auto", "generated": "generated", "f32": "auto"}
 """What the compiler's option says for each way."""
 
 
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {"optimizer": "sgd"},
+    "momentum": {"optimizer": "sgd", "momentum": 0.9},
+    "adam": {"optimizer": "adam"},
+    "adamw": {"optimizer": "adamw", "weight_decay": 0.01},
+}
+"""Options of the training step. PyTorch's are the same, and else its defaults."""
+
+
 def prepare(args: argparse.Namespace) -> int:
     import models as all_models
 
     import memc
+    from memc.runtime import manifest
 
     for case in args.cases:
         stem, batch, *mode = case.split(":")
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{stem}"]
         path = model.path(args.models, args.cache)
         facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
+<<<<<<< HEAD
         facts["precision"] = args.precision
+=======
+        facts |= {"tf32": args.precision == "tf32", "optimizer": args.optimizer}
+>>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
         name = file_name(facts)
         for way in [*args.kernels.split(","), *(["f32"] if args.reference else [])]:
             start = time.perf_counter()
@@ -59,18 +73,27 @@ def prepare(args: argparse.Namespace) -> int:
             options: dict[str, Any] = {"kernels": KINDS[way], "input_shapes": model.shapes(int(batch))}
             options["precision"] = "f32" if way == "f32" else args.precision
             if mode:
-                options["train"] = memc.BuildGradient(optimizer="sgd")
+                options["train"] = memc.BuildGradient(**OPTIMIZERS[args.optimizer])
             done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
             size = strip(folder)
             spent = time.perf_counter() - start
-            print(f"{case} {way}: {done.report.kernels} kernels, {size / 2**20:.2f} MiB, {spent:.0f} s", flush=True)
+            calls = len(manifest.read(folder).calls)
+            print(
+                f"{case} {way}: {calls} calls of {done.report.kernels} kernels, {size / 2**20:.2f} MiB, {spent:.0f} s",
+                flush=True,
+            )
         (args.out / name / "case.json").write_text(json.dumps(facts))
     return 0
 
 
 def file_name(facts: dict[str, Any]) -> str:
     """Of what belongs to a case."""
+<<<<<<< HEAD
     return str(facts["case"]).replace(":", ".") + ("" if facts["precision"] == "f32" else f".{facts['precision']}")
+=======
+    other = f".{facts['optimizer']}" if facts["train"] and facts["optimizer"] != "sgd" else ""
+    return str(facts["case"]).replace(":", ".") + other + (".tf32" if facts["tf32"] else "")
+>>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -92,7 +115,11 @@ def one(args: argparse.Namespace) -> int:
     """Print one case's row as JSON."""
     link_package()
     facts = json.loads((args.folder / "case.json").read_text())
+<<<<<<< HEAD
     row: dict[str, Any] = {"case": facts["case"] + ("" if facts["precision"] == "f32" else f", {facts['precision']}")}
+=======
+    row: dict[str, Any] = {"case": file_name(facts).replace(".", ":")}
+>>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
     start_device()
     outputs: dict[str, Array] = {}
     for way in sorted(p.stem for p in args.folder.glob("*.memc")):
@@ -168,8 +195,14 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     chosen = torch.compile(model, mode=mode) if mode else model
     if facts["train"]:
         labels = torch.randint(0, 4, (facts["batch"],), device="cuda")
+<<<<<<< HEAD
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)
         scaler = torch.amp.GradScaler("cuda", enabled=facts["precision"] == "f16")
+=======
+        settings = dict(OPTIMIZERS[facts["optimizer"]])
+        kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+        optimizer = kind[settings.pop("optimizer")](model.parameters(), 1e-3, **settings)
+>>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
 
         def call() -> None:
             with torch.autocast("cuda", dtype=half, enabled=half is not None):
@@ -258,8 +291,13 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--kernels", default="library")
+<<<<<<< HEAD
     first.add_argument("--precision", default="f32", help="f32; or tf32, f16 or bf16 on both sides")
     first.add_argument("--reference", action="store_true", help="also f32, to compare with")
+=======
+    first.add_argument("--optimizer", default="sgd", choices=OPTIMIZERS, help="of training steps")
+    first.add_argument("--precision", default="f32", help="f32, or tf32 on both sides")
+>>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")
     second.add_argument("folder", type=Path)

@@ -47,6 +47,8 @@ class _Step:
     builder: IRBuilder
     assigned: dict[Value, Value] = field(default_factory=dict)
     """New content by state, in the order in which the states are met."""
+    finite: Value | None = None
+    """Whether the step is not to be skipped, bool[]; None if it never is."""
 
     def state(self, name: str, type: TensorType, content: Array) -> Value:
         taken = {p.name for p in self.function.params}
@@ -67,6 +69,17 @@ class _Step:
     def assign(self, state: Value, content: Value) -> None:
         """Give a state its new content; only the last counts, and it is written after all ops."""
         self.assigned[state] = content
+
+    def update(self, state: Value, content: Value) -> Value:
+        """Give a state that is not read any more its new content at once; what it then holds."""
+        if self.finite is not None:
+            content = scaling.kept_unless(self.builder, self.finite, state, content)
+        self.assigned[state] = self.builder.op("assign", [state, content])
+        return self.assigned[state]
+
+    def is_written(self, content: Value) -> bool:
+        """Whether a state holds that already."""
+        return content.op is not None and content.op.name == "assign"
 
     def current(self, state: Value) -> Value:
         """What the state holds by now."""
@@ -139,7 +152,8 @@ def build_gradient(
     counter = _counter(step) if optimizer.counts_steps else None
     if optimizer.kind != "none":
         rate = step.input(RATE, TensorType(DType.F32, ()))
-        append_updates(step.builder, optimizer, gradients, rate, counter, step.state, step.assign)
+        step.finite = finite
+        append_updates(step.builder, optimizer, gradients, rate, counter, step.state, step.update)
     if scale is not None and finite is not None:
         _skip_unless(step, scale, finite)
     function.returns = [total]
@@ -148,7 +162,7 @@ def build_gradient(
         function.returns += [gradient for _, gradient in gradients]
         function.result_names += [f"{weight.name}.grad" for weight, _ in gradients]
     for state, content in step.assigned.items():
-        function.returns.append(step.builder.op("assign", [state, content]))
+        function.returns.append(content if step.is_written(content) else step.builder.op("assign", [state, content]))
         function.result_names.append(state.name)
 
 
@@ -330,7 +344,7 @@ def _cast_from(value: Value, types: Sequence[DType]) -> Value | None:
 def _skip_unless(step: _Step, scale: scaling.LossScale, finite: Value) -> None:
     """Leave all states as they are where a gradient is not finite, but for dropout's counter and the scale's own."""
     for state, content in step.assigned.items():
-        if state.name != DRAWS:
+        if state.name != DRAWS and not step.is_written(content):
             step.assign(state, scaling.kept_unless(step.builder, finite, state, content))
     for state, content in scaling.moved(step.builder, scale, finite).items():
         step.assign(state, content)

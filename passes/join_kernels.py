@@ -8,7 +8,7 @@ launch them. Threads do not wait for each other, so an op may join only if no th
 - what one of the ops writes, others read or overwrite at the same element alone, if at all.
 
 Nothing is moved: ops keep their order, values and addresses, which is why this comes last. Ops of one kernel have one
-number as attribute `joint`.
+number as attribute `joint`; those that have one already, from `join-updates`, are left alone.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Run:
 
 def can_join(op: Op) -> bool:
     """Whether an op, by itself, could be part of a joint kernel: one result, each element computed from few others."""
-    if len(op.results) != 1 or op.result.type.elements == 0 or KERNEL in op.attrs:
+    if len(op.results) != 1 or op.result.type.elements == 0 or KERNEL in op.attrs or JOINT in op.attrs:
         return False
     if view_offset(op) is not None or any(offset is not None for offset in slice_offsets(op)):
         return False  # May need no kernel, or several that copy.
@@ -145,6 +145,7 @@ class JoinKernels(Pass):
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            for number, run in enumerate(find_runs(function)):
+            taken = {op.attrs[JOINT] for op in function.ops if JOINT in op.attrs}
+            for number, run in enumerate(find_runs(function), len(taken)):
                 for op in run:
                     op.attrs[JOINT] = number

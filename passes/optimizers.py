@@ -78,8 +78,8 @@ class Optimizer:
 
 StateFn = Callable[[str, TensorType, Array], Value]
 """Makes a state parameter of a name, a type and its first content."""
-AssignFn = Callable[[Value, Value], None]
-"""Gives a state its new content."""
+AssignFn = Callable[[Value, Value], Value]
+"""Gives a state its new content, and hands it back as it is read in the state itself: then it needs no other bytes."""
 
 
 def append_updates(
@@ -117,8 +117,7 @@ def _sgd(
     if o.weight_decay:
         g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
     if slots:
-        moved = b.op("add", [scaled(b, slots[0], o.momentum), g])
-        assign(slots[0], moved)
+        moved = assign(slots[0], b.op("add", [scaled(b, slots[0], o.momentum), g]))
         g = b.op("add", [g, scaled(b, moved, o.momentum)]) if o.nesterov else moved
     assign(weight, b.op("sub", [weight, _by(b, g, rate)]))
 
@@ -146,9 +145,7 @@ def _adam(
         g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
     elif o.weight_decay:
         base = b.op("sub", [weight, _by(b, scaled(b, weight, o.weight_decay), rate)])
-    first = b.op("add", [scaled(b, slots[0], o.beta1), scaled(b, g, 1 - o.beta1)])
-    second = b.op("add", [scaled(b, slots[1], o.beta2), scaled(b, square(b, g), 1 - o.beta2)])
-    assign(slots[0], first)
-    assign(slots[1], second)
+    first = assign(slots[0], b.op("add", [scaled(b, slots[0], o.beta1), scaled(b, g, 1 - o.beta1)]))
+    second = assign(slots[1], b.op("add", [scaled(b, slots[1], o.beta2), scaled(b, square(b, g), 1 - o.beta2)]))
     deviation = b.op("add", [_by(b, b.op("sqrt", [second]), scales[1]), b.scalar(o.epsilon, g.type.dtype)])
     assign(weight, b.op("sub", [base, b.op("div", [_by(b, first, scales[0]), deviation])]))

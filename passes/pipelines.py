@@ -108,11 +108,12 @@ def pipeline(
             select_least,
             *(["pack-weights"] if library == "llvm" else []),
             order,
+            *([f"delay-updates{{{at}}}"] if target == "cuda" else []),
             *([select] if workspace != "none" and not late else []),
             f"in-place{{{at}}}",
             f"assign-addresses{{{search}}}",
             *([grow] if workspace != "none" and late else []),
-            *(["join-kernels"] if target == "cuda" else []),
+            *(["join-updates", "join-kernels"] if target == "cuda" else []),
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")

@@ -12,6 +12,7 @@ from memc.passes.base import Pass
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.canonicalize import Canonicalize
 from memc.passes.decompose import Decompose
+from memc.passes.delay_updates import DelayUpdates
 from memc.passes.donate import Donate
 from memc.passes.find_last import FindLast
 from memc.passes.fuse import Fuse
@@ -19,6 +20,7 @@ from memc.passes.fuse_library import FuseLibrary
 from memc.passes.in_place import InPlace
 from memc.passes.join_kernels import JoinKernels
 from memc.passes.join_products import JoinProducts
+from memc.passes.join_updates import JoinUpdates
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
 from memc.passes.mixed_precision import MixedPrecision
@@ -37,6 +39,7 @@ PASSES: tuple[type[Pass], ...] = (
     BuildGradient,
     Canonicalize,
     Decompose,
+    DelayUpdates,
     Donate,
     FindLast,
     Fuse,
@@ -44,6 +47,7 @@ PASSES: tuple[type[Pass], ...] = (
     InPlace,
     JoinKernels,
     JoinProducts,
+    JoinUpdates,
     MaterializeReturns,
     Mirror,
     MixedPrecision,

@@ -163,7 +163,9 @@ def kernel_key(op: Op, in_place: int | None) -> Any:
 def attrs_key(op: Op) -> Any:
     """The attributes that a kernel depends on (a library kernel's symbol is text; a pool's window is not)."""
     chosen = [
-        n for n in sorted(op.attrs) if n not in ("in_place", "library_kernel", "joint", "precision", MIRROR, RECOMPUTE)
+        n
+        for n in sorted(op.attrs)
+        if n not in ("in_place", "library_kernel", "joint", "lane", "precision", MIRROR, RECOMPUTE)
     ]
     return tuple((name, attr_key(op.attrs[name])) for name in chosen)
 

@@ -69,7 +69,11 @@ class KernelTable:
 
     def add(self, stem: str, func: tvm.tirx.PrimFunc) -> str:
         """Schedule a kernel and give it a name."""
-        name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
         module = schedule_gpu.schedule(func, self.target) if self.target.kind == "cuda" else schedule_cpu.schedule(func)
-        self.functions[name] = module["main"].with_attr("global_symbol", name)
+        return self.add_scheduled(stem, module["main"])
+
+    def add_scheduled(self, stem: str, func: tvm.tirx.PrimFunc) -> str:
+        """Give a kernel a name."""
+        name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
+        self.functions[name] = func.with_attr("global_symbol", name)
         return name

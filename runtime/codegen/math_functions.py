@@ -74,7 +74,15 @@ def subtract(a: Any, b: Any) -> Any:
     return tirx.Sub(a, apart(a, b)) if is_float(dtype_of(a)) else a - b
 
 
-def multiply(a: Any, b: Any) -> Any:
+ROUNDED_PRODUCT = {"float32": "__fmul_rn", "float64": "__dmul_rn"}
+"""CUDA's products that no addition is fused with: whether it would be depends on what else is in the kernel, so that an op
+had other bits in another group of ops."""
+
+
+def multiply(a: Any, b: Any, target: str) -> Any:
+    dtype = dtype_of(a)
+    if target == "cuda" and dtype in ROUNDED_PRODUCT:
+        return tirx.call_pure_extern(dtype, ROUNDED_PRODUCT[dtype], a, b)
     return without_zero(a) * without_zero(b)
 
 
@@ -139,6 +147,26 @@ static __device__ __forceinline__ int memc_lane() {
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   return lane;
 }
+static __device__ __forceinline__ int memc_lane_of(int block, const int* starts, int lanes) {
+  int lane = -1;
+  for (int first = 0; first < lanes; first += 32) {
+    const int mine = first + memc_lane();
+    lane += __popc(__ballot_sync(0xffffffffu, mine < lanes && starts[mine] <= block));
+  }
+  return lane;
+}
+#define MEMC_LANE(BLOCK, ...) \\
+  [](int block) { \\
+    static const int starts[] = {__VA_ARGS__}; \\
+    return memc_lane_of(block, starts, sizeof(starts) / sizeof(int)); \\
+  }(BLOCK)
+#define MEMC_ENTRY(TYPE, LANE, ...) \\
+  [](int lane) { \\
+    static const TYPE table[] = {__VA_ARGS__}; \\
+    return table[lane]; \\
+  }(LANE)
+#define MEMC_ENTRY_INT32(LANE, ...) MEMC_ENTRY(int, LANE, __VA_ARGS__)
+#define MEMC_ENTRY_INT64(LANE, ...) MEMC_ENTRY(long long, LANE, __VA_ARGS__)
 template <typename I, typename T>
 static __device__ __forceinline__ T memc_sum_of_hits(
     const I* indices, long long places, long long extent, long long row, const T* values, long long between) {
@@ -178,7 +206,7 @@ static __device__ __forceinline__ T memc_sum_of_hits(
 """
 """Functions that CUDA kernels call. Extrema: b is NaN or not before a where neither condition holds. `memc_same`: see
 `integers.sealed`. `memc_sum_of_hits`: see `Builder.sum_of_hits`; threads of a warp that want the same row, whichever run
-together, look at as many indices at once and tell each other where it is."""
+together, look at as many indices at once and tell each other where it is. `MEMC_LANE`, `MEMC_ENTRY`: see `lanes.lane_of` and `lanes.entry`."""
 
 
 def extremum(name: str, a: Any, b: Any, integer: Callable[[Any, Any], Any], target: str) -> Any:
@@ -360,7 +388,7 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
     if name == "pow":
         return power(a, b)
     if name in ("sub", "mul"):
-        return subtract(a, b) if name == "sub" else multiply(a, b)
+        return subtract(a, b) if name == "sub" else multiply(a, b, target)
     if name in ("fmod", "atan2"):
         if is_float(dtype):
             inner = computing_dtype(dtype)

@@ -27,6 +27,7 @@ from memc.ir.types import DType
 from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.codegen.lanes import Place, lower_lanes
 from memc.runtime.layout import slab_bytes, slab_slots
 from memc.runtime.target import Target
 
@@ -51,6 +52,10 @@ class Emitter:
     """For roots in the arena or among the weights: register of the storage, and offset in it (bytes)."""
     tensors: dict[Value, int] = field(default_factory=dict)
     """For roots that the caller gives: register of the tensor with all their bytes."""
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Bytes of the arena and of the weights, by the register of the storage."""
+    wholes: dict[tuple[Value | int, DType], int] = field(default_factory=dict)
+    """Where the vectors are that `whole` made."""
     next_register: int = 0
     symbols: set[str] = field(default_factory=set)
     """Packed functions called besides the kernels: the library's."""
@@ -92,6 +97,31 @@ class Emitter:
             self.registers[value] = made
         return self.registers[value]
 
+    def place(self, value: Value) -> Place:
+        """Where a value lies in what `whole` takes."""
+        if value.root in self.storages:
+            storage, base = self.storages[value.root]
+            return Place(storage, base + value.offset_in_root)
+        return Place(value.root, value.offset_in_root)
+
+    def bytes_of(self, storage: Value | int) -> int:
+        """Bytes of the arena or the weights, by the register of the storage, or of a tensor that the caller gives."""
+        return storage.type.nbytes if isinstance(storage, Value) else self.sizes[storage]
+
+    def whole(self, storage: Value | int, dtype: DType) -> int:
+        """The register with all of a storage as a vector of `dtype`."""
+        if (storage, dtype) not in self.wholes:
+            shape, of = (self.bytes_of(storage) // dtype.itemsize,), tvm.DataType(STORED[dtype])
+            if isinstance(storage, Value):
+                arguments = [self.builder.r(self.tensors[storage]), shape, of, Immediate(0)]
+                made = self.call("runtime.TVMTensorCreateView", arguments, result=True)
+            else:
+                arguments = [self.builder.r(storage), Immediate(0), shape, of]
+                made = self.call("vm.builtin.alloc_tensor", arguments, result=True)
+            assert made is not None
+            self.wholes[storage, dtype] = made
+        return self.wholes[storage, dtype]
+
 
 @dataclass(frozen=True)
 class Immediate:
@@ -126,6 +156,7 @@ def emit(function: Function, target: Target, table: KernelTable) -> Program:
     emit_storage(emitter, "weights", weights)
     emit_slab(emitter, weights)
     emit_outputs(emitter)
+    emitter.sizes = {0: arena, 1: weights}
     emit_main(emitter, slots)
     return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights, tuple(emitter.calls))
 
@@ -296,8 +327,21 @@ def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
 
 
 def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> str:
+    if "lane" in ops[0].attrs:
+        return emit_lanes(emitter, ops)
     name = emitter.table.joint(ops)
     emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in parameters(ops)])
+    return name
+
+
+def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str:
+    """One kernel on tensors of several sizes, which is given whole storages."""
+    lanes: dict[Any, list[Op]] = {}
+    for op in ops:
+        lanes.setdefault(op.attrs["lane"], []).append(op)
+    kernel = lower_lanes(list(lanes.values()), emitter.place, emitter.bytes_of, emitter.target.kind)
+    name = emitter.table.add_scheduled("lanes", kernel.func)
+    emitter.call(name, [emitter.builder.r(emitter.whole(*storage)) for storage in kernel.storages])
     return name
 
 

@@ -199,16 +199,17 @@ class TEBuilder:
             return tensor.tensor
         shape = [self.extent(d) for d in tensor.type.shape]
 
-        def body(*index: Any) -> Any:
-            self.bind_ranges(index, tensor.type.shape)
-            self.scopes.append(Scope())
-            value = tensor[tuple(index)] if not isinstance(tensor, Inline) else tensor.body(*index)
-            if isinstance(value, Reduction):
-                raise KernelError("a reduction must be the whole body of a compute")
-            value = self.convert(value, COMPUTED[tensor.type.dtype])
-            return self.scopes.pop().close(value if exact else bf16.bits_of_bf16(value))
+        return te.compute(shape, lambda *index: self.element(tensor, index), name=name)
 
-        return te.compute(shape, body, name=name)
+    def element(self, tensor: Any, index: Sequence[Any]) -> Any:
+        """An element of `tensor` as it is stored, of an expression by itself."""
+        self.bind_ranges(index, tensor.type.shape)
+        self.scopes.append(Scope())
+        value = tensor[tuple(index)] if not isinstance(tensor, Inline) else tensor.body(*index)
+        if isinstance(value, Reduction):
+            raise KernelError("a reduction must be the whole body of a compute")
+        value = self.convert(value, COMPUTED[tensor.type.dtype])
+        return self.scopes.pop().close(bf16.bits_of_bf16(value) if tensor.type.dtype is DType.BF16 else value)
 
     def bind_ranges(self, variables: Sequence[Any], extents: Sequence[int]) -> None:
         for variable, extent in zip(variables, extents):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,17 @@ func @main(%gates: f32[32,64] {role = input}, %c: f32[32,16] {role = input}) -> 
   %next = add(%kept, %si) : f32[32,16]
   %h = tanh(%next) : f32[32,16]
   return %next, %h
+}
+"""
+
+PERCEPTRON = """
+func @main(%x: f32[16,33] {role = input}, %w: f32[33,700] {role = weight}, %b: f32[700] {role = weight}, %v: f32[700,5] {role = weight}, %s: f32[] {role = weight}) -> f32[16,5] {
+  %0 = matmul(%x, %w) {transpose_a = false, transpose_b = false} : f32[16,700]
+  %1 = add(%0, %b) : f32[16,700]
+  %2 = tanh(%1) : f32[16,700]
+  %3 = matmul(%2, %v) {transpose_a = false, transpose_b = false} : f32[16,5]
+  %4 = mul(%3, %s) : f32[16,5]
+  return %4
 }
 """
 
@@ -73,3 +85,40 @@ def test_a_joint_kernel(arch: str, tmp_path: Path) -> None:
 
 def test_an_embedding_of_which_most_rows_are_in_no_batch(arch: str, tmp_path: Path) -> None:
     assert relative_error(EMBEDDING, arch, tmp_path) < 1e-5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"optimizer": "sgd", "momentum": 0.9},
+        {"optimizer": "adam"},
+        {"optimizer": "adamw", "weight_decay": 0.1, "clip_norm": 0.5},
+    ],
+)
+def test_updates_in_one_kernel_have_the_bits_of_updates_one_by_one(
+    arch: str, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    def states_after(name: str, disabled: Sequence[str]) -> tuple[dict[str, bytes], int]:
+        module = parse(PERCEPTRON, "test")
+        rng = np.random.default_rng(0)
+        weights = module.main.params[1:]
+        module.weights = {p.name: rng.normal(size=p.type.shape).astype(np.float32) for p in weights}
+        done = memc.compile(
+            module,
+            tmp_path / name,
+            target="cuda",
+            arch=arch,
+            kernels="generated",
+            train=memc.BuildGradient(**options),
+            disabled_passes=disabled,
+        )
+        step = done.load()
+        for _ in range(3):
+            step(rng.normal(size=(16, 33)).astype(np.float32), rng.integers(0, 5, 16))
+        calls = len({op.attrs.get("joint", op) for op in done.module.main.ops if op.name != "constant"})
+        return {key: value.tobytes() for key, value in step.state().items()}, calls
+
+    alone, many = states_after("alone.memc", ("delay-updates", "join-updates", "join-kernels"))
+    together, few = states_after("together.memc", ())
+    assert together == alone
+    assert few < many
