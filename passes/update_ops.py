@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.ops.base import Trait
+from memc.ir.types import DType
 from memc.passes.join_kernels import can_join
 from memc.passes.op_rules import assigned_state, has, pointwise_operands
 
 
 def is_flat(op: Op) -> bool:
-    """Whether each element of an op's result needs the same element of its operands and numbers that all elements share,
-    all of them floats: then its shape does not matter."""
+    """Whether each element of an op's result needs the same element of its operands and numbers that all elements share:
+    then its shape does not matter. All must be floats, but for booleans that all elements share."""
     if not can_join(op) or has(op, Trait.RANDOM):
         return False
     whole = op.result.type.shape
@@ -30,10 +31,14 @@ def is_flat(op: Op) -> bool:
         return False
     if op.region is None and not _is_elementwise(op):
         return False
-    if not all(v.type.dtype.is_float for v in (*op.operands, *inner, op.result)):
+    if not all(_is_float_or_switch(v) for v in (*op.operands, *inner)) or not op.result.type.dtype.is_float:
         return False
     pointwise = pointwise_operands(op)
     return all(n in pointwise or v.type.elements == 1 for n, v in enumerate(op.operands))
+
+
+def _is_float_or_switch(value: Value) -> bool:
+    return value.type.dtype.is_float or value.type.dtype is DType.BOOL and value.type.elements == 1
 
 
 def _is_elementwise(op: Op) -> bool:
