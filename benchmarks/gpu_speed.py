@@ -61,11 +61,7 @@ def prepare(args: argparse.Namespace) -> int:
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{stem}"]
         path = model.path(args.models, args.cache)
         facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
-<<<<<<< HEAD
-        facts["precision"] = args.precision
-=======
-        facts |= {"tf32": args.precision == "tf32", "optimizer": args.optimizer}
->>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
+        facts |= {"precision": args.precision, "optimizer": args.optimizer}
         name = file_name(facts)
         for way in [*args.kernels.split(","), *(["f32"] if args.reference else [])]:
             start = time.perf_counter()
@@ -88,12 +84,10 @@ def prepare(args: argparse.Namespace) -> int:
 
 def file_name(facts: dict[str, Any]) -> str:
     """Of what belongs to a case."""
-<<<<<<< HEAD
-    return str(facts["case"]).replace(":", ".") + ("" if facts["precision"] == "f32" else f".{facts['precision']}")
-=======
-    other = f".{facts['optimizer']}" if facts["train"] and facts["optimizer"] != "sgd" else ""
-    return str(facts["case"]).replace(":", ".") + other + (".tf32" if facts["tf32"] else "")
->>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
+    kind = f".{facts['optimizer']}" if facts["train"] and facts["optimizer"] != "sgd" else ""
+    return (
+        str(facts["case"]).replace(":", ".") + kind + ("" if facts["precision"] == "f32" else f".{facts['precision']}")
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -115,11 +109,9 @@ def one(args: argparse.Namespace) -> int:
     """Print one case's row as JSON."""
     link_package()
     facts = json.loads((args.folder / "case.json").read_text())
-<<<<<<< HEAD
     row: dict[str, Any] = {"case": facts["case"] + ("" if facts["precision"] == "f32" else f", {facts['precision']}")}
-=======
-    row: dict[str, Any] = {"case": file_name(facts).replace(".", ":")}
->>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
+    if facts["train"] and facts["optimizer"] != "sgd":
+        row["case"] += f", {facts['optimizer']}"
     start_device()
     outputs: dict[str, Array] = {}
     for way in sorted(p.stem for p in args.folder.glob("*.memc")):
@@ -195,14 +187,10 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     chosen = torch.compile(model, mode=mode) if mode else model
     if facts["train"]:
         labels = torch.randint(0, 4, (facts["batch"],), device="cuda")
-<<<<<<< HEAD
-        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-        scaler = torch.amp.GradScaler("cuda", enabled=facts["precision"] == "f16")
-=======
         settings = dict(OPTIMIZERS[facts["optimizer"]])
         kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
         optimizer = kind[settings.pop("optimizer")](model.parameters(), 1e-3, **settings)
->>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
+        scaler = torch.amp.GradScaler("cuda", enabled=facts["precision"] == "f16")
 
         def call() -> None:
             with torch.autocast("cuda", dtype=half, enabled=half is not None):
@@ -291,13 +279,9 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--kernels", default="library")
-<<<<<<< HEAD
+    first.add_argument("--optimizer", default="sgd", choices=OPTIMIZERS, help="of training steps")
     first.add_argument("--precision", default="f32", help="f32; or tf32, f16 or bf16 on both sides")
     first.add_argument("--reference", action="store_true", help="also f32, to compare with")
-=======
-    first.add_argument("--optimizer", default="sgd", choices=OPTIMIZERS, help="of training steps")
-    first.add_argument("--precision", default="f32", help="f32, or tf32 on both sides")
->>>>>>> 0b98394 (passes: updates of states of any sizes in one CUDA kernel (delay-updates, join-updates); new moments are written at once)
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")
     second.add_argument("folder", type=Path)
