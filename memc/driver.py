@@ -195,7 +195,7 @@ def compile(
                 "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
             )
         manager = pass_manager(text, chosen)
-        if chosen.pass_pipeline is not None:
+        if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
             manager.passes = with_precision(manager.passes, precision)
         manager.run(module)
         report = make_report(

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <sstream>
 #include <stdexcept>
+#include <string>
 
 #include "memc/cuda_kernels.h"
 
@@ -137,34 +139,53 @@ std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images&
   return perf;
 }
 
-// Has the descriptor multiply halves by tensor cores, f32 in TF32 where that is faster, or f32 in
-// strict f32.
-void SetMath(const Convolution& c, const ConvolutionSite& s, bool tf32) {
-  const int math = c.type != kF32 ? kCudnnTensorMath : tf32 ? kCudnnDefaultMath : kCudnnFmaMath;
-  CheckCudnn(LoadCudnn().set_math(s.convolution, math), "cudnnSetConvolutionMathType");
+// Has the descriptor compute in TF32 where that is faster (1), or in strict f32 (0); for halves,
+// `math` is the library's own number.
+void SetMath(const Convolution& c, const ConvolutionSite& s, int64_t math) {
+  if (c.type == kF32) math = math != 0 ? kCudnnDefaultMath : kCudnnFmaMath;
+  CheckCudnn(LoadCudnn().set_math(s.convolution, static_cast<int>(math)),
+             "cudnnSetConvolutionMathType");
+}
+
+// Why no algorithm fits: what the library says of each.
+std::string NoAlgorithm(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
+                        size_t bytes) {
+  std::ostringstream text;
+  text << "the library has no algorithm for this call in its workspace: planned are " << bytes
+       << " bytes for x";
+  for (int i = 0; i < c.rank + 2; ++i) text << (i == 0 ? " " : "x") << c.x[i];
+  text << " and w";
+  for (int i = 0; i < c.rank + 2; ++i) text << (i == 0 ? " " : "x") << c.w[i];
+  text << ", it has (number: bytes, status)";
+  for (const CudnnPerf& p : Listed(kind, s, ImagesOf(c, 1, s), handle)) {
+    text << ' ' << p.algo << ": " << p.memory << ", " << p.status << ';';
+  }
+  return text.str() + " give it more (--workspace SIZE), or compile with --kernels generated";
 }
 
 // The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
-// ones; if none fits, the others, which say so once for each call site. Where TF32 is allowed,
-// strict f32 is too, which needs less workspace.
+// ones; if none fits, or not `steady`, the others, which say so once for each call site. Where TF32
+// is allowed, strict f32 is too, which needs less workspace.
 std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
-                               size_t bytes) {
+                               size_t bytes, bool steady) {
   std::vector<Choice> found;
   std::vector<Choice> others;
   size_t wanted = std::numeric_limits<size_t>::max();
-  const auto add_all = [&](int64_t tf32, int64_t parts) {
-    SetMath(c, s, tf32 != 0);
+  const auto add_all = [&](int64_t asked, int64_t parts) {
+    SetMath(c, s, asked);
     for (const CudnnPerf& p : Listed(kind, s, ImagesOf(c, parts, s), handle)) {
-      const bool steady = p.determinism == kCudnnDeterministic;
-      if (p.status != 0 || (!steady && parts > 1)) continue;
-      if (steady) wanted = std::min(wanted, p.memory);
-      // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used.
-      std::vector<Choice>& list = steady ? found : others;
+      const bool repeats = p.determinism == kCudnnDeterministic;
+      if (p.status != 0 || (!repeats && parts > 1)) continue;
+      if (repeats) wanted = std::min(wanted, p.memory);
+      // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used,
+      // and for halves they differ in workspace: copies with channels last are for tensor cores.
+      const int64_t math = c.type == kF32 ? asked : p.math_type;
+      std::vector<Choice>& list = repeats ? found : others;
       const auto same = [&](const Choice& choice) {
-        return choice[0] == p.algo && choice[2] == tf32;
+        return choice[0] == p.algo && choice[2] == math;
       };
       if (p.memory <= bytes && std::none_of(list.begin(), list.end(), same)) {
-        list.push_back({p.algo, 0, tf32, 0, 0, 0, 0, 0, 0, parts});
+        list.push_back({p.algo, 0, math, 0, 0, 0, 0, 0, 0, parts});
       }
     }
   };
@@ -173,9 +194,9 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
     // A gradient in halves that is added up in parts is rounded at each.
     if (kind == kFilter && c.type != kF32 && !found.empty()) break;
     if (c.tf32) add_all(1, parts);
-    add_all(0, parts);
+    add_all(c.type == kF32 ? 0 : kCudnnTensorMath, parts);
   }
-  if (!found.empty()) return found;
+  if (steady && !found.empty()) return found;
   std::fprintf(stderr,
                "memc: warning: a convolution's gradient differs in its last bits from run to run: "
                "cuDNN's deterministic algorithms need %zu bytes of workspace, planned are %zu\n",
@@ -186,7 +207,7 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
 // Which word of a choice says what.
 int AlgoOf(const Choice& choice) { return static_cast<int>(choice[0]); }
 bool IsFused(const Choice& choice) { return !choice[8] && choice[1] != 0; }
-bool IsTf32(const Choice& choice) { return !choice[8] && choice[2] != 0; }
+int64_t MathOf(const Choice& choice) { return choice[2]; }
 bool IsProduct(const Choice& choice) { return choice[8] != 0; }
 int64_t PartsOf(const Choice& choice) { return choice[9]; }
 
@@ -202,9 +223,9 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
   // Sums of a gradient in weights, in f32, would need one more pass to become halves.
   const bool product = IsPointwise(shape) && (kind != kFilter || shape.type == kF32);
   if (product && kind != kFilter) made.product = DescribeProduct(ProductOf(kind, shape), {});
-  const auto candidates = [&] {
+  const auto candidates = [&](bool steady) {
     std::vector<Choice> all;
-    for (Choice choice : Algorithms(kind, shape, made, handle, place.bytes)) {
+    for (Choice choice : Algorithms(kind, shape, made, handle, place.bytes, steady)) {
       choice[1] = 1;
       if (may_fuse && PartsOf(choice) == 1) all.push_back(choice);
       choice[1] = 0;
@@ -222,7 +243,19 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
     return all;
   };
   const auto attempt = [&](const Choice& choice) { return run(made, choice); };
-  made.algo = context.Decide(key, attempt, candidates, place.stream, taken);
+  const auto decided = [&](bool steady) {
+    made.algo =
+        context.Decide(key, attempt, [&] { return candidates(steady); }, place.stream, taken);
+  };
+  try {
+    decided(true);
+  } catch (const std::invalid_argument&) {
+    try {  // The library may list what it cannot run.
+      decided(false);
+    } catch (const std::invalid_argument&) {
+      throw std::invalid_argument(NoAlgorithm(kind, shape, made, handle, place.bytes));
+    }
+  }
   return context.convolutions.emplace(key, made).first->second;
 }
 
@@ -245,7 +278,7 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     const Images& all = ImagesOf(shape, 1, s);
-    if (!IsProduct(way)) SetMath(shape, s, IsTf32(way));
+    if (!IsProduct(way)) SetMath(shape, s, MathOf(way));
     if (IsFused(way)) {
       return cudnn.forward_activated(
           handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
@@ -298,7 +331,7 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
     if (IsProduct(way)) {
       status = RunProduct(context, s.product, way, place, w, y, {}, x);
     } else {
-      SetMath(shape, s, IsTf32(way));
+      SetMath(shape, s, MathOf(way));
       const Parts parts(shape, PartsOf(way));
       const Images& images = ImagesOf(shape, parts.count, s);
       for (int64_t i = 0; i < parts.count && status == 0; ++i) {
@@ -327,7 +360,7 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
       return RunSums(context, shape, s.sums, way, place, static_cast<const float*>(x),
                      static_cast<const float*>(y), static_cast<float*>(w));
     }
-    SetMath(shape, s, IsTf32(way));
+    SetMath(shape, s, MathOf(way));
     const Parts parts(shape, PartsOf(way));
     const Images& images = ImagesOf(shape, parts.count, s);
     int status = 0;

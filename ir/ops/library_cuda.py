@@ -279,17 +279,26 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
     x, y = _images(call.main)
     weights = _weights(call.main)
-    size = call.main.operands[0].type.dtype.itemsize
-    images = (x.elements + y.elements) * size
+    if call.main.operands[0].type.dtype in HALF:
+        return _half_workspace(call.main.name, x, y, weights)
     if call.main.name == "conv_grad_weight":
-        least += 4 * weights.elements * 17 // 16 + images // x.shape[0]
+        least += weights.nbytes * 17 // 16 + (x.nbytes + y.nbytes) // x.shape[0]
     patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
-    useful = 4 * patches
-    if (
-        size < 4
-    ):  # Tensor cores take channels last, to which the library copies what it reads and from which its result.
-        useful = max(useful, images + 8 * weights.elements)
-    return (least, max(least, min(MOST_WORKSPACE, max(useful, USEFUL_WORKSPACE))))
+    return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, USEFUL_WORKSPACE))))
+
+
+def _half_workspace(name: str, x: TensorType, y: TensorType, weights: TensorType) -> tuple[int, int]:
+    """The same for halves. Tensor cores take channels last, in multiples of eight: the library copies what it reads to that,
+    and its result from that. Least are copies of a part of the images (`kParts` of cuda_conv.cc), but for gradients of
+    weights, which would be rounded at each part."""
+
+    def padded(type: TensorType, axes: Sequence[int]) -> int:
+        return math.prod((n + 7) // 8 * 8 if d in axes else n for d, n in enumerate(type.shape))
+
+    images = 2 * (padded(x, (1,)) + padded(y, (1,)))
+    copies = SMALL_WORKSPACE + 12 * padded(weights, (0, 1))
+    parts = 1 if name == "conv_grad_weight" else math.gcd(x.shape[0], 32)
+    return (copies + images // parts, max(copies + images, USEFUL_WORKSPACE))
 
 
 MATMUL_CUDA = LibraryKernel(

@@ -149,6 +149,37 @@ def test_what_stays_generated(dtype: DType) -> None:
         assert library_kernel(make_op(arrays, steps), "cuda") is None
 
 
+@pytest.mark.parametrize("dtype", HALVES)
+def test_workspaces_hold_copies_with_channels_last(dtype: DType) -> None:
+    """Of all images for gradients of weights, which would be rounded at each part; else of a part of them."""
+    x, y, w = some(dtype, 4, 3, 7, 8), some(dtype, 4, 5, 7, 8), some(dtype, 5, 3, 3, 3)
+    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1}
+    both = 2 * 4 * 8 * 7 * 8 * 2
+    for steps, arrays, needed in (
+        ([("conv_grad_weight", (0, 1), {**attrs, "kernel": (3, 3)}), rounded(dtype, 2)], [x, y], both),
+        ([("conv", (0, 1), attrs), rounded(dtype, 2)], [x, w], both // 4),
+    ):
+        op = make_op(arrays, steps)
+        kernel = library_kernel(op, "cuda")
+        assert kernel is not None and kernel.workspace is not None
+        least, most = kernel.workspace(op)
+        assert needed < least < needed + 25_000 and most >= both + least - needed
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_why_there_is_no_algorithm(kernels: None, monkeypatch: pytest.MonkeyPatch, dtype: DType) -> None:
+    monkeypatch.setenv("FAKE_CUDNN_IMAGE_BYTES", "64")
+    x, w = some(dtype, 3, 3, 5, 6), some(dtype, 4, 3, 3, 3)
+    attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 1}
+    op = make_op([x, w], [("conv", (0, 1), attrs), rounded(dtype, 2)])
+    kernel = library_kernel(op, "cuda")
+    assert kernel is not None
+    result, scratch = np.zeros(op.result.type.shape, dtype.numpy), np.zeros(64, np.uint8)
+    words = "planned are 64 bytes for x 3x3x5x6 and w 4x3x3x3, it has .* 1: 192, 0;"
+    with pytest.raises(ValueError, match=words):
+        tvm_ffi.get_global_func(kernel.symbol)(*map(as_given, [x, w, result, scratch]), *kernel.scalars(op))
+
+
 def test_types_that_do_not_fit_each_other_are_refused(kernels: None) -> None:
     a, b = some(DType.F16, 3, 4), some(DType.F32, 4, 5)
     scalars = (2, -1, 0, 0, 0, -1, -1, 0)

@@ -79,6 +79,22 @@ def test_tf32_is_less_exact_than_f32(arch: str, tmp_path: Path) -> None:
     assert 1e-5 < relative_error(PRODUCT, arch, tmp_path, precision="tf32") < 3e-3
 
 
+CONVOLUTION = """
+func @main(%x: f32[2,16,14,14] {role = input}, %w: f32[24,16,3,3] {role = input}, %b: f32[24] {role = input}) -> f32[2,24,14,14] {
+  %c = conv(%x, %w, %b) {strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1], group = 1} : f32[2,24,14,14]
+  %y = relu(%c) : f32[2,24,14,14]
+  return %y
+}
+"""
+
+
+@pytest.mark.parametrize("kernels", ["auto", "generated"])
+@pytest.mark.parametrize(("precision", "most"), [("f16", 2e-3), ("bf16", 1.5e-2)])
+@pytest.mark.parametrize("text", [PRODUCT, CONVOLUTION])
+def test_half_precision(arch: str, tmp_path: Path, text: str, precision: str, most: float, kernels: str) -> None:
+    assert most / 20 < relative_error(text, arch, tmp_path, precision=precision, kernels=kernels) < most
+
+
 def test_a_joint_kernel(arch: str, tmp_path: Path) -> None:
     assert relative_error(CELL, arch, tmp_path) < 1e-6
 
