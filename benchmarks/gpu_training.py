@@ -37,7 +37,10 @@ def prepare(args: argparse.Namespace) -> int:
     for name, build in ((n, b) for n, b in MODELS.items() if n in (args.only or MODELS)):
         for optimizer, rate in RATES.items():
             model, folder = build(), args.folder / f"{name}.{optimizer}"
-            options: dict[str, Any] = {"dims": {"batch": args.batch}, "train": memc.BuildGradient(optimizer=optimizer)}
+            # A scale at which no device overflows: a step that only one of them skips would say nothing.
+            scale = "1024" if args.precision == "f16" else None
+            how = memc.BuildGradient(optimizer=optimizer, loss_scale=scale)
+            options: dict[str, Any] = {"dims": {"batch": args.batch}, "train": how}
             on_gpu = {"target": "cuda", "arch": args.arch, "precision": args.precision}
             done = memc.compile(model, folder / "step.memc", **on_gpu, **options)
             on_cpu = args.precision if args.precision in ("f16", "bf16") else "f32"

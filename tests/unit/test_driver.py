@@ -6,10 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx.parser
 import pytest
 
 import memc
+from memc.ir.core import Role
 from memc.runtime.artifact import precision_of
 
 
@@ -50,6 +52,24 @@ def test_a_precision_is_written_down(tmp_path: Path) -> None:
         (call,) = [op for op in done.module.main.ops if "library_kernel" in op.attrs]
         assert call.attrs.get("precision") == ("tf32" if precision == "tf32" else None)
         assert precision == precision_of(done.module.main)
+
+
+def test_a_given_pipeline_is_lowered_once(tmp_path: Path) -> None:
+    """Before a gradient, whether `train` makes it or the pipeline."""
+    text = (
+        "func @main(%x: f32[4,8] {role = input}, %w: f32[8,3] {role = weight}) -> f32[4,3] {\n"
+        "  %y = matmul(%x, %w) {transpose_a = false, transpose_b = false} : f32[4,3]\n  return %y\n}\n"
+    )
+    rest = "materialize-returns,canonicalize,decompose,assign-addresses"
+    options: dict[str, Any] = {"precision": "bf16", "plan_only": True}
+    both = []
+    for chosen in ({"train": memc.BuildGradient(), "pass_pipeline": rest}, {"pass_pipeline": f"build-gradient,{rest}"}):
+        module = memc.parse(text)
+        module.weights["w"] = np.ones((8, 3), np.float32)
+        done = memc.compile(module, **options, **chosen)
+        assert [p.type.dtype.value for p in done.module.main.params_of(Role.STATE)] == ["f32"]
+        both.append([(op.name, op.result.type.dtype.value) for op in done.module.main.ops])
+    assert both[0] == both[1] and ("matmul", "f32") in both[0] and ("cast", "bf16") in both[0]
 
 
 def test_a_budget_missed_at_a_low_level_says_so(model: onnx.ModelProto) -> None:
