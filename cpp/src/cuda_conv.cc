@@ -163,8 +163,16 @@ std::string NoAlgorithm(Kind kind, const Convolution& c, ConvolutionSite& s, Han
   return text.str() + " give it more (--workspace SIZE), or compile with --kernels generated";
 }
 
+// Whether an algorithm (Winograd's or a Fourier transform's) keeps transformed images, for halves
+// in halves: sums of many elements, which may exceed f16 where no result does.
+bool Transforms(Kind kind, int algo) {
+  const int last = kind == kForward ? 3 : 1;  // Of the others, but for the gradient in weights:
+  return algo > last && !(kind == kFilter && algo == 3);
+}
+
 // The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
-// ones; if none fits, or not `steady`, the others, which say so once for each call site. Where TF32
+// ones, for halves without those that transform; if none fits, or not `steady`, the others, which
+// say so once for each call site. Where TF32
 // is allowed, strict f32 is too, which needs less workspace.
 std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
                                size_t bytes, bool steady) {
@@ -180,7 +188,8 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
       // An algorithm is listed once for each kind of arithmetic; the descriptor says which is used,
       // and for halves they differ in workspace: copies with channels last are for tensor cores.
       const int64_t math = c.type == kF32 ? asked : p.math_type;
-      std::vector<Choice>& list = repeats ? found : others;
+      const bool safe = c.type == kF32 || !Transforms(kind, p.algo);
+      std::vector<Choice>& list = repeats && safe ? found : others;
       const auto same = [&](const Choice& choice) {
         return choice[0] == p.algo && choice[2] == math;
       };

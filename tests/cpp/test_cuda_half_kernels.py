@@ -119,6 +119,8 @@ def test_convolutions(kernels: None, dtype: DType, case: tuple[Any, ...], worksp
     column = bias.reshape(-1, *[1] * len(case[2]))
     added: list[Step] = [conv, rounded(dtype, 4), ("add", (5, 2), {}), ("add", (6, 3), {}), ("relu", (7,), {})]
     check(dtype, [x, w, column, y], *added, workspace=workspace, in_place=3)
+    if not workspace:
+        return  # The fake library's algorithm without is one that transforms, which gradients of halves do not take.
     kernel = {**attrs, "kernel": w.shape[2:]}
     check(dtype, [x, y], ("conv_grad_weight", (0, 1), kernel), rounded(dtype, 2), workspace=workspace)
     rank = len(case[2])
@@ -178,6 +180,18 @@ def test_why_there_is_no_algorithm(kernels: None, monkeypatch: pytest.MonkeyPatc
     words = "planned are 64 bytes for x 3x3x5x6 and w 4x3x3x3, it has .* 1: 192, 0;"
     with pytest.raises(ValueError, match=words):
         tvm_ffi.get_global_func(kernel.symbol)(*map(as_given, [x, w, result, scratch]), *kernel.scalars(op))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_algorithms_that_transform_are_the_last_resort(
+    kernels: None, capfd: pytest.CaptureFixture[str], dtype: DType
+) -> None:
+    """The fake library has one that does without workspace, and one that does not with 64 bytes."""
+    x, y = some(dtype, 2, 3, 9, 6), some(dtype, 2, 4, 9, 6)
+    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "kernel": (3, 3)}
+    for workspace in (64, 0):
+        check(dtype, [x, y], ("conv_grad_weight", (0, 1), attrs), rounded(dtype, 2), workspace=workspace)
+        assert ("differs in its last bits" in capfd.readouterr().err) == (workspace == 0)
 
 
 def test_types_that_do_not_fit_each_other_are_refused(kernels: None) -> None:
