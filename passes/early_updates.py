@@ -8,7 +8,7 @@ product computes that adds to a matrix. So g needs no bytes at all.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from memc.ir.build import IRBuilder
@@ -62,34 +62,47 @@ def find_updates(function: Function, target: str) -> list[Update]:
 
 @dataclass(frozen=True)
 class Reads:
-    """What a value is a view of, itself if of nothing, and where that or a view of it is read last."""
+    """What a value is a view of, itself if of nothing, and at which positions that or a view of it is read."""
 
     root: Mapping[Value, Value]
-    last: Mapping[Value, int]
+    at: Mapping[Value, Sequence[int]]
 
     @staticmethod
     def of(function: Function, without: Collection[Op]) -> Reads:
         """`without`: ops whose reads do not count."""
         root: dict[Value, Value] = {param: param for param in function.params}
-        last: dict[Value, int] = {}
+        at: dict[Value, list[int]] = {}
         for index, op in enumerate(function.ops):
             is_view = view_offset(op) is not None
             if op not in without and not is_view:
-                last.update((root[value], index) for value in op.operands)
+                for value in dict.fromkeys(root[v] for v in op.operands):
+                    at.setdefault(value, []).append(index)
             root.update((value, root[op.operands[0]] if is_view else value) for value in op.results)
-        return Reads(root, last)
+        return Reads(root, at)
+
+    def last(self, value: Value) -> int:
+        """The last of its positions, -1 if there is none."""
+        return self.at[value][-1] if value in self.at else -1
 
 
-def worthwhile(updates: Iterable[Update], reads: Reads, place: Mapping[Op, int]) -> Iterator[tuple[Update, int]]:
+def worthwhile(
+    function: Function, updates: Iterable[Update], reads: Reads, place: Mapping[Op, int]
+) -> Iterator[tuple[Update, int]]:
     """The updates that keep no more bytes alive, by waiting for a weight's last reader, than the gradient takes, each with the
-    position of that reader, -1 if there is none. `place`: positions of all ops."""
+    position of that reader, -1 if there is none. `place`: positions of all ops.
+
+    The product's operands wait, or the readers run first and what they make is there that much earlier.
+    """
     for update in updates:
-        reader = reads.last.get(update.assign.operands[0], -1)
-        roots = {reads.root[value] for value in update.product.operands}
-        # What is made later than that waits for nobody, and nothing does where the product comes later itself.
-        waiting = (r for r in roots if r.op is not None and place[r.op] < reader and reads.last.get(r, -1) < reader)
-        held = sum(r.type.nbytes for r in waiting)
-        if place[update.product] > reader or held <= update.product.result.type.nbytes:
+        state = update.assign.operands[0]
+        reader = reads.last(state)
+        made = {r: place[r.op] for r in (reads.root[v] for v in update.product.operands) if r.op is not None}
+        # What is made later than that waits for nobody.
+        held = sum(r.type.nbytes for r, index in made.items() if index < reader and reads.last(r) < reader)
+        ready = max(made.values(), default=-1)
+        after = [function.ops[index] for index in reads.at.get(state, ()) if index > ready]
+        early = sum(v.type.nbytes for op in after for v in op.results)
+        if min(held, early) <= update.product.result.type.nbytes:
             yield update, reader
 
 
@@ -98,7 +111,7 @@ def move_updates(module: Module, function: Function, target: str) -> None:
     updates = find_updates(function, target)
     place = {op: index for index, op in enumerate(function.ops)}
     own = {op for u in updates for op in (u.product, u.assign, u.moved)}
-    moved = list(worthwhile(updates, Reads.of(function, own), place))
+    moved = list(worthwhile(function, updates, Reads.of(function, own), place))
     taken = {op for u, _ in moved for op in (u.product, u.scaled, u.moved, u.assign)}
     builder = IRBuilder(module, function, [])
     negative: dict[Value, Value] = {}
