@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from memc.ir.types import TensorType
 
 FORMAT = "memc-artifact"
-VERSION = 1
+VERSION = 2
 LIBRARY = "model.so"
 WEIGHTS = "weights.safetensors"
 PLAN = "plan.json"

@@ -172,7 +172,7 @@ def write_as_long(path: Path, data: bytes) -> None:
         (lambda p: (p / "plan.json").write_text("{"), InvalidError, "damaged plan"),
         (lambda p: (p / "plan.json").write_text("[]"), InvalidError, "damaged plan"),
         (lambda p: edit(p, format="zip"), InvalidError, "expected format memc-artifact, got 'zip'"),
-        (lambda p: edit(p, version=99), InvalidError, "expected version 1, got 99"),
+        (lambda p: edit(p, version=99), InvalidError, "expected version 2, got 99"),
         (lambda p: edit(p, machine="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
         (lambda p: edit(p, library_functions=["memc.cpu.no"]), UnsupportedError, "needs memc.cpu.no"),
         (lambda p: cut(p / "model.so", 3), InvalidError, "model.so: expected"),
