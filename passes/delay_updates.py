@@ -57,11 +57,20 @@ def delay_updates(function: Function, alignment: int = ALIGNMENT) -> None:
     """Delay all updates, or only what assigns states; nothing if the peak would rise."""
     before, plan = function.ops, plan_aliases(function, alignment)
     updates = update_ops(function)
-    for chosen in (updates, {op for op in updates if assigned_state(op) is not None}):
+    for chosen in (updates, assigns_alone(function, updates)):
         function.ops = delayed(function, chosen, plan, alignment)
         if plan_aliases(function, alignment).peak <= plan.peak:
             return
         function.ops = before
+
+
+def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
+    """The updates that assign states, without those whose new content an op reads that does not wait with them."""
+    uses = function.uses()
+    chosen = {op for op in updates if assigned_state(op) is not None}
+    while early := {op for op in chosen if not chosen.issuperset(uses[op.result])}:
+        chosen -= early
+    return chosen
 
 
 @dataclass(frozen=True)

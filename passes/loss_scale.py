@@ -27,7 +27,7 @@ SCALE, GOOD = "loss_scale", "loss_scale.good_steps"
 """Names of the states."""
 
 FIRST = 2.0**16
-LEAST = 2.0**-24
+LEAST, MOST = 2.0**-24, 2.0**126
 """Of a dynamic scale: it always stays a power of two that halving and doubling bring back."""
 
 GROWTH = 2000
@@ -107,7 +107,8 @@ def moved(b: IRBuilder, scale: LossScale, finite: Value) -> Mapping[Value, Value
     good = b.op("add", [scale.good_steps, b.scalar(1, DType.I64)])
     grows = b.op("equal", [good, b.scalar(GROWTH, DType.I64)])
     none = b.scalar(0, DType.I64)
-    larger = b.op("select", [grows, scaled(b, factor, 2.0), factor])
+    doubled = b.op("min", [scaled(b, factor, 2.0), b.scalar(MOST, DType.F32)])
+    larger = b.op("select", [grows, doubled, factor])
     smaller = b.op("max", [scaled(b, factor, 0.5), b.scalar(LEAST, DType.F32)])
     return {
         factor: b.op("select", [finite, larger, smaller]),

@@ -15,10 +15,12 @@ import onnx.parser
 import pytest
 
 import memc
-from memc.ir.core import Module
-from memc.ir.types import DType
+from memc.ir.build import IRBuilder
+from memc.ir.core import Function, Module, Role, Value
+from memc.ir.evaluate import evaluate
+from memc.ir.types import DType, TensorType
 from memc.passes.build_gradient import BuildGradient
-from memc.passes.loss_scale import FIRST, GOOD, GROWTH, LEAST, SCALE
+from memc.passes.loss_scale import FIRST, GOOD, GROWTH, LEAST, MOST, SCALE, LossScale, moved
 
 Array = npt.NDArray[Any]
 BATCH = 16
@@ -219,3 +221,15 @@ def _products(module: Module) -> set[DType]:
 def test_wrong_scales(text: str) -> None:
     with pytest.raises(memc.MemcError, match="loss scale: expected dynamic or a positive number"):
         BuildGradient(loss_scale=text)
+
+
+@pytest.mark.parametrize(("scale", "grown"), [(8.0, 16.0), (MOST / 2, MOST), (MOST, MOST)])
+def test_the_scale_stays_finite(scale: float, grown: float) -> None:
+    factor = Value(SCALE, TensorType(DType.F32, ()), role=Role.INPUT)
+    good = Value(GOOD, TensorType(DType.I64, ()), role=Role.INPUT)
+    function = Function([factor, good])
+    b = IRBuilder(Module([function]), function, function.ops)
+    content = moved(b, LossScale(factor, good), b.scalar(True, DType.BOOL))
+    function.returns = [content[factor], content[good]]
+    found = evaluate(b.module, {SCALE: np.array(scale, np.float32), GOOD: np.array(GROWTH - 1)})
+    assert [float(value) for value in found.values()] == [grown, 0.0]
