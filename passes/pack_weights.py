@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from memc.ir.core import Function, Module, Op, Role, Value
-from memc.ir.ops.base import LibraryKernel, lookup
+from memc.ir.ops.base import LibraryKernel, lookup, main_op
 from memc.passes.base import Pass
 from memc.passes.select_kernels import KERNEL
 
@@ -39,8 +39,7 @@ def is_weight(value: Value) -> bool:
 
 def packed_kernel(op: Op, weight: Value, target: str) -> LibraryKernel | None:
     """The kernel that can take the place of the op's library kernel and reads `weight`, operand 1 alone, in panels."""
-    main = op if op.region is None else op.region.ops[0]
-    found = lookup(main.name)
+    found = lookup(main_op(op).name)
     if found is None or KERNEL not in op.attrs or [n for n, v in enumerate(op.operands) if v is weight] != [1]:
         return None
     fitting = (k for k in found.library if k.target == target and k.replaces == op.attrs[KERNEL])

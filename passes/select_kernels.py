@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 
 from memc.ir.core import Function, Module, Op, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, align, lifetimes, live_bytes
-from memc.ir.ops.base import LibraryKernel, lookup
+from memc.ir.ops.base import LibraryKernel, lookup, main_op
 from memc.ir.types import DType, TensorType
 from memc.passes.alias_plan import plan_aliases
 from memc.passes.base import Pass
@@ -27,7 +27,7 @@ KERNEL = "library_kernel"
 def library_kernel(op: Op, target: str) -> LibraryKernel | None:
     """The first library kernel of `target` that supports the op, or the fused group as it begins with an op, with weights
     as they are."""
-    definition = lookup(op.name if op.region is None else op.region.ops[0].name)
+    definition = lookup(main_op(op).name)
     if definition is None:
         return None
     usual = (k for k in definition.library if k.target == target and k.packing is None)

@@ -244,12 +244,17 @@ def definition(op: Op) -> OpDef:
     return _REGISTRY[op.name]
 
 
+def main_op(op: Op) -> Op:
+    """The op itself, or the first of a fused group."""
+    return op if op.region is None else op.region.ops[0]
+
+
 def chosen_kernel(op: Op) -> LibraryKernel | None:
     """The library kernel that the attribute `library_kernel` of an op, or of a group that begins with one, names."""
     symbol = op.attrs.get("library_kernel")
     if not isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
         return None
-    found = lookup(op.name if op.region is None else op.region.ops[0].name)
+    found = lookup(main_op(op).name)
     return next((k for k in (found.library if found is not None else ()) if k.symbol == symbol), None)
 
 

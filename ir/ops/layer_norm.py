@@ -41,8 +41,8 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
 def normalize(b: IRBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value, Value]:
     """(x - mean) / sqrt(variance + epsilon), the mean, and 1 / sqrt(variance + epsilon), over `axes` kept as extent 1.
 
-    In `x`'s element type, f32 for half precision, of which each reader makes f32 for itself. The variance is the mean of squared distances from the mean (two passes), which does not
-    cancel as the difference of squares does.
+    In `x`'s element type; of half precision, in f32, which each reader makes for itself. The variance is the mean of squared
+    distances from the mean (two passes), which does not cancel as the difference of squares does.
     """
     center = mean(b, widen_again(b, x, 11), axes, keepdims=True)
     # The other way round than below: two ops, each fused into its only reader, where one would need bytes of x's size.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memc.ir.core import Op
-from memc.ir.ops.base import LibraryKernel
+from memc.ir.ops.base import LibraryKernel, main_op
 from memc.ir.ops.common import float_attr
 from memc.ir.ops.packing import PANEL_COLUMNS, ColumnPanels, RowPanels
 from memc.ir.types import DType, TensorType
@@ -40,11 +40,6 @@ class Epilogue:
     @property
     def is_limited(self) -> bool:
         return self.low > -math.inf or self.high < math.inf
-
-
-def main_op(op: Op) -> Op:
-    """The op itself, or the first of a fused group."""
-    return op if op.region is None else op.region.ops[0]
 
 
 def epilogue(op: Op) -> Epilogue | None:

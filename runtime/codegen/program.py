@@ -22,7 +22,7 @@ from tvm import relax
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
-from memc.ir.ops.base import LibraryKernel, definition, lookup
+from memc.ir.ops.base import chosen_kernel, definition, lookup
 from memc.ir.types import DType
 from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.joint import parameters
@@ -308,22 +308,14 @@ def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
 
 
 def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
-    kernel = library_kernel(op, symbol, emitter.target)
+    kernel = chosen_kernel(op)
+    if kernel is None or kernel.target != emitter.target.kind:
+        raise KernelError(f"{op.name} has no library kernel {symbol} for {emitter.target.kind}")
     values = [*op.operands, *op.results, *([op.workspace] if op.workspace is not None else [])]
     arguments: list[Any] = [emitter.builder.r(emitter.register_of(v)) for v in values]
     arguments += [Immediate(s) for s in kernel.scalars(op)]
     emitter.symbols.add(symbol)
     emitter.call(symbol, arguments)
-
-
-def library_kernel(op: Op, symbol: str, target: Target) -> LibraryKernel:
-    name = op.name if op.region is None else op.region.ops[0].name
-    found = lookup(name)
-    candidates = found.library if found else ()
-    for kernel in candidates:
-        if kernel.symbol == symbol and kernel.target == target.kind:
-            return kernel
-    raise KernelError(f"{op.name} has no library kernel {symbol} for {target.kind}")
 
 
 def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> str:

@@ -7,19 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tvm_ffi
+from library_groups import Array, Step, make_op
 
-from memc.ir.build import IRBuilder
-from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.evaluate import run_op
-from memc.ir.types import DType, TensorType
+from memc.ir.types import DType
 from memc.passes.op_rules import in_place_operands
 from memc.passes.select_kernels import library_kernel
-
-Array = npt.NDArray[Any]
-Step = tuple[str, Sequence[int], dict[str, Any]]
 
 HALVES = [DType.F16, DType.BF16]
 TOLERANCE = {DType.F16: 2e-3, DType.BF16: 1.6e-2}
@@ -30,20 +25,6 @@ PRODUCT: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": True})
 
 def some(dtype: DType, *shape: int) -> Array:
     return np.random.default_rng([7, *shape]).standard_normal(shape).astype(dtype.numpy)
-
-
-def make_op(arrays: Sequence[Array], steps: Sequence[Step]) -> Op:
-    """The op of one step, or the group of several; each reads arrays and results before it by position."""
-    values = [Value(f"x{i}", TensorType(DType.from_numpy(a.dtype), a.shape)) for i, a in enumerate(arrays)]
-    function = Function(list(values))
-    builder = IRBuilder(Module([function]), function, function.ops)
-    known = list(values)
-    for name, positions, attrs in steps:
-        known.append(builder.op(name, [known[n] for n in positions], **attrs))
-    if len(steps) == 1:
-        return function.ops[0]
-    operands = [Value(v.name, v.type) for v in values]
-    return Op(FUSED, operands, [Value("y", known[-1].type)], region=Block(values, function.ops, [known[-1]]))
 
 
 def as_given(array: Array) -> Any:

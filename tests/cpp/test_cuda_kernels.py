@@ -12,19 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tvm_ffi
+from library_groups import Array, Step, make_op
 
 from memc import native
-from memc.ir.build import IRBuilder
-from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.evaluate import run_op
-from memc.ir.types import DType, TensorType
 from memc.passes.op_rules import in_place_operands
 from memc.passes.select_kernels import library_kernel
 
-Array = npt.NDArray[Any]
 RNG = np.random.default_rng(5)
 
 
@@ -32,23 +28,7 @@ def some(*shape: int) -> Array:
     return np.asarray(RNG.standard_normal(shape), np.float32)
 
 
-Step = tuple[str, Sequence[int], dict[str, Any]]
-
 PLAIN = {"transpose_a": False, "transpose_b": False}
-
-
-def make_op(arrays: Sequence[Array], steps: Sequence[Step]) -> Op:
-    """The op of one step, or the group of several; each reads arrays and results before it by position."""
-    values = [Value(f"x{i}", TensorType(DType.from_numpy(a.dtype), a.shape)) for i, a in enumerate(arrays)]
-    function = Function(list(values))
-    builder = IRBuilder(Module([function]), function, function.ops)
-    known = list(values)
-    for name, positions, attrs in steps:
-        known.append(builder.op(name, [known[n] for n in positions], **attrs))
-    if len(steps) == 1:
-        return function.ops[0]
-    operands = [Value(v.name, v.type) for v in values]
-    return Op(FUSED, operands, [Value("y", known[-1].type)], region=Block(values, function.ops, [known[-1]]))
 
 
 def check(arrays: Sequence[Array], *steps: Step, symbol: str, workspace: int = 0, in_place: int | None = None) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.types import DType, TensorType
 from memc.passes.check_plan import check_plan
 from memc.passes.manager import PassManager
+from memc.passes.mixed_precision import HalfName
 from memc.passes.pipelines import pipeline
 from memc.passes.precision_rules import fits
 
@@ -85,13 +87,15 @@ MODELS: dict[str, tuple[Callable[[], Module], Array]] = {
 @pytest.mark.parametrize("target", ["llvm", "cuda"])
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("name", MODELS)
-def test_results_move_as_far_as_the_type_says(name: str, level: int, target: str, to: str) -> None:
+def test_results_move_as_far_as_the_type_says(
+    name: str, level: int, target: Literal["llvm", "cuda"], to: HalfName
+) -> None:
     """In a poisoned arena."""
     build, x = MODELS[name]
     expected = list(evaluate(build(), {"x": x}).values())
     module = build()
     assert target in ("llvm", "cuda") and to in ("f16", "bf16")
-    PassManager.parse(pipeline(level, target, precision=to)).run(module)  # type: ignore[arg-type]
+    PassManager.parse(pipeline(level, target, precision=to)).run(module)
     check_plan(module, 64)
     found = list(evaluate_in_arena(module, {"x": x}).values())
     for got, wanted in zip(found, expected):
@@ -113,14 +117,14 @@ def test_nothing_large_stays_f32(name: str) -> None:
 
 @pytest.mark.parametrize("to", ["f16", "bf16"])
 @pytest.mark.parametrize("seed", range(25))
-def test_random_graphs(random_module, seed: int, to: str) -> None:
+def test_random_graphs(random_module, seed: int, to: HalfName) -> None:
     """A planned module is as its roundings say, whatever is fused, shared and ordered."""
     plain, inputs = random_module(seed)
     PassManager.parse(f"materialize-returns,canonicalize,mixed-precision{{to={to}}}").run(plain)
     with np.errstate(all="ignore"):
         expected = evaluate(plain, inputs)
         module, _ = random_module(seed)
-        PassManager.parse(pipeline(2, precision=to)).run(module)  # type: ignore[arg-type]
+        PassManager.parse(pipeline(2, precision=to)).run(module)
         check_plan(module, 64)
         found = evaluate_in_arena(module, inputs)
     for name, value in expected.items():
