@@ -2,6 +2,7 @@
 """The artifact: a folder with everything that running a compiled model needs (see docs/artifact.md).
 
 model.so             kernels and program, for TVM's runtime
+kernels.cubin        for CUDA: memc's own kernels that calls of the libraries may take
 weights.safetensors  weights and constants
 plan.json            inputs, outputs, weight offsets, the memory plan, the compiler's report
 model.memir          the planned module as text, for reading
@@ -25,7 +26,7 @@ from memc.ir.printer import print_module
 from memc.ir.types import DType
 from memc.runtime import safetensors
 from memc.runtime.layout import Slot, slab_slots, slot_data
-from memc.runtime.manifest import FORMAT, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
+from memc.runtime.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
 from memc.runtime.target import Target, machine
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def write(
 def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any]) -> None:
     slots = slab_slots(module.main, compiled.target.alignment)
     (folder / LIBRARY).write_bytes(compiled.library)
+    if compiled.image:
+        (folder / IMAGE).write_bytes(compiled.image)
     safetensors.write(folder / WEIGHTS, [entry(module, slot) for slot in slots])
     (folder / PLAN).write_text(json.dumps(describe(module.main, slots, compiled, plan), indent=1) + "\n")
     (folder / TEXT).write_text(print_module(module))

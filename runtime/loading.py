@@ -17,7 +17,7 @@ import numpy as np
 from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError
 from memc.runtime import safetensors
 from memc.runtime.device_errors import device_errors
-from memc.runtime.manifest import LIBRARY, WEIGHTS, Manifest
+from memc.runtime.manifest import IMAGE, LIBRARY, WEIGHTS, Manifest
 from memc.runtime.target import machine, missing_flags
 from memc.runtime.tensors import array_over
 
@@ -132,6 +132,21 @@ def load_kernel_library(manifest: Manifest) -> None:
             tvm_ffi.get_global_func("memc.cuda.load")()
         except RuntimeError as error:
             raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
+        add_own_kernels(manifest)
+
+
+def add_own_kernels(manifest: Manifest) -> None:
+    """Give the calls of the CUDA libraries the artifact's own kernels to choose among."""
+    import tvm_ffi
+
+    path = manifest.path / IMAGE
+    if not path.is_file():
+        return
+    try:
+        tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, path.read_bytes())
+    except (OSError, RuntimeError) as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidError(f"{path}: cannot be loaded: {text[-1]}; compile again") from None
 
 
 def upload(manifest: Manifest, slab: Any) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 FORMAT = "memc-artifact"
 VERSION = 2
 LIBRARY = "model.so"
+IMAGE = "kernels.cubin"
 WEIGHTS = "weights.safetensors"
 PLAN = "plan.json"
 TEXT = "model.memir"

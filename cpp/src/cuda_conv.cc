@@ -11,6 +11,7 @@
 #include <string>
 
 #include "memc/cuda_kernels.h"
+#include "memc/cuda_split.h"
 
 namespace memc::cuda {
 
@@ -217,7 +218,7 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
 int AlgoOf(const Choice& choice) { return static_cast<int>(choice[0]); }
 bool IsFused(const Choice& choice) { return !choice[8] && choice[1] != 0; }
 int64_t MathOf(const Choice& choice) { return choice[2]; }
-bool IsProduct(const Choice& choice) { return choice[8] != 0; }
+bool IsProduct(const Choice& choice) { return choice[8] == 1; }
 int64_t PartsOf(const Choice& choice) { return choice[9]; }
 
 // The site of `key`, made at the first call with the fastest of its ways. `run` enqueues one way
@@ -249,6 +250,10 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
         all.push_back(choice);
       }
     }
+    if (kind == kForward) {
+      const std::vector<Choice> ways = SplitWays(context, shape);
+      all.insert(all.end(), ways.begin(), ways.end());
+    }
     return all;
   };
   const auto attempt = [&](const Choice& choice) { return run(made, choice); };
@@ -272,6 +277,8 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
 void Check(int status, const Choice& way, const char* what) {
   if (IsProduct(way)) {
     CheckLt(status, "cublasLtMatmul");
+  } else if (IsSplit(way)) {
+    CheckDriver(status, "cuLaunchKernelEx");
   } else {
     CheckCudnn(status, what);
   }
@@ -286,6 +293,11 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
+    if (IsSplit(way)) {
+      return RunSplit(context, way, place, shape, static_cast<const float*>(x),
+                      static_cast<const float*>(w), {nullptr, bias, residual},
+                      static_cast<float*>(y));
+    }
     const Images& all = ImagesOf(shape, 1, s);
     if (!IsProduct(way)) SetMath(shape, s, MathOf(way));
     if (IsFused(way)) {

@@ -8,6 +8,7 @@
 //
 //   memc.cuda.set_libraries(cudnn, cublaslt, driver)   paths, empty for the system's search
 //   memc.cuda.load()                                   loads all three, or says what is missing
+//   memc.cuda.add_kernels(device, cubin)               memc's own (cuda_split.h), to choose among
 //   memc.cuda.set_measure(flag)                        whether algorithms are chosen by their time
 //   memc.cuda.version() -> str                         of cuDNN and cuBLASLt
 //   memc.cuda.choices(device) -> str                   the algorithms of the call sites so far
@@ -35,6 +36,7 @@
 #include <vector>
 
 #include "memc/cuda_kernels.h"
+#include "memc/cuda_split.h"
 
 namespace {
 
@@ -271,6 +273,10 @@ ffi::String Choices(int device) { return cuda::ChoicesOf(device); }
 
 void Remember(int device, const ffi::String& text) { cuda::Remember(device, text); }
 
+void AddKernels(int device, const ffi::Bytes& cubin) {
+  cuda::AddSplitKernels(device, std::string(cubin.data(), cubin.size()));
+}
+
 void Load(ffi::PackedArgs /*args*/) {
   cuda::LoadDriver();
   cuda::LoadCublasLt();
@@ -284,6 +290,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     ffi::Function::SetGlobal(symbol, function, true);
   };
   add("memc.cuda.set_libraries", ffi::Function::FromTyped(SetLibraries));
+  add("memc.cuda.add_kernels", ffi::Function::FromTyped(AddKernels));
   add("memc.cuda.set_measure", ffi::Function::FromTyped(cuda::SetMeasure));
   add("memc.cuda.version", ffi::Function::FromTyped(Version));
   add("memc.cuda.choices", ffi::Function::FromTyped(Choices));

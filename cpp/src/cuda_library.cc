@@ -118,6 +118,9 @@ Driver FindDriver() {
   Find(lib, "cuMemcpyDtoHAsync_v2", d.read);
   Find(lib, "cuMemcpyHtoDAsync_v2", d.write);
   Find(lib, "cuGetErrorName", d.error_name);
+  Find(lib, "cuLibraryLoadData", d.load_library);
+  Find(lib, "cuLibraryGetKernel", d.library_kernel);
+  Find(lib, "cuLaunchKernelEx", d.launch_kernel);
   Find(lib, "cuStreamCreate", d.create_stream);
   Find(lib, "cuStreamBeginCapture_v2", d.begin_capture);
   Find(lib, "cuStreamEndCapture", d.end_capture);

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "memc/cuda_kernels.h"
+#include "memc/cuda_split.h"
 
 namespace memc::cuda {
 
@@ -96,6 +97,14 @@ void AddSplits(const ProductSite& site, Handle handle, size_t bytes, std::vector
   }
 }
 
+// By the library or by memc's own kernels, as the choice says.
+int RunEither(Context& context, const ProductSite& site, const Choice& choice, const Place& place,
+              const Product& p, const void* a, const void* b, const Terms& terms, void* c) {
+  if (!IsSplit(choice)) return RunProduct(context, site, choice, place, a, b, terms, c);
+  return RunSplit(context, choice, place, p, static_cast<const float*>(a),
+                  static_cast<const float*>(b), terms, static_cast<float*>(c));
+}
+
 }  // namespace
 
 ProductSite DescribeProduct(const Product& p, const Terms& terms) {
@@ -171,9 +180,14 @@ void Matmul(const Product& p, const Place& place, const void* a, const void* b, 
   if (found == context.products.end()) {
     ProductSite made = DescribeProduct(p, terms);
     const auto run = [&](const Choice& choice) {
-      return RunProduct(context, made, choice, place, a, b, terms, c);
+      return RunEither(context, made, choice, place, p, a, b, terms, c);
     };
-    const auto all = [&] { return WaysOfProduct(made, handle, place.bytes); };
+    const auto all = [&] {
+      std::vector<Choice> ways = WaysOfProduct(made, handle, place.bytes);
+      const std::vector<Choice> own = SplitWays(context, p);
+      ways.insert(ways.end(), own.begin(), own.end());
+      return ways;
+    };
     Taken taken;
     if (terms.residual == c) taken = {c, SizeOf(p.result) * p.batch * p.m * p.n};
     made.algo = context.Decide(key, run, all, place.stream, taken);
@@ -181,7 +195,12 @@ void Matmul(const Product& p, const Place& place, const void* a, const void* b, 
   }
   const ProductSite& site = found->second;
   if (terms.bias != nullptr) SetBias(site.product, terms.bias);
-  CheckLt(RunProduct(context, site, site.algo, place, a, b, terms, c), "cublasLtMatmul");
+  const int status = RunEither(context, site, site.algo, place, p, a, b, terms, c);
+  if (IsSplit(site.algo)) {
+    CheckDriver(status, "cuLaunchKernelEx");
+  } else {
+    CheckLt(status, "cublasLtMatmul");
+  }
 }
 
 }  // namespace memc::cuda

@@ -17,6 +17,7 @@ from tvm.target.codegen import llvm_is_valid_cpu
 from memc.ir.core import Module
 from memc.ir.errors import UsageError
 from memc.runtime.codegen import cuda
+from memc.runtime.codegen.cuda_kernels import may_call, split_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.program import Program, emit
 from memc.runtime.target import Target
@@ -37,6 +38,8 @@ class CompiledModule:
     weights_bytes: int
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op among the main function's, and name."""
+    image: bytes = b""
+    """A cubin of memc's own CUDA kernels, which calls of the CUDA libraries may take instead."""
 
 
 def build(module: Module, target: Target) -> CompiledModule:
@@ -55,6 +58,7 @@ def build(module: Module, target: Target) -> CompiledModule:
         program.arena_bytes,
         program.weights_bytes,
         program.calls,
+        split_kernels(target.arch) if target.kind == "cuda" and may_call(module.main) else b"",
     )
 
 

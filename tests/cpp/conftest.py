@@ -11,6 +11,7 @@ import pytest
 import tvm_ffi
 
 from memc import native
+from memc.runtime.codegen.cuda_kernels import SPLIT_PRODUCT
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 
@@ -21,8 +22,11 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if COMPILER is None:
         pytest.skip("needs a C++ compiler")
     path = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
-    source = Path(__file__).with_name("fake_cuda.cc")
-    subprocess.run([COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", str(source), "-o", str(path)], check=True)
+    here = Path(__file__).parent
+    sources = [here / "fake_cuda.cc", here / "fake_launch.cc"]
+    folders = [f"-I{here}", f"-I{SPLIT_PRODUCT.parent}"]
+    command = [COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", *folders, *map(str, sources), "-o", str(path)]
+    subprocess.run(command, check=True)
     return path
 
 

@@ -29,9 +29,11 @@ using Key = std::array<int64_t, 32>;
 enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number, whether what
-// follows is part of its kernel, and whether it may use TF32; then, for convolutions, whether they
-// are products by cuBLASLt, and into how many parts their images are cut (for gradients of weights
-// by products: how many sums there are before they are summed up).
+// follows is part of its kernel, and whether it may use TF32, or for memc's own kernels the tile
+// and the blocks that share it; then what computes it (0: the library of the call, 1: products by
+// cuBLASLt in place of a convolution, 2: memc's kernels), and into how many parts the images of a
+// convolution are cut (for gradients of weights by products: how many sums there are before they
+// are summed up).
 using Choice = std::array<int64_t, 10>;
 
 constexpr int64_t kOnes = 256;
@@ -94,9 +96,11 @@ struct Context {
   Handle lt = nullptr;
   Handle start = nullptr;  // Events that take times.
   Handle end = nullptr;
-  std::mutex capturing;      // Held during a capture.
-  Stream capture = nullptr;  // What captures run on.
-  float* factors = nullptr;  // See Factors.
+  std::mutex capturing;            // Held during a capture.
+  Stream capture = nullptr;        // What captures run on.
+  float* factors = nullptr;        // See Factors.
+  Handle split_library = nullptr;  // Of memc's own kernels (cuda_split.h).
+  std::map<std::string, Handle> split_kernels;
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.

@@ -5,6 +5,7 @@
 #ifndef MEMC_CUDA_LIBRARY_H_
 #define MEMC_CUDA_LIBRARY_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -153,6 +154,26 @@ struct CublasLt {
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part of the graph.
 constexpr int kCaptureThreadLocal = 1;   // Calls of other threads are none of a capture's business.
+constexpr int kClusterDimension = 4;     // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+constexpr int kNoSuchKernel = 500;       // CUDA_ERROR_NOT_FOUND
+
+// CUlaunchAttribute, of which memc gives blocks of a cluster alone.
+struct LaunchAttribute {
+  int id;
+  int reserved;
+  std::array<unsigned, 3> extents;
+  std::array<unsigned, 13> rest;
+};
+
+// CUlaunchConfig
+struct LaunchConfig {
+  std::array<unsigned, 3> grid;
+  std::array<unsigned, 3> block;
+  unsigned shared_bytes;
+  Stream stream;
+  LaunchAttribute* attributes;
+  unsigned attribute_count;
+};
 
 struct Driver {
   int (*create_event)(Handle*, unsigned flags);
@@ -167,6 +188,10 @@ struct Driver {
   int (*read)(void* host, uint64_t address, size_t bytes, Stream);
   int (*write)(uint64_t address, const void* host, size_t bytes, Stream);
   int (*error_name)(int, const char**);
+  int (*load_library)(Handle*, const void* code, int* options, void** values, unsigned count,
+                      int* library_options, void** library_values, unsigned library_count);
+  int (*library_kernel)(Handle*, Handle library, const char* name);
+  int (*launch_kernel)(const LaunchConfig*, Handle kernel, void** arguments, void** extra);
   int (*create_stream)(Stream*, unsigned flags);
   int (*begin_capture)(Stream, int mode);
   int (*end_capture)(Stream, Handle* graph);

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc's own CUDA kernels for products and convolutions, every way they have, beside cuDNN and cuBLASLt.
+
+    python benchmarks/gpu_split.py compile KERNELS.cubin [--arch sm_90]      where nvcc is
+    python benchmarks/gpu_split.py run KERNELS.cubin [--markdown FILE]       where the GPU and PyTorch are
+
+For each of the calls below, f32 without TF32: microseconds of the library's fastest algorithm, with 64 MiB of workspace, and of each
+tile and number of blocks that share it, in a CUDA graph of 20 calls; and the largest error of any, in units of the largest
+result, against PyTorch in f64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from itertools import count, product
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu_compare import card, link_package
+
+TILES = ("32x32", "64x32", "32x64", "64x64", "128x64", "64x128")
+SPLITS = (1, 2, 4, 8)
+WORKSPACE = 64 << 20
+CALLS = 20
+
+# m, n, k, transpose_b, batch
+PRODUCTS = [
+    (128, 768, 768, False, 1),
+    (128, 3072, 768, False, 1),
+    (128, 768, 3072, False, 1),
+    (197, 2304, 768, False, 1),
+    (128, 128, 64, True, 12),
+    (128, 64, 128, False, 12),
+    (4096, 768, 768, False, 1),
+]
+# channels, filters, size, kernel, stride, images
+CONVOLUTIONS = [
+    (3, 64, 224, 7, 2, 1),
+    (64, 64, 56, 3, 1, 1),
+    (128, 128, 28, 3, 1, 1),
+    (256, 256, 14, 3, 1, 1),
+    (512, 512, 7, 3, 1, 1),
+    (1024, 256, 14, 1, 1, 1),
+    (256, 1024, 14, 1, 1, 1),
+    (512, 2048, 7, 1, 1, 1),
+    (64, 96, 35, 3, 1, 1),
+    (128, 32, 28, 3, 1, 1),
+    (64, 64, 224, 3, 1, 1),
+    (256, 256, 14, 3, 1, 32),
+]
+
+_bytes = count(WORKSPACE)
+"""A workspace that no call had before: a call site of its own."""
+
+
+def run(args: argparse.Namespace) -> int:
+    link_package()
+    import torch
+    import tvm
+    import tvm_ffi
+
+    from memc import native
+
+    ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
+    native.load()
+    torch.cuda.init()
+    torch.manual_seed(0)
+    torch.backends.cudnn.allow_tf32 = False
+    lines = [
+        f"| call | library | best own | with | {' | '.join(f'{t}, {s}' for t, s in product(TILES, SPLITS))} | error |"
+    ]
+    lines += ["| --- " + "| --: " * (lines[0].count("|") - 2) + "|"]
+    calls = [of_product(*p) for p in PRODUCTS] + [of_convolution(*c) for c in CONVOLUTIONS]
+    libraries = [library_time(call) for call in calls]
+    tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, args.kernels.read_bytes())
+    for call, (library, line) in zip(calls, libraries):
+        lines.append(row(call, library, line))
+        print(lines[-1], flush=True)
+    if args.markdown:
+        args.markdown.write_text(f"{card()}\n\n" + "\n".join(lines) + "\n")
+    return 0
+
+
+class Call:
+    """One call of a library kernel, on tensors of PyTorch."""
+
+    def __init__(
+        self, name: str, symbol: str, tensors: Sequence[Any], result: Any, expected: Any, scalars: Sequence[int]
+    ) -> None:
+        self.name, self.symbol, self.tensors, self.result, self.expected = name, symbol, tensors, result, expected
+        self.scalars = scalars
+
+    def function(self, workspace: int) -> Callable[[], None]:
+        import torch
+        import tvm_ffi
+
+        scratch = torch.empty(workspace, dtype=torch.uint8, device="cuda")
+        given = [tvm_ffi.from_dlpack(t) for t in (*self.tensors, self.result, scratch)]
+        kernel = tvm_ffi.get_global_func(self.symbol)
+        return lambda: kernel(*given, *self.scalars)
+
+    def error(self) -> float:
+        return float((self.result.double() - self.expected).abs().max() / self.expected.abs().max())
+
+
+def of_product(m: int, n: int, k: int, transpose_b: bool, batch: int) -> Call:
+    import torch
+
+    lead = () if batch == 1 else (batch,)
+    a = torch.randn(*lead, m, k, device="cuda")
+    b = torch.randn(*lead, *((n, k) if transpose_b else (k, n)), device="cuda")
+    c = torch.empty(*lead, m, n, device="cuda")
+    expected = a.double() @ (b.mT if transpose_b else b).double()
+    name = f"{batch} x {m} x {n} x {k}{', transposed' if transpose_b else ''}"
+    return Call(name, "memc.cuda.matmul", [a, b], c, expected, [2, -1, 0, 0, int(transpose_b), -1, -1, 0])
+
+
+def of_convolution(channels: int, filters: int, size: int, kernel: int, stride: int, images: int) -> Call:
+    import torch
+
+    x = torch.randn(images, channels, size, size, device="cuda")
+    w = torch.randn(filters, channels, kernel, kernel, device="cuda")
+    bias = torch.randn(filters, device="cuda")
+    pad = kernel // 2
+    expected = torch.nn.functional.conv2d(x.double(), w.double(), bias.double(), stride, pad)
+    y = torch.empty(expected.shape, device="cuda")
+    name = f"{images} x {channels} to {filters}, {size} x {size}, kernel {kernel}, stride {stride}"
+    scalars = [3, 2, -1, 0, 0, 1, 2, stride, stride, pad, pad, 1, 1]
+    return Call(name, "memc.cuda.conv", [x, w, bias], y, expected, scalars)
+
+
+def microseconds(function: Callable[[], None]) -> float:
+    """Of one call, in a graph of some."""
+    import torch
+    import tvm_ffi
+
+    function()  # Sets up what a capture cannot.
+    torch.cuda.synchronize()
+
+    def some() -> None:
+        for _ in range(CALLS):
+            function()
+
+    launch = tvm_ffi.get_global_func("memc.cuda.capture")(0, some)
+    times = []
+    for _ in range(7):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        launch()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1e3 * start.elapsed_time(end) / CALLS)
+    return min(times)
+
+
+def choices() -> set[str]:
+    import tvm_ffi
+
+    return set(tvm_ffi.get_global_func("memc.cuda.choices")(0).splitlines())
+
+
+def library_time(call: Call) -> tuple[float, list[str]]:
+    """Microseconds, and the words of the call site with what was chosen."""
+    before, own = choices(), next(_bytes)
+    taken = microseconds(call.function(own))
+    (line,) = choices() - before
+    return taken, [str(own), *line.split()]
+
+
+def row(call: Call, library: float, line: Sequence[str]) -> str:
+    import tvm_ffi
+
+    known, words = line[0], list(line[1:])
+    cells, times, worst = [], {}, 0.0
+    for (tile, name), splits in product(enumerate(TILES), SPLITS):
+        own = next(_bytes)
+        key = [str(own) if word == known else word for word in words[:32]]
+        tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, tile, splits, *[0] * 6, 2, 0])))
+        call.result.fill_(float("nan"))
+        times[name, splits] = microseconds(call.function(own))
+        error = call.error()
+        worst = max(worst, error) if error == error else float("nan")
+        cells.append(f"{times[name, splits]:.1f}")
+    best = min(times, key=lambda way: times[way])
+    return f"| {call.name} | {library:.1f} | {times[best]:.1f} | {best[0]}, {best[1]} | {' | '.join(cells)} | {worst:.1e} |"
+
+
+def compile_kernels(args: argparse.Namespace) -> int:
+    from memc.runtime.codegen.cuda_kernels import split_kernels
+
+    args.kernels.write_bytes(split_kernels(args.arch))
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["compile", "run"])
+    parser.add_argument("kernels", type=Path)
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--markdown", type=Path)
+    args = parser.parse_args()
+    return compile_kernels(args) if args.command == "compile" else run(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of f32 matrices, and convolutions as products with patches that are never stored, for
+// results too small to keep a GPU busy tile by tile: the depth of each tile is split among the
+// blocks of a cluster, which add their parts up out of each other's shared memory, always in the
+// same order. No workspace is needed, and what follows a product (scale, bias, residual, ReLU) is
+// part of it.
+//
+// The kernels are `split_product_<version>_<rows>x<columns>_<how a is read>_<how b is read>`;
+// `Params` is what cpp/src/cuda_split.cc gives them. A block has (rows / 8 or 4) * (columns / 8 or
+// 4) threads.
+//
+// With SPLIT_PRODUCT_HOST, the file that names is included for what CUDA has and a host has not.
+#ifdef SPLIT_PRODUCT_HOST
+#include SPLIT_PRODUCT_HOST
+#else
+
+namespace {
+
+__device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
+__device__ __forceinline__ int Block() { return static_cast<int>(blockIdx.x); }
+__device__ __forceinline__ int Matrix() { return static_cast<int>(blockIdx.y); }
+__device__ __forceinline__ void SyncBlock() { __syncthreads(); }
+
+__device__ __forceinline__ unsigned AddressOf(const float* shared) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+
+// Copy `bytes`, 0 for the rest of 4 or 16, as part of what the next CommitCopies closes.
+__device__ __forceinline__ void CopyAsync4(float* to, const float* from, int bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(AddressOf(to)), "l"(from),
+               "r"(bytes));
+}
+__device__ __forceinline__ void CopyAsync16(float* to, const float* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(AddressOf(to)), "l"(from),
+               "r"(bytes));
+}
+__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;"); }
+
+// Waits for this thread's copies but for the last kBut groups of them.
+template <int kBut>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kBut) : "memory");
+}
+
+// Blocks of older devices are alone.
+__device__ __forceinline__ void SyncCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// Four elements of another block of the cluster, from where this block has `shared`.
+__device__ __forceinline__ float4 ReadShared(const float* shared, int block) {
+#if __CUDA_ARCH__ >= 900
+  unsigned address;
+  float4 four;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(AddressOf(shared)), "r"(block));
+  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+#else
+  return *reinterpret_cast<const float4*>(shared);
+#endif
+}
+
+}  // namespace
+
+#define SPLIT_PRODUCT_SHARED(name, elements) __shared__ __align__(16) float name[elements]
+#endif
+
+namespace {
+
+// What is divided by, as a factor and a shift: n / by = n * factor >> shift for all n of 31 bits.
+struct Divisor {
+  int by;
+  unsigned factor;
+  int shift;
+};
+
+struct Params {
+  const float* a;
+  const float* b;
+  float* c;
+  const float* bias;      // Null for none, as the next two.
+  const float* residual;  // May be c.
+  const float* scale;
+  long long stride_a, stride_b, stride_c;  // Elements from one matrix of the batch to the next.
+  int m, n, k;
+  int lda, ldb;  // Elements from one row to the next, as they are stored.
+  int part;      // Depth that a block takes of a tile, a multiple of kDepth.
+  int splits;    // Blocks of a tile.
+  int bias_of_rows;
+  int relu;
+  int wide_a, wide_b;  // Whether rows begin at multiples of 16 bytes.
+  // Of convolutions. A column is a position of an image, all images side by side; the depth is
+  // channels by kernel rows by kernel columns.
+  Divisor positions;  // Of one image of the result.
+  Divisor width;      // Of the result.
+  Divisor window;     // Elements of the kernel of one channel.
+  Divisor kernel;     // Its width.
+  int height_x, width_x;
+  int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  long long image_x;  // Elements of one image.
+};
+
+enum Read {
+  kDeep,   // Row (of a) or column (of b) by row, the depth side by side.
+  kAcross  // The depth step by step, rows or columns side by side.
+};
+
+constexpr int kDepth = 16;  // Of a stage.
+constexpr int kPad = 4;     // Elements between what is stored deep, against conflicts of banks.
+
+__device__ __forceinline__ int Quotient(int n, const Divisor& d) {
+  return static_cast<int>((static_cast<unsigned long long>(n) * d.factor) >> d.shift);
+}
+
+// A tile's side in shared memory.
+template <int kSide, Read kRead>
+struct Side {
+  static constexpr int kElements = kRead == kDeep ? kSide * (kDepth + kPad) : kSide * kDepth;
+  static __device__ __forceinline__ int At(int across, int deep) {
+    return kRead == kDeep ? across * (kDepth + kPad) + deep : deep * kSide + across;
+  }
+};
+
+// Copies a stage of a matrix: kSide of `sides` rows (columns) from `first` on, at the depths from
+// `deep` to `end`; 0 beyond.
+template <int kSide, Read kRead, int kThreads>
+__device__ __forceinline__ void Copy(float* shared, const float* global, int stride, bool wide,
+                                     int first, int sides, int deep, int end) {
+  constexpr int kQuads = kSide * kDepth / 4;
+  constexpr int kInner = (kRead == kDeep ? kDepth : kSide) / 4;
+#pragma unroll
+  for (int turn = 0; turn < kQuads / kThreads; ++turn) {
+    const int quad = turn * kThreads + Thread();
+    const int outer = quad / kInner;
+    const int inner = quad % kInner * 4;
+    const int row = kRead == kDeep ? first + outer : deep + outer;
+    const int column = kRead == kDeep ? deep + inner : first + inner;
+    const int rows = kRead == kDeep ? sides : end;
+    const int columns = kRead == kDeep ? end : sides;
+    float* to = shared + (kRead == kDeep ? Side<kSide, kRead>::At(outer, inner)
+                                         : Side<kSide, kRead>::At(inner, outer));
+    const int count = row < rows ? columns - column : 0;
+    const float* from = global + static_cast<long long>(row) * stride + column;
+    if (wide) {
+      const int some = count < 0 ? 0 : count > 4 ? 4 : count;
+      CopyAsync16(to, some > 0 ? from : global, 4 * some);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        CopyAsync4(to + i, i < count ? from + i : global, i < count ? 4 : 0);
+    }
+  }
+}
+
+// Copies a stage of the patches of an image, a column for a thread.
+template <int kSide, int kThreads>
+struct Patches {
+  const float* image;
+  int row, column;  // Of the patch's first element, which may be outside.
+  bool inside;
+
+  __device__ __forceinline__ Patches(const Params& p, int first) {
+    const int place = first + Thread() % kSide;
+    inside = place < p.n;
+    const int number = Quotient(place, p.positions);
+    const int position = place - number * p.positions.by;
+    const int y = Quotient(position, p.width);
+    row = y * p.stride_h - p.pad_h;
+    column = (position - y * p.width.by) * p.stride_w - p.pad_w;
+    image = p.b + (inside ? number * p.image_x : 0);
+  }
+
+  __device__ __forceinline__ void Copy(float* shared, const Params& p, int deep, int end) const {
+    constexpr int kRows = kThreads / kSide;
+    const int side = Thread() % kSide;
+#pragma unroll
+    for (int turn = 0; turn < kDepth / kRows; ++turn) {
+      const int at = turn * kRows + Thread() / kSide;
+      const int k = deep + at;
+      const int channel = Quotient(k, p.window);
+      const int element = k - channel * p.window.by;
+      const int y = Quotient(element, p.kernel);
+      const int h = row + y * p.dilation_h;
+      const int w = column + (element - y * p.kernel.by) * p.dilation_w;
+      const bool there = inside && k < end &&
+                         static_cast<unsigned>(h) < static_cast<unsigned>(p.height_x) &&
+                         static_cast<unsigned>(w) < static_cast<unsigned>(p.width_x);
+      const float* from =
+          image + (static_cast<long long>(channel) * p.height_x + h) * p.width_x + w;
+      CopyAsync4(shared + Side<kSide, kAcross>::At(side, at), there ? from : p.b, there ? 4 : 0);
+    }
+  }
+};
+
+// Which row (column) is number `i` of those of a thread, `lane` of `kLanes` across a tile: fours
+// that lie side by side where they are stored so, and else rows of all lanes side by side.
+template <Read kRead, int kLanes>
+__device__ __forceinline__ int Own(int lane, int i) {
+  return kRead == kDeep ? i * kLanes + lane : i / 4 * 4 * kLanes + lane * 4 + i % 4;
+}
+
+// Four depths of a thread's kOwn rows (columns).
+template <int kSide, Read kRead, int kLanes, int kOwn>
+__device__ __forceinline__ void Load(float (&to)[4][kOwn], const float* shared, int lane,
+                                     int deep) {
+  if (kRead == kDeep) {
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const float4 four = *reinterpret_cast<const float4*>(
+          shared + Side<kSide, kRead>::At(Own<kRead, kLanes>(lane, i), deep));
+      to[0][i] = four.x;
+      to[1][i] = four.y;
+      to[2][i] = four.z;
+      to[3][i] = four.w;
+    }
+  } else {
+#pragma unroll
+    for (int d = 0; d < 4; ++d) {
+#pragma unroll
+      for (int i = 0; i < kOwn; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(
+            shared + Side<kSide, kRead>::At(Own<kRead, kLanes>(lane, i), deep + d));
+        to[d][i] = four.x;
+        to[d][i + 1] = four.y;
+        to[d][i + 2] = four.z;
+        to[d][i + 3] = four.w;
+      }
+    }
+  }
+}
+
+// One tile of one matrix: kRows x kColumns, of which a thread has kOwnRows x kOwnColumns.
+template <int kRows, int kColumns, int kOwnRows, int kOwnColumns, int kStages, Read kReadA,
+          Read kReadB, bool kPatches>
+__device__ __forceinline__ void Multiply(const Params& p, float* shared) {
+  constexpr int kLanesA = kRows / kOwnRows;
+  constexpr int kLanesB = kColumns / kOwnColumns;
+  constexpr int kThreads = kLanesA * kLanesB;
+  constexpr int kElementsA = Side<kRows, kReadA>::kElements;
+  constexpr int kStage = kElementsA + Side<kColumns, kReadB>::kElements;
+  const int tile = Block() / p.splits;
+  const int rank = Block() - tile * p.splits;
+  const int tiles_down = (p.m + kRows - 1) / kRows;
+  const int first_row = tile % tiles_down * kRows;
+  const int first_column = tile / tiles_down * kColumns;
+  const int begin = rank * p.part;
+  const int end = begin + p.part < p.k ? begin + p.part : p.k;
+  const float* a = p.a + Matrix() * p.stride_a;
+  const float* b = p.b + Matrix() * p.stride_b;
+  const Patches<kColumns, kThreads> patches(p, first_column);
+  const auto copy = [&](int stage, int deep) {
+    float* to = shared + stage * kStage;
+    Copy<kRows, kReadA, kThreads>(to, a, p.lda, p.wide_a != 0, first_row, p.m, deep, end);
+    if (kPatches) {
+      patches.Copy(to + kElementsA, p, deep, end);
+    } else {
+      Copy<kColumns, kReadB, kThreads>(to + kElementsA, b, p.ldb, p.wide_b != 0, first_column, p.n,
+                                       deep, end);
+    }
+  };
+
+  const int steps = (end - begin + kDepth - 1) / kDepth;
+#pragma unroll
+  for (int stage = 0; stage < kStages - 1; ++stage) {
+    if (stage < steps) copy(stage, begin + stage * kDepth);
+    CommitCopies();
+  }
+  const int lane_a = Thread() / kLanesB;
+  const int lane_b = Thread() % kLanesB;
+  float sums[kOwnRows][kOwnColumns] = {};
+  for (int step = 0; step < steps; ++step) {
+    WaitForCopies<kStages - 2>();
+    SyncBlock();
+    const int ahead = step + kStages - 1;
+    if (ahead < steps) copy(ahead % kStages, begin + ahead * kDepth);
+    CommitCopies();
+    const float* from = shared + step % kStages * kStage;
+#pragma unroll
+    for (int deep = 0; deep < kDepth; deep += 4) {
+      float left[4][kOwnRows];
+      float right[4][kOwnColumns];
+      Load<kRows, kReadA, kLanesA, kOwnRows>(left, from, lane_a, deep);
+      Load<kColumns, kReadB, kLanesB, kOwnColumns>(right, from + kElementsA, lane_b, deep);
+#pragma unroll
+      for (int d = 0; d < 4; ++d) {
+#pragma unroll
+        for (int i = 0; i < kOwnRows; ++i) {
+#pragma unroll
+          for (int j = 0; j < kOwnColumns; ++j) {
+            sums[i][j] = fmaf(left[d][i], right[d][j], sums[i][j]);
+          }
+        }
+      }
+    }
+  }
+  WaitForCopies<0>();
+  SyncBlock();
+
+  // The tile as it is, where the stages were.
+#pragma unroll
+  for (int i = 0; i < kOwnRows; ++i) {
+#pragma unroll
+    for (int j = 0; j < kOwnColumns; ++j) {
+      shared[Own<kReadA, kLanesA>(lane_a, i) * kColumns + Own<kReadB, kLanesB>(lane_b, j)] =
+          sums[i][j];
+    }
+  }
+  SyncCluster();
+  const float scale = p.scale == nullptr ? 1.0f : *p.scale;
+  // Each block finishes the same share of the rows, in fours of a row.
+  constexpr int kFours = kColumns / 4;
+  const int share = kRows / p.splits;
+  for (int at = Thread(); at < share * kFours; at += kThreads) {
+    const int row = rank * share + at / kFours;
+    const int column = at % kFours * 4;
+    float sum[4] = {};
+    for (int other = 0; other < p.splits; ++other) {
+      const float4 four = ReadShared(shared + row * kColumns + column, other);
+      sum[0] += four.x;
+      sum[1] += four.y;
+      sum[2] += four.z;
+      sum[3] += four.w;
+    }
+    const int m = first_row + row;
+    if (m >= p.m) continue;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int n = first_column + column + i;
+      if (n >= p.n) continue;
+      long long to = Matrix() * p.stride_c + static_cast<long long>(m) * p.n + n;
+      if (kPatches) {
+        const int number = Quotient(n, p.positions);
+        to = (static_cast<long long>(number) * p.m + m) * p.positions.by + n -
+             number * p.positions.by;
+      }
+      float value = sum[i] * scale;
+      if (p.bias != nullptr) value += p.bias[p.bias_of_rows ? m : n];
+      if (p.residual != nullptr) value += p.residual[to];
+      p.c[to] = p.relu && value < 0 ? 0.0f : value;
+    }
+  }
+  SyncCluster();  // Until all have read, no block's memory may go.
+}
+
+// Elements of the stages, or of the tile that follows in the same place.
+template <int kRows, int kColumns, int kStages, Read kReadA, Read kReadB>
+struct Shared {
+  static constexpr int kStaged =
+      kStages * (Side<kRows, kReadA>::kElements + Side<kColumns, kReadB>::kElements);
+  static constexpr int kElements = kStaged > kRows* kColumns ? kStaged : kRows * kColumns;
+};
+
+}  // namespace
+
+#define SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, name, read_a, read_b, patches) \
+  extern "C" __global__ void __launch_bounds__((rows / own_rows) * (columns / own_columns),        \
+                                               8192 / (rows * columns) + 2)                        \
+      split_product_1_##rows##x##columns##_##name(const Params p) {                                \
+    SPLIT_PRODUCT_SHARED(shared, (Shared<rows, columns, stages, read_a, read_b>::kElements));      \
+    Multiply<rows, columns, own_rows, own_columns, stages, read_a, read_b, patches>(p, shared);    \
+  }
+
+#define SPLIT_PRODUCTS(rows, columns, own_rows, own_columns, stages)                              \
+  SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, deep_across, kDeep, kAcross, false) \
+  SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, deep_deep, kDeep, kDeep, false)     \
+  SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, deep_patches, kDeep, kAcross, true)
+
+SPLIT_PRODUCTS(32, 32, 4, 4, 4)
+SPLIT_PRODUCTS(64, 32, 8, 4, 4)
+SPLIT_PRODUCTS(32, 64, 4, 8, 4)
+SPLIT_PRODUCTS(64, 64, 8, 4, 3)
+SPLIT_PRODUCTS(128, 64, 8, 8, 3)
+SPLIT_PRODUCTS(64, 128, 8, 8, 3)

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What runtime/codegen/cuda_kernels needs of CUDA, on the host: the threads of a cluster are fibers that
+// take turns at barriers. Shared memory starts as NaN, and what is copied to it arrives when it is
+// waited for, at the latest possible time.
+#ifndef MEMC_TESTS_CUDA_ON_HOST_H_
+#define MEMC_TESTS_CUDA_ON_HOST_H_
+
+#include <ucontext.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct float4 {
+  float x, y, z, w;
+};
+
+namespace host {
+
+struct Copy {
+  float* to;
+  const float* from;
+  int bytes, size;
+};
+
+struct Block {
+  std::vector<float> shared;
+  int arrived = 0;
+  int turn = 0;
+};
+
+struct Thread {
+  ucontext_t context{};
+  std::vector<char> stack;
+  int block = 0;  // In the cluster.
+  int thread = 0;
+  bool done = false;
+  std::vector<std::vector<Copy>> groups;  // Of copies under way, the last one not closed.
+};
+
+struct Cluster {
+  std::vector<Block> blocks;
+  std::vector<Thread> threads;
+  ucontext_t scheduler{};
+  Thread* current = nullptr;
+  int first_block = 0;
+  int matrix = 0;
+  int arrived = 0;
+  int turn = 0;
+};
+
+inline Cluster cluster;
+
+inline void Yield() { swapcontext(&cluster.current->context, &cluster.scheduler); }
+
+// Waits until `count` threads have come here.
+inline void Barrier(int& arrived, int& turn, size_t count) {
+  const int before = turn;
+  if (static_cast<size_t>(++arrived) == count) {
+    arrived = 0;
+    ++turn;
+  }
+  while (turn == before) Yield();
+}
+
+// Runs `body` in every thread of a grid, a cluster at a time.
+template <typename Body>
+void Run(int blocks, int matrices, int threads, int blocks_of_cluster, const Body& body) {
+  static const Body* running;
+  running = &body;
+  for (int matrix = 0; matrix < matrices; ++matrix) {
+    for (int first = 0; first < blocks; first += blocks_of_cluster) {
+      cluster.blocks.assign(blocks_of_cluster, {});
+      cluster.threads.resize(static_cast<size_t>(blocks_of_cluster) * threads);
+      cluster.first_block = first;
+      cluster.matrix = matrix;
+      cluster.arrived = cluster.turn = 0;
+      for (size_t i = 0; i < cluster.threads.size(); ++i) {
+        Thread& t = cluster.threads[i];
+        t.stack.resize(1 << 16);
+        t.block = static_cast<int>(i) / threads;
+        t.thread = static_cast<int>(i) % threads;
+        t.done = false;
+        t.groups.assign(1, {});
+        getcontext(&t.context);
+        t.context.uc_stack.ss_sp = t.stack.data();
+        t.context.uc_stack.ss_size = t.stack.size();
+        t.context.uc_link = &cluster.scheduler;
+        makecontext(&t.context, +[] {
+          (*running)();
+          cluster.current->done = true;
+        }, 0);
+      }
+      for (bool more = true; more;) {
+        more = false;
+        for (Thread& t : cluster.threads) {
+          if (t.done) continue;
+          cluster.current = &t;
+          swapcontext(&cluster.scheduler, &t.context);
+          more = true;
+        }
+      }
+    }
+  }
+}
+
+inline Block& OwnBlock() { return cluster.blocks[cluster.current->block]; }
+
+inline float* Shared(size_t elements) {
+  std::vector<float>& shared = OwnBlock().shared;
+  if (shared.empty()) shared.assign(elements, std::numeric_limits<float>::quiet_NaN());
+  return shared.data();
+}
+
+inline void Start(float* to, const float* from, int bytes, int size) {
+  cluster.current->groups.back().push_back({to, from, bytes, size});
+}
+
+}  // namespace host
+
+namespace {
+
+int Thread() { return host::cluster.current->thread; }
+int Block() { return host::cluster.first_block + host::cluster.current->block; }
+int Matrix() { return host::cluster.matrix; }
+
+void SyncBlock() {
+  host::Block& block = host::OwnBlock();
+  host::Barrier(block.arrived, block.turn, host::cluster.threads.size() / host::cluster.blocks.size());
+}
+void SyncCluster() {
+  host::Barrier(host::cluster.arrived, host::cluster.turn, host::cluster.threads.size());
+}
+
+void CopyAsync4(float* to, const float* from, int bytes) { host::Start(to, from, bytes, 4); }
+void CopyAsync16(float* to, const float* from, int bytes) { host::Start(to, from, bytes, 16); }
+void CommitCopies() { host::cluster.current->groups.emplace_back(); }
+
+template <int kBut>
+void WaitForCopies() {
+  auto& groups = host::cluster.current->groups;
+  while (groups.size() > kBut + 1) {
+    for (const host::Copy& copy : groups.front()) {
+      std::memset(copy.to, 0, copy.size);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+float4 ReadShared(const float* shared, int block) {
+  const float* from = host::cluster.blocks[block].shared.data() + (shared - host::OwnBlock().shared.data());
+  return {from[0], from[1], from[2], from[3]};
+}
+
+using std::fmaf;
+
+}  // namespace
+
+#define SPLIT_PRODUCT_SHARED(name, elements) float* name = host::Shared(elements)
+
+#endif  // MEMC_TESTS_CUDA_ON_HOST_H_

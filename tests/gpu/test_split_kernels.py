@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""On a machine with an NVIDIA GPU: every tile of memc's own kernels, against numpy. Skips itself elsewhere."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from library_groups import Array, Step, make_op
+from split_calls import WAYS, assert_near, call, choose
+
+from memc import native
+from memc.ir.evaluate import run_op
+
+pytestmark = pytest.mark.gpu
+
+RNG = np.random.default_rng(7)
+
+
+def some(*shape: int) -> Array:
+    return np.asarray(RNG.standard_normal(shape), np.float32)
+
+
+CASES: list[tuple[list[Array], list[Step]]] = [
+    (
+        [some(3, 70, 300), some(3, 300, 130), some(130)],
+        [("matmul", (0, 1), {"transpose_a": False, "transpose_b": False}), ("add", (3, 2), {}), ("relu", (4,), {})],
+    ),
+    ([some(33, 257), some(35, 257)], [("matmul", (0, 1), {"transpose_a": False, "transpose_b": True})]),
+    (
+        [some(2, 21, 13, 11), some(37, 21, 3, 3), some(37)],
+        [("conv", (0, 1, 2), {"strides": (2, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1})],
+    ),
+    (
+        [some(2, 64, 7, 7), some(96, 64, 1, 1), some(96)],
+        [("conv", (0, 1, 2), {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1})],
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def kernels(arch: str) -> None:
+    import tvm
+    import tvm_ffi
+
+    from memc.runtime.codegen.cuda_kernels import split_kernels
+
+    ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
+    native.load()
+    tvm.cuda(0).sync()
+    tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, split_kernels(arch))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("arrays", "steps"), CASES)
+def test_every_tile(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], way: tuple[int, int]) -> None:
+    import tvm
+
+    op = make_op(arrays, steps)
+    wide = [a.astype(np.float64) for a in arrays]
+    (expected,) = run_op(make_op(wide, steps), wide)
+    device = tvm.cuda(0)
+    given = [tvm.runtime.tensor(a, device) for a in arrays]
+    result = tvm.runtime.tensor(np.full(op.result.type.shape, np.nan, np.float32), device)
+
+    def call_with(workspace: int) -> None:
+        call(op, given, result, tvm.runtime.empty((workspace,), "uint8", device))
+
+    workspace = choose(call_with, *way)
+    result.copyfrom(np.full(op.result.type.shape, np.nan, np.float32))
+    call_with(workspace)
+    assert_near(result.numpy(), expected)
