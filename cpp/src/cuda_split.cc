@@ -8,30 +8,29 @@ namespace memc::cuda {
 
 namespace {
 
-constexpr int64_t kMark = 2;  // What word 8 of a choice says of these.
-constexpr int64_t kDepth = 16;
-constexpr int64_t kLeastDepth = 2 * kDepth;  // Of a part.
+constexpr int64_t kMark = 2;         // What word 8 of a choice says of these.
+constexpr int64_t kLeastDepth = 32;  // Of a part.
+constexpr int64_t kStartDepth = 32;  // What the first stage and the sum take as long as.
 constexpr size_t kMostWays = 8;
 constexpr int64_t kMultiprocessors = 128;
 constexpr int64_t kMostBatch = 65535;
 constexpr int64_t kMostExtent = (int64_t{1} << 31) - 1;
 constexpr std::array<int64_t, 4> kSplits{1, 2, 4, 8};  // Up to what every device with clusters has.
 
-// A tile of the result, and that of a thread. `effort` is the time that an element takes beside
-// that of other tiles, in a guess: small tiles read more for each.
+// A tile of the result, its threads, and the depth of its stages. `effort` is the time that an
+// element takes beside that of other tiles, in a guess: small tiles read more for each.
 struct Tile {
-  int rows, columns, own_rows, own_columns;
+  int rows, columns, threads, depth;
   double effort;
-  int Threads() const { return rows / own_rows * (columns / own_columns); }
 };
 
 // As instantiated in split_product.cu.
-constexpr std::array<Tile, 6> kTiles{{{32, 32, 4, 4, 2.0},
-                                      {64, 32, 8, 4, 1.5},
-                                      {32, 64, 4, 8, 1.5},
-                                      {64, 64, 8, 4, 1.25},
-                                      {128, 64, 8, 8, 1.0},
-                                      {64, 128, 8, 8, 1.0}}};
+constexpr std::array<Tile, 6> kTiles{{{32, 32, 128, 32, 2.0},
+                                      {64, 32, 128, 32, 1.5},
+                                      {32, 64, 128, 32, 1.5},
+                                      {64, 64, 256, 32, 1.25},
+                                      {128, 64, 128, 16, 1.25},
+                                      {64, 128, 128, 16, 1.25}}};
 
 // The kernels' parameters, as in split_product.cu.
 struct Divisor {
@@ -76,14 +75,15 @@ Divisor DivisorOf(int by) {
 int64_t Ceil(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // The depth of each of `splits` parts.
-int64_t PartOf(int64_t depth, int64_t splits) { return Ceil(Ceil(depth, splits), kDepth) * kDepth; }
+int64_t PartOf(const Tile& tile, int64_t depth, int64_t splits) {
+  return Ceil(Ceil(depth, splits), tile.depth) * tile.depth;
+}
 
 int64_t TilesOf(const Tile& tile, int64_t m, int64_t n, int64_t batch) {
   return Ceil(m, tile.rows) * Ceil(n, tile.columns) * batch;
 }
 
-// The ways that should be fastest, if each multiprocessor works on its blocks at one speed and the
-// first stages of a block take as long as two more.
+// The ways that should be fastest, if each multiprocessor works on its blocks at one speed.
 std::vector<Choice> Ways(int64_t m, int64_t n, int64_t k, int64_t batch) {
   if (std::min({m, n, k, batch}) < 1 || std::max({m, n, k}) > kMostExtent || batch > kMostBatch) {
     return {};
@@ -97,7 +97,7 @@ std::vector<Choice> Ways(int64_t m, int64_t n, int64_t k, int64_t batch) {
       if (tiles * splits > kMostExtent) break;
       const int64_t turns = Ceil(tiles * splits, kMultiprocessors);
       const double each = tile.effort * tile.rows * tile.columns;
-      found.push_back({turns * each * (PartOf(k, splits) + 2 * kDepth),
+      found.push_back({turns * each * (PartOf(tile, k, splits) + kStartDepth),
                        {static_cast<int64_t>(i), splits, 0, 0, 0, 0, 0, 0, kMark}});
     }
   }
@@ -133,14 +133,14 @@ int Launch(Context& context, const Choice& choice, const Place& place, Params& p
     if (status != 0) return status;
   }
   p.splits = static_cast<int>(choice[1]);
-  p.part = static_cast<int>(PartOf(p.k, p.splits));
+  p.part = static_cast<int>(PartOf(tile, p.k, p.splits));
   LaunchAttribute cluster{};
   cluster.id = kClusterDimension;
   cluster.extents = {static_cast<unsigned>(p.splits), 1, 1};
   LaunchConfig config{};
   config.grid = {static_cast<unsigned>(TilesOf(tile, p.m, p.n, 1) * p.splits),
                  static_cast<unsigned>(batch), 1};
-  config.block = {static_cast<unsigned>(tile.Threads()), 1, 1};
+  config.block = {static_cast<unsigned>(tile.threads), 1, 1};
   config.stream = place.stream;
   config.attributes = &cluster;
   config.attribute_count = p.splits > 1 ? 1 : 0;
@@ -148,7 +148,11 @@ int Launch(Context& context, const Choice& choice, const Place& place, Params& p
   return driver.launch_kernel(&config, kernel, static_cast<void**>(arguments), nullptr);
 }
 
-bool IsPlane(const Convolution& c) { return c.rank == 2 && c.group == 1 && c.type == kF32; }
+// Over planes, with one group, and images whose elements 31 bits count.
+bool IsPlane(const Convolution& c) {
+  const int64_t image = static_cast<int64_t>(c.x[1]) * c.x[2] * c.x[3];
+  return c.rank == 2 && c.group == 1 && c.type == kF32 && image <= kMostExtent;
+}
 
 // Its positions of all images, side by side.
 int64_t PositionsOf(const Convolution& c) { return static_cast<int64_t>(c.y[0]) * c.y[2] * c.y[3]; }

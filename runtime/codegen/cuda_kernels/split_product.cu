@@ -6,8 +6,7 @@
 // part of it.
 //
 // The kernels are `split_product_<version>_<rows>x<columns>_<how a is read>_<how b is read>`;
-// `Params` is what cpp/src/cuda_split.cc gives them. A block has (rows / 8 or 4) * (columns / 8 or
-// 4) threads.
+// `Params` is what cpp/src/cuda_split.cc gives them.
 //
 // With SPLIT_PRODUCT_HOST, the file that names is included for what CUDA has and a host has not.
 #ifdef SPLIT_PRODUCT_HOST
@@ -91,7 +90,7 @@ struct Params {
   long long stride_a, stride_b, stride_c;  // Elements from one matrix of the batch to the next.
   int m, n, k;
   int lda, ldb;  // Elements from one row to the next, as they are stored.
-  int part;      // Depth that a block takes of a tile, a multiple of kDepth.
+  int part;      // Depth that a block takes of a tile, a multiple of a stage's.
   int splits;    // Blocks of a tile.
   int bias_of_rows;
   int relu;
@@ -112,15 +111,14 @@ enum Read {
   kAcross  // The depth step by step, rows or columns side by side.
 };
 
-constexpr int kDepth = 16;  // Of a stage.
-constexpr int kPad = 4;     // Elements between what is stored deep, against conflicts of banks.
+constexpr int kPad = 4;  // Elements between what is stored deep, against conflicts of banks.
 
 __device__ __forceinline__ int Quotient(int n, const Divisor& d) {
   return static_cast<int>((static_cast<unsigned long long>(n) * d.factor) >> d.shift);
 }
 
 // A tile's side in shared memory.
-template <int kSide, Read kRead>
+template <int kSide, int kDepth, Read kRead>
 struct Side {
   static constexpr int kElements = kRead == kDeep ? kSide * (kDepth + kPad) : kSide * kDepth;
   static __device__ __forceinline__ int At(int across, int deep) {
@@ -130,7 +128,7 @@ struct Side {
 
 // Copies a stage of a matrix: kSide of `sides` rows (columns) from `first` on, at the depths from
 // `deep` to `end`; 0 beyond.
-template <int kSide, Read kRead, int kThreads>
+template <int kSide, int kDepth, Read kRead, int kThreads>
 __device__ __forceinline__ void Copy(float* shared, const float* global, int stride, bool wide,
                                      int first, int sides, int deep, int end) {
   constexpr int kQuads = kSide * kDepth / 4;
@@ -144,8 +142,8 @@ __device__ __forceinline__ void Copy(float* shared, const float* global, int str
     const int column = kRead == kDeep ? deep + inner : first + inner;
     const int rows = kRead == kDeep ? sides : end;
     const int columns = kRead == kDeep ? end : sides;
-    float* to = shared + (kRead == kDeep ? Side<kSide, kRead>::At(outer, inner)
-                                         : Side<kSide, kRead>::At(inner, outer));
+    float* to = shared + (kRead == kDeep ? Side<kSide, kDepth, kRead>::At(outer, inner)
+                                         : Side<kSide, kDepth, kRead>::At(inner, outer));
     const int count = row < rows ? columns - column : 0;
     const float* from = global + static_cast<long long>(row) * stride + column;
     if (wide) {
@@ -160,7 +158,7 @@ __device__ __forceinline__ void Copy(float* shared, const float* global, int str
 }
 
 // Copies a stage of the patches of an image, a column for a thread.
-template <int kSide, int kThreads>
+template <int kSide, int kDepth, int kThreads>
 struct Patches {
   const float* image;
   int row, column;  // Of the patch's first element, which may be outside.
@@ -192,9 +190,9 @@ struct Patches {
       const bool there = inside && k < end &&
                          static_cast<unsigned>(h) < static_cast<unsigned>(p.height_x) &&
                          static_cast<unsigned>(w) < static_cast<unsigned>(p.width_x);
-      const float* from =
-          image + (static_cast<long long>(channel) * p.height_x + h) * p.width_x + w;
-      CopyAsync4(shared + Side<kSide, kAcross>::At(side, at), there ? from : p.b, there ? 4 : 0);
+      const float* from = image + (channel * p.height_x + h) * p.width_x + w;
+      CopyAsync4(shared + Side<kSide, kDepth, kAcross>::At(side, at), there ? from : p.b,
+                 there ? 4 : 0);
     }
   }
 };
@@ -207,14 +205,14 @@ __device__ __forceinline__ int Own(int lane, int i) {
 }
 
 // Four depths of a thread's kOwn rows (columns).
-template <int kSide, Read kRead, int kLanes, int kOwn>
+template <int kSide, int kDepth, Read kRead, int kLanes, int kOwn>
 __device__ __forceinline__ void Load(float (&to)[4][kOwn], const float* shared, int lane,
                                      int deep) {
   if (kRead == kDeep) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const float4 four = *reinterpret_cast<const float4*>(
-          shared + Side<kSide, kRead>::At(Own<kRead, kLanes>(lane, i), deep));
+          shared + Side<kSide, kDepth, kRead>::At(Own<kRead, kLanes>(lane, i), deep));
       to[0][i] = four.x;
       to[1][i] = four.y;
       to[2][i] = four.z;
@@ -226,7 +224,7 @@ __device__ __forceinline__ void Load(float (&to)[4][kOwn], const float* shared, 
 #pragma unroll
       for (int i = 0; i < kOwn; i += 4) {
         const float4 four = *reinterpret_cast<const float4*>(
-            shared + Side<kSide, kRead>::At(Own<kRead, kLanes>(lane, i), deep + d));
+            shared + Side<kSide, kDepth, kRead>::At(Own<kRead, kLanes>(lane, i), deep + d));
         to[d][i] = four.x;
         to[d][i + 1] = four.y;
         to[d][i + 2] = four.z;
@@ -236,15 +234,50 @@ __device__ __forceinline__ void Load(float (&to)[4][kOwn], const float* shared, 
   }
 }
 
-// One tile of one matrix: kRows x kColumns, of which a thread has kOwnRows x kOwnColumns.
-template <int kRows, int kColumns, int kOwnRows, int kOwnColumns, int kStages, Read kReadA,
-          Read kReadB, bool kPatches>
+// kRows x kColumns results of a block, of which a thread has kOwnRows x kOwnColumns. There are
+// kGroups such sets of threads, each of which takes its share of the depth of a stage: more warps,
+// whose waits overlap, without more reads of shared memory.
+template <int kTileRows, int kTileColumns, int kTileOwnRows, int kTileOwnColumns, int kTileGroups,
+          int kStageDepth, int kTileStages>
+struct Tile {
+  static constexpr int kRows = kTileRows;
+  static constexpr int kColumns = kTileColumns;
+  static constexpr int kOwnRows = kTileOwnRows;
+  static constexpr int kOwnColumns = kTileOwnColumns;
+  static constexpr int kGroups = kTileGroups;
+  static constexpr int kDepth = kStageDepth;
+  static constexpr int kStages = kTileStages;
+  static constexpr int kLanesA = kRows / kOwnRows;
+  static constexpr int kLanesB = kColumns / kOwnColumns;
+  static constexpr int kThreads = kLanesA * kLanesB * kGroups;
+  // So many blocks shall fit a multiprocessor's registers.
+  static constexpr int kBlocks = kOwnRows * kOwnColumns < 64 ? 512 / kThreads : 3;
+};
+
+// What a block has in shared memory: stages, and then in their place the tile of each group.
+template <typename T, Read kReadA, Read kReadB>
+struct Shared {
+  static constexpr int kElementsA = Side<T::kRows, T::kDepth, kReadA>::kElements;
+  static constexpr int kStage = kElementsA + Side<T::kColumns, T::kDepth, kReadB>::kElements;
+  static constexpr int kStaged = T::kStages * kStage;
+  static constexpr int kTiles = T::kGroups * T::kRows * T::kColumns;
+  static constexpr int kElements = kStaged > kTiles ? kStaged : kTiles;
+};
+
+// One tile of one matrix.
+template <typename T, Read kReadA, Read kReadB, bool kPatches>
 __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
-  constexpr int kLanesA = kRows / kOwnRows;
-  constexpr int kLanesB = kColumns / kOwnColumns;
-  constexpr int kThreads = kLanesA * kLanesB;
-  constexpr int kElementsA = Side<kRows, kReadA>::kElements;
-  constexpr int kStage = kElementsA + Side<kColumns, kReadB>::kElements;
+  constexpr int kRows = T::kRows;
+  constexpr int kColumns = T::kColumns;
+  constexpr int kOwnRows = T::kOwnRows;
+  constexpr int kOwnColumns = T::kOwnColumns;
+  constexpr int kDepth = T::kDepth;
+  constexpr int kStages = T::kStages;
+  constexpr int kLanesA = T::kLanesA;
+  constexpr int kLanesB = T::kLanesB;
+  constexpr int kThreads = T::kThreads;
+  constexpr int kElementsA = Shared<T, kReadA, kReadB>::kElementsA;
+  constexpr int kStage = Shared<T, kReadA, kReadB>::kStage;
   const int tile = Block() / p.splits;
   const int rank = Block() - tile * p.splits;
   const int tiles_down = (p.m + kRows - 1) / kRows;
@@ -254,15 +287,15 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
   const int end = begin + p.part < p.k ? begin + p.part : p.k;
   const float* a = p.a + Matrix() * p.stride_a;
   const float* b = p.b + Matrix() * p.stride_b;
-  const Patches<kColumns, kThreads> patches(p, first_column);
+  const Patches<kColumns, kDepth, kThreads> patches(p, first_column);
   const auto copy = [&](int stage, int deep) {
     float* to = shared + stage * kStage;
-    Copy<kRows, kReadA, kThreads>(to, a, p.lda, p.wide_a != 0, first_row, p.m, deep, end);
+    Copy<kRows, kDepth, kReadA, kThreads>(to, a, p.lda, p.wide_a != 0, first_row, p.m, deep, end);
     if (kPatches) {
       patches.Copy(to + kElementsA, p, deep, end);
     } else {
-      Copy<kColumns, kReadB, kThreads>(to + kElementsA, b, p.ldb, p.wide_b != 0, first_column, p.n,
-                                       deep, end);
+      Copy<kColumns, kDepth, kReadB, kThreads>(to + kElementsA, b, p.ldb, p.wide_b != 0,
+                                               first_column, p.n, deep, end);
     }
   };
 
@@ -272,7 +305,8 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
     if (stage < steps) copy(stage, begin + stage * kDepth);
     CommitCopies();
   }
-  const int lane_a = Thread() / kLanesB;
+  const int group = Thread() / (kLanesA * kLanesB);
+  const int lane_a = Thread() / kLanesB % kLanesA;
   const int lane_b = Thread() % kLanesB;
   float sums[kOwnRows][kOwnColumns] = {};
   for (int step = 0; step < steps; ++step) {
@@ -283,11 +317,12 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
     CommitCopies();
     const float* from = shared + step % kStages * kStage;
 #pragma unroll
-    for (int deep = 0; deep < kDepth; deep += 4) {
+    for (int turn = 0; turn < kDepth / T::kGroups; turn += 4) {
+      const int deep = group * (kDepth / T::kGroups) + turn;
       float left[4][kOwnRows];
       float right[4][kOwnColumns];
-      Load<kRows, kReadA, kLanesA, kOwnRows>(left, from, lane_a, deep);
-      Load<kColumns, kReadB, kLanesB, kOwnColumns>(right, from + kElementsA, lane_b, deep);
+      Load<kRows, kDepth, kReadA, kLanesA, kOwnRows>(left, from, lane_a, deep);
+      Load<kColumns, kDepth, kReadB, kLanesB, kOwnColumns>(right, from + kElementsA, lane_b, deep);
 #pragma unroll
       for (int d = 0; d < 4; ++d) {
 #pragma unroll
@@ -303,12 +338,12 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
   WaitForCopies<0>();
   SyncBlock();
 
-  // The tile as it is, where the stages were.
+  float* own = shared + group * kRows * kColumns;
 #pragma unroll
   for (int i = 0; i < kOwnRows; ++i) {
 #pragma unroll
     for (int j = 0; j < kOwnColumns; ++j) {
-      shared[Own<kReadA, kLanesA>(lane_a, i) * kColumns + Own<kReadB, kLanesB>(lane_b, j)] =
+      own[Own<kReadA, kLanesA>(lane_a, i) * kColumns + Own<kReadB, kLanesB>(lane_b, j)] =
           sums[i][j];
     }
   }
@@ -322,11 +357,14 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
     const int column = at % kFours * 4;
     float sum[4] = {};
     for (int other = 0; other < p.splits; ++other) {
-      const float4 four = ReadShared(shared + row * kColumns + column, other);
-      sum[0] += four.x;
-      sum[1] += four.y;
-      sum[2] += four.z;
-      sum[3] += four.w;
+#pragma unroll
+      for (int of = 0; of < T::kGroups; ++of) {
+        const float4 four = ReadShared(shared + (of * kRows + row) * kColumns + column, other);
+        sum[0] += four.x;
+        sum[1] += four.y;
+        sum[2] += four.z;
+        sum[3] += four.w;
+      }
     }
     const int m = first_row + row;
     if (m >= p.m) continue;
@@ -349,32 +387,30 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
   SyncCluster();  // Until all have read, no block's memory may go.
 }
 
-// Elements of the stages, or of the tile that follows in the same place.
-template <int kRows, int kColumns, int kStages, Read kReadA, Read kReadB>
-struct Shared {
-  static constexpr int kStaged =
-      kStages * (Side<kRows, kReadA>::kElements + Side<kColumns, kReadB>::kElements);
-  static constexpr int kElements = kStaged > kRows* kColumns ? kStaged : kRows * kColumns;
-};
-
 }  // namespace
 
-#define SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, name, read_a, read_b, patches) \
-  extern "C" __global__ void __launch_bounds__((rows / own_rows) * (columns / own_columns),        \
-                                               8192 / (rows * columns) + 2)                        \
-      split_product_1_##rows##x##columns##_##name(const Params p) {                                \
-    SPLIT_PRODUCT_SHARED(shared, (Shared<rows, columns, stages, read_a, read_b>::kElements));      \
-    Multiply<rows, columns, own_rows, own_columns, stages, read_a, read_b, patches>(p, shared);    \
+#define SPLIT_PRODUCT(size, name, read_a, read_b, patches)                                \
+  extern "C" __global__ void __launch_bounds__(Tile##size::kThreads, Tile##size::kBlocks) \
+      split_product_1_##size##_##name(const Params p) {                                   \
+    SPLIT_PRODUCT_SHARED(shared, (Shared<Tile##size, read_a, read_b>::kElements));        \
+    Multiply<Tile##size, read_a, read_b, patches>(p, shared);                             \
   }
 
-#define SPLIT_PRODUCTS(rows, columns, own_rows, own_columns, stages)                              \
-  SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, deep_across, kDeep, kAcross, false) \
-  SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, deep_deep, kDeep, kDeep, false)     \
-  SPLIT_PRODUCT(rows, columns, own_rows, own_columns, stages, deep_patches, kDeep, kAcross, true)
+#define SPLIT_PRODUCTS(size)                              \
+  SPLIT_PRODUCT(size, deep_across, kDeep, kAcross, false) \
+  SPLIT_PRODUCT(size, deep_deep, kDeep, kDeep, false)     \
+  SPLIT_PRODUCT(size, deep_patches, kDeep, kAcross, true)
 
-SPLIT_PRODUCTS(32, 32, 4, 4, 4)
-SPLIT_PRODUCTS(64, 32, 8, 4, 4)
-SPLIT_PRODUCTS(32, 64, 4, 8, 4)
-SPLIT_PRODUCTS(64, 64, 8, 4, 3)
-SPLIT_PRODUCTS(128, 64, 8, 8, 3)
-SPLIT_PRODUCTS(64, 128, 8, 8, 3)
+using Tile32x32 = Tile<32, 32, 4, 4, 2, 32, 3>;
+using Tile64x32 = Tile<64, 32, 8, 4, 2, 32, 3>;
+using Tile32x64 = Tile<32, 64, 4, 8, 2, 32, 3>;
+using Tile64x64 = Tile<64, 64, 8, 4, 2, 32, 2>;
+using Tile128x64 = Tile<128, 64, 8, 8, 1, 16, 3>;
+using Tile64x128 = Tile<64, 128, 8, 8, 1, 16, 3>;
+
+SPLIT_PRODUCTS(32x32)
+SPLIT_PRODUCTS(64x32)
+SPLIT_PRODUCTS(32x64)
+SPLIT_PRODUCTS(64x64)
+SPLIT_PRODUCTS(128x64)
+SPLIT_PRODUCTS(64x128)
