@@ -191,9 +191,9 @@ def row(call: Call, library: float, line: Sequence[str]) -> str:
 
 
 def compile_kernels(args: argparse.Namespace) -> int:
-    from memc.runtime.codegen.cuda_kernels import split_kernels
+    from memc.runtime.codegen.cuda_kernels import own_kernels
 
-    args.kernels.write_bytes(split_kernels(args.arch))
+    args.kernels.write_bytes(own_kernels(args.arch))
     return 0
 
 

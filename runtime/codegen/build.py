@@ -17,7 +17,7 @@ from tvm.target.codegen import llvm_is_valid_cpu
 from memc.ir.core import Module
 from memc.ir.errors import UsageError
 from memc.runtime.codegen import cuda
-from memc.runtime.codegen.cuda_kernels import may_call, split_kernels
+from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.program import Program, emit
 from memc.runtime.target import Target
@@ -58,7 +58,7 @@ def build(module: Module, target: Target) -> CompiledModule:
         program.arena_bytes,
         program.weights_bytes,
         program.calls,
-        split_kernels(target.arch) if target.kind == "cuda" and may_call(module.main) else b"",
+        own_kernels(target.arch) if target.kind == "cuda" and may_call(module.main) else b"",
     )
 
 

@@ -77,8 +77,8 @@ def source_stays() -> Iterator[None]:
         _source_stays.reset(before)
 
 
-def compile_source(source: str, arch: str) -> bytes:
-    """A cubin. Functions, quotients and subnormal numbers are as exact as IEEE 754 and CUDA's own library have them: no
+def compile_source(source: str, arch: str, includes: Path | None = None) -> bytes:
+    """A cubin. `includes`: the folder of what the source includes. Functions, quotients and subnormal numbers are as exact as IEEE 754 and CUDA's own library have them: no
     fast math.
 
     Raises UnsupportedError if nvcc is not installed, does not know the architecture or finds an error.
@@ -89,6 +89,7 @@ def compile_source(source: str, arch: str) -> bytes:
         path = Path(folder) / "kernels.cu"
         path.write_text(source)
         command = ["nvcc", "--cubin", "-O3", "-arch", arch, "-o", "kernels.cubin", path.name]
+        command += [f"-I{includes}"] if includes is not None else []
         done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             raise UnsupportedError(f"target cuda, arch {arch}: nvcc failed: {last_line(done.stdout)}")

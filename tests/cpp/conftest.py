@@ -11,7 +11,7 @@ import pytest
 import tvm_ffi
 
 from memc import native
-from memc.runtime.codegen.cuda_kernels import SPLIT_PRODUCT
+from memc.runtime.codegen.cuda_kernels import FOLDER
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 
@@ -24,7 +24,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
     here = Path(__file__).parent
     sources = [here / "fake_cuda.cc", here / "fake_launch.cc"]
-    folders = [f"-I{here}", f"-I{SPLIT_PRODUCT.parent}"]
+    folders = [f"-I{here}", f"-I{FOLDER}"]
     command = [COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", *folders, *map(str, sources), "-o", str(path)]
     subprocess.run(command, check=True)
     return path

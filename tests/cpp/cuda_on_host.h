@@ -7,6 +7,7 @@
 
 #include <ucontext.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -29,8 +30,15 @@ struct Copy {
   int bytes, size;
 };
 
+struct Warp {
+  std::array<float, 32> values{};
+  int arrived = 0;
+  int turn = 0;
+};
+
 struct Block {
   std::vector<float> shared;
+  std::vector<Warp> warps;
   int arrived = 0;
   int turn = 0;
 };
@@ -77,6 +85,7 @@ void Run(int blocks, int matrices, int threads, int blocks_of_cluster, const Bod
   for (int matrix = 0; matrix < matrices; ++matrix) {
     for (int first = 0; first < blocks; first += blocks_of_cluster) {
       cluster.blocks.assign(blocks_of_cluster, {});
+      for (Block& block : cluster.blocks) block.warps.resize((threads + 31) / 32);
       cluster.threads.resize(static_cast<size_t>(blocks_of_cluster) * threads);
       cluster.first_block = first;
       cluster.matrix = matrix;
@@ -112,6 +121,8 @@ void Run(int blocks, int matrices, int threads, int blocks_of_cluster, const Bod
 
 inline Block& OwnBlock() { return cluster.blocks[cluster.current->block]; }
 
+inline Warp& OwnWarp() { return OwnBlock().warps[cluster.current->thread / 32]; }
+
 inline float* Shared(size_t elements) {
   std::vector<float>& shared = OwnBlock().shared;
   if (shared.empty()) shared.assign(elements, std::numeric_limits<float>::quiet_NaN());
@@ -136,6 +147,20 @@ void SyncBlock() {
 }
 void SyncCluster() {
   host::Barrier(host::cluster.arrived, host::cluster.turn, host::cluster.threads.size());
+}
+
+void SyncWarp() {
+  host::Warp& warp = host::OwnWarp();
+  host::Barrier(warp.arrived, warp.turn, 32);
+}
+float Exchange(float value, int mask) {
+  host::Warp& warp = host::OwnWarp();
+  const int lane = host::cluster.current->thread % 32;
+  warp.values[lane] = value;
+  SyncWarp();
+  const float other = warp.values[lane ^ mask];
+  SyncWarp();  // Until all have read, no value may go.
+  return other;
 }
 
 void CopyAsync4(float* to, const float* from, int bytes) { host::Start(to, from, bytes, 4); }
@@ -163,6 +188,6 @@ using std::fmaf;
 
 }  // namespace
 
-#define SPLIT_PRODUCT_SHARED(name, elements) float* name = host::Shared(elements)
+#define SHARED_FLOATS(name, elements) float* name = host::Shared(elements)
 
 #endif  // MEMC_TESTS_CUDA_ON_HOST_H_

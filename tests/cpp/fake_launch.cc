@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA driver's launches of memc's own kernels, whose source is compiled for the host with this.
-#define SPLIT_PRODUCT_HOST "cuda_on_host.h"
+#define CUDA_KERNELS_HOST "cuda_on_host.h"
 #include "split_product.cu"
 
 #include <dlfcn.h>

@@ -46,12 +46,12 @@ def kernels(arch: str) -> None:
     import tvm
     import tvm_ffi
 
-    from memc.runtime.codegen.cuda_kernels import split_kernels
+    from memc.runtime.codegen.cuda_kernels import own_kernels
 
     ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
     native.load()
     tvm.cuda(0).sync()
-    tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, split_kernels(arch))
+    tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, own_kernels(arch))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc's own CUDA kernels for products and convolutions with few results (cpp/include/memc/cuda_split.h).
+"""memc's own CUDA kernels: products and convolutions with few results (cpp/include/memc/cuda_split.h).
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -19,7 +19,10 @@ from memc.ir.core import Function
 from memc.ir.types import DType
 from memc.runtime.codegen import cuda
 
-SPLIT_PRODUCT = Path(__file__).with_name("split_product.cu")
+FOLDER = Path(__file__).parent
+"""Where the kernels' source is."""
+
+SOURCES = ("split_product.cu",)
 
 CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv"})
 """The symbols of the calls that may take these kernels."""
@@ -33,14 +36,13 @@ def may_call(function: Function) -> bool:
 
 
 @functools.cache
-def split_kernels(arch: str) -> bytes:
+def own_kernels(arch: str) -> bytes:
     """The cubin for an architecture. Raises what `compile_source` does."""
-    source = SPLIT_PRODUCT.read_text()
-    kept = cache_folder() / f"split_product-{arch}-{_fingerprint(source)}.cubin"
+    kept = cache_folder() / f"kernels-{arch}-{_fingerprint()}.cubin"
     try:
         return kept.read_bytes()
     except OSError:
-        made = cuda.compile_source(source, arch)
+        made = cuda.compile_source("".join(f'#include "{name}"\n' for name in SOURCES), arch, FOLDER)
     with suppress(OSError):  # A cache that cannot be written costs time only.
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{uuid.uuid4().hex}")
@@ -54,9 +56,10 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memc"
 
 
-def _fingerprint(source: str) -> str:
-    """Of the source and of the compiler."""
+def _fingerprint() -> str:
+    """Of the sources and of the compiler."""
+    sources = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cu*")))
     version = b""
     if shutil.which("nvcc") is not None:
         version = subprocess.run(["nvcc", "--version"], stdout=subprocess.PIPE, check=False).stdout
-    return hashlib.sha256(source.encode() + version).hexdigest()[:16]
+    return hashlib.sha256(sources + version).hexdigest()[:16]

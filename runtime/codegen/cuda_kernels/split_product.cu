@@ -7,69 +7,7 @@
 //
 // The kernels are `split_product_<version>_<rows>x<columns>_<how a is read>_<how b is read>`;
 // `Params` is what cpp/src/cuda_split.cc gives them.
-//
-// With SPLIT_PRODUCT_HOST, the file that names is included for what CUDA has and a host has not.
-#ifdef SPLIT_PRODUCT_HOST
-#include SPLIT_PRODUCT_HOST
-#else
-
-namespace {
-
-__device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
-__device__ __forceinline__ int Block() { return static_cast<int>(blockIdx.x); }
-__device__ __forceinline__ int Matrix() { return static_cast<int>(blockIdx.y); }
-__device__ __forceinline__ void SyncBlock() { __syncthreads(); }
-
-__device__ __forceinline__ unsigned AddressOf(const float* shared) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
-}
-
-// Copy `bytes`, 0 for the rest of 4 or 16, as part of what the next CommitCopies closes.
-__device__ __forceinline__ void CopyAsync4(float* to, const float* from, int bytes) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(AddressOf(to)), "l"(from),
-               "r"(bytes));
-}
-__device__ __forceinline__ void CopyAsync16(float* to, const float* from, int bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(AddressOf(to)), "l"(from),
-               "r"(bytes));
-}
-__device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;"); }
-
-// Waits for this thread's copies but for the last kBut groups of them.
-template <int kBut>
-__device__ __forceinline__ void WaitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kBut) : "memory");
-}
-
-// Blocks of older devices are alone.
-__device__ __forceinline__ void SyncCluster() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-#else
-  __syncthreads();
-#endif
-}
-
-// Four elements of another block of the cluster, from where this block has `shared`.
-__device__ __forceinline__ float4 ReadShared(const float* shared, int block) {
-#if __CUDA_ARCH__ >= 900
-  unsigned address;
-  float4 four;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(AddressOf(shared)), "r"(block));
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(four.x), "=f"(four.y), "=f"(four.z), "=f"(four.w)
-               : "r"(address)
-               : "memory");
-  return four;
-#else
-  return *reinterpret_cast<const float4*>(shared);
-#endif
-}
-
-}  // namespace
-
-#define SPLIT_PRODUCT_SHARED(name, elements) __shared__ __align__(16) float name[elements]
-#endif
+#include "primitives.cuh"
 
 namespace {
 
@@ -392,7 +330,7 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
 #define SPLIT_PRODUCT(size, name, read_a, read_b, patches)                                \
   extern "C" __global__ void __launch_bounds__(Tile##size::kThreads, Tile##size::kBlocks) \
       split_product_1_##size##_##name(const Params p) {                                   \
-    SPLIT_PRODUCT_SHARED(shared, (Shared<Tile##size, read_a, read_b>::kElements));        \
+    SHARED_FLOATS(shared, (Shared<Tile##size, read_a, read_b>::kElements));               \
     Multiply<Tile##size, read_a, read_b, patches>(p, shared);                             \
   }
 
