@@ -5,7 +5,7 @@
     python benchmarks/gpu_speed.py run FOLDER [--compile] [--profile DIR] [--json FILE] [--markdown FILE]
 
 A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step with SGD (or another `--optimizer`), MODEL the
-last part of the name of a model in DIR/training; `--kernels library,generated` compiles it both ways. Artifacts travel without their large weights,
+last part of the name of a model in DIR/training; `--kernels library,generated` compiles it both ways (others: `WAYS`). Artifacts travel without their large weights,
 which `run` draws from a seed; the two ways' outputs are compared, and with `--profile` the kernels' times are listed.
 
 Everything is f32 without TF32 (with it, on both sides, with `--precision tf32`); with `--precision f16` or `bf16`, PyTorch runs
@@ -37,8 +37,14 @@ from gpu_rows import measured_apart, write_down
 
 Array = npt.NDArray[Any]
 
-KINDS = {"library": "auto", "generated": "generated", "f32": "auto"}
-"""What the compiler's option says for each way."""
+WAYS: dict[str, dict[str, Any]] = {
+    "library": {},
+    "generated": {"kernels": "generated"},
+    "none": {"workspace": "none"},
+    "roomy": {"workspace": 1 << 30},
+    "f32": {"precision": "f32"},
+}
+"""The compiler's options of each way; `none` and `roomy`: without workspaces, and with as large ones as are of use."""
 
 
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -66,8 +72,11 @@ def prepare(args: argparse.Namespace) -> int:
         for way in [*args.kernels.split(","), *(["f32"] if args.reference else [])]:
             start = time.perf_counter()
             folder = args.out / name / f"{way}.memc"
-            options: dict[str, Any] = {"kernels": KINDS[way], "input_shapes": model.shapes(int(batch))}
-            options["precision"] = "f32" if way == "f32" else args.precision
+            options: dict[str, Any] = {
+                "input_shapes": model.shapes(int(batch)),
+                "precision": args.precision,
+                **WAYS[way],
+            }
             if mode:
                 options["train"] = memc.BuildGradient(**OPTIMIZERS[args.optimizer])
             done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
@@ -247,7 +256,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Times in ms, ratios to PyTorch eager, memory in MiB."""
     contestants = [
         k
-        for k in ("library", "library, no graph", "generated", "generated, no graph", "f32", "eager", "compiled")
+        for k in (*(f"{way}{how}" for way in WAYS for how in ("", ", no graph")), "eager", "compiled")
         if any(k in row for row in rows)
     ]
     head = ["case", *contestants, "library / eager", "memc MiB", "eager MiB", "memory ratio", "difference"]

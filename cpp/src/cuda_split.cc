@@ -26,8 +26,8 @@ struct Tile {
 
 // As instantiated in split_product.cu.
 constexpr std::array<Tile, 6> kTiles{{{32, 32, 128, 32, 2.0},
-                                      {64, 32, 128, 32, 1.5},
-                                      {32, 64, 128, 32, 1.5},
+                                      {64, 32, 256, 32, 1.5},
+                                      {32, 64, 256, 32, 1.5},
                                       {64, 64, 256, 32, 1.25},
                                       {128, 64, 128, 16, 1.25},
                                       {64, 128, 128, 16, 1.25}}};
@@ -123,7 +123,7 @@ int Launch(Context& context, const Choice& choice, const Place& place, Params& p
   const auto number = static_cast<size_t>(choice[0]);
   if (number >= kTiles.size()) return kNoSuchKernel;
   const Tile& tile = kTiles[number];
-  const std::string name = "split_product_1_" + std::to_string(tile.rows) + "x" +
+  const std::string name = "split_product_2_" + std::to_string(tile.rows) + "x" +
                            std::to_string(tile.columns) + "_" + reads;
   const Driver& driver = LoadDriver();
   Handle& kernel = context.split_kernels[name];

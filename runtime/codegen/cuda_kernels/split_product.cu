@@ -6,7 +6,8 @@
 // part of it.
 //
 // The kernels are `split_product_<version>_<rows>x<columns>_<how a is read>_<how b is read>`;
-// `Params` is what cpp/src/cuda_split.cc gives them.
+// `Params` is what cpp/src/cuda_split.cc gives them. The version changes with `Params` and the
+// tiles' threads: artifacts hold their kernels compiled.
 #include "primitives.cuh"
 
 namespace {
@@ -189,17 +190,17 @@ struct Tile {
   static constexpr int kLanesB = kColumns / kOwnColumns;
   static constexpr int kThreads = kLanesA * kLanesB * kGroups;
   // So many blocks shall fit a multiprocessor's registers.
-  static constexpr int kBlocks = kOwnRows * kOwnColumns < 64 ? 512 / kThreads : 3;
+  static constexpr int kBlocks = kGroups == 1 ? 3 : 512 / kThreads;
 };
 
-// What a block has in shared memory: stages, and then in their place the tile of each group.
+// What a block has in shared memory: stages, and then in their place its tile.
 template <typename T, Read kReadA, Read kReadB>
 struct Shared {
   static constexpr int kElementsA = Side<T::kRows, T::kDepth, kReadA>::kElements;
   static constexpr int kStage = kElementsA + Side<T::kColumns, T::kDepth, kReadB>::kElements;
   static constexpr int kStaged = T::kStages * kStage;
-  static constexpr int kTiles = T::kGroups * T::kRows * T::kColumns;
-  static constexpr int kElements = kStaged > kTiles ? kStaged : kTiles;
+  static constexpr int kTile = T::kRows * T::kColumns;
+  static constexpr int kElements = kStaged > kTile ? kStaged : kTile;
 };
 
 // One tile of one matrix.
@@ -276,13 +277,19 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
   WaitForCopies<0>();
   SyncBlock();
 
-  float* own = shared + group * kRows * kColumns;
+  // The groups' sums, one after the other, where the stages were.
 #pragma unroll
-  for (int i = 0; i < kOwnRows; ++i) {
+  for (int turn = 0; turn < T::kGroups; ++turn) {
+    if (turn > 0) SyncBlock();
+    if (turn != group) continue;
 #pragma unroll
-    for (int j = 0; j < kOwnColumns; ++j) {
-      own[Own<kReadA, kLanesA>(lane_a, i) * kColumns + Own<kReadB, kLanesB>(lane_b, j)] =
-          sums[i][j];
+    for (int i = 0; i < kOwnRows; ++i) {
+#pragma unroll
+      for (int j = 0; j < kOwnColumns; ++j) {
+        float& sum =
+            shared[Own<kReadA, kLanesA>(lane_a, i) * kColumns + Own<kReadB, kLanesB>(lane_b, j)];
+        sum = turn == 0 ? sums[i][j] : sum + sums[i][j];
+      }
     }
   }
   SyncCluster();
@@ -295,14 +302,11 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
     const int column = at % kFours * 4;
     float sum[4] = {};
     for (int other = 0; other < p.splits; ++other) {
-#pragma unroll
-      for (int of = 0; of < T::kGroups; ++of) {
-        const float4 four = ReadShared(shared + (of * kRows + row) * kColumns + column, other);
-        sum[0] += four.x;
-        sum[1] += four.y;
-        sum[2] += four.z;
-        sum[3] += four.w;
-      }
+      const float4 four = ReadShared(shared + row * kColumns + column, other);
+      sum[0] += four.x;
+      sum[1] += four.y;
+      sum[2] += four.z;
+      sum[3] += four.w;
     }
     const int m = first_row + row;
     if (m >= p.m) continue;
@@ -329,7 +333,7 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
 
 #define SPLIT_PRODUCT(size, name, read_a, read_b, patches)                                \
   extern "C" __global__ void __launch_bounds__(Tile##size::kThreads, Tile##size::kBlocks) \
-      split_product_1_##size##_##name(const Params p) {                                   \
+      split_product_2_##size##_##name(const Params p) {                                   \
     SHARED_FLOATS(shared, (Shared<Tile##size, read_a, read_b>::kElements));               \
     Multiply<Tile##size, read_a, read_b, patches>(p, shared);                             \
   }
@@ -339,9 +343,9 @@ __device__ __forceinline__ void Multiply(const Params& p, float* shared) {
   SPLIT_PRODUCT(size, deep_deep, kDeep, kDeep, false)     \
   SPLIT_PRODUCT(size, deep_patches, kDeep, kAcross, true)
 
-using Tile32x32 = Tile<32, 32, 4, 4, 2, 32, 3>;
-using Tile64x32 = Tile<64, 32, 8, 4, 2, 32, 3>;
-using Tile32x64 = Tile<32, 64, 4, 8, 2, 32, 3>;
+using Tile32x32 = Tile<32, 32, 8, 4, 4, 32, 3>;
+using Tile64x32 = Tile<64, 32, 8, 4, 4, 32, 3>;
+using Tile32x64 = Tile<32, 64, 4, 8, 4, 32, 3>;
 using Tile64x64 = Tile<64, 64, 8, 4, 2, 32, 2>;
 using Tile128x64 = Tile<128, 64, 8, 8, 1, 16, 3>;
 using Tile64x128 = Tile<64, 128, 8, 8, 1, 16, 3>;

@@ -74,4 +74,4 @@ def test_artifacts_that_may_take_them_have_them(tmp_path: Path, options: dict[st
     image = tmp_path / "m.memc" / IMAGE
     assert image.is_file() == there
     if there:
-        assert image.read_bytes().startswith(b"\x7fELF") and b"split_product_1_64x64_deep_across" in image.read_bytes()
+        assert image.read_bytes().startswith(b"\x7fELF") and b"split_product_2_64x64_deep_across" in image.read_bytes()
