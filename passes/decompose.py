@@ -15,7 +15,7 @@ from memc.passes.undo import is_raw
 
 
 def decompose(module: Module, function: Function) -> None:
-    """Expand until no such op is left. Ops in the expansion inherit the location, and the mark of a recomputation, so
+    """Expand until no such op is left but those that a library kernel computes. Ops in the expansion inherit the location, and the mark of a recomputation, so
     that they are not merged with those of the first computation; results keep their names.
 
     Ops of a decomposition that nothing uses are left to `canonicalize`.
@@ -28,6 +28,9 @@ def decompose(module: Module, function: Function) -> None:
         op = pending.pop()
         definition = base.lookup(op.name)
         if definition is None or not isinstance(definition.lower, base.Decompose) or op.region is not None:
+            done.append(op)
+            continue
+        if base.chosen_kernel(op) is not None:
             done.append(op)
             continue
         op.operands = [_final(v, replaced) for v in op.operands]

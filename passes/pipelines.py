@@ -99,6 +99,7 @@ def pipeline(
             "materialize-returns",
             "canonicalize",
             *half,
+            *([f"recognize-attention{{target={library} {at}}}"] if library == "cuda" else []),
             "decompose",
             "canonicalize",
             f"join-products{{{at}}}",

@@ -142,7 +142,7 @@ class _Formula:
         if value.op is None or value.op.name != name:
             return None
         for a, b in (value.op.operands, value.op.operands[::-1]):
-            known = self.number(a)
+            known = constant_number(self.module, a)
             if known is not None and self._equal(known, number, value):
                 return b
         return None
@@ -158,7 +158,7 @@ class _Formula:
     def product(self, value: Value, stops: Sequence[Value] = (), depth: int = DEPTH) -> _Product:
         """The factors of a value: of products, of quotients by numbers, and of squares and cubes; none of `stops` is taken
         apart."""
-        known = self.number(value)
+        known = constant_number(self.module, value)
         if known is not None:
             return _Product(known, ())
         op = value.op
@@ -167,7 +167,7 @@ class _Formula:
         if op.name == "mul":
             a, b = (self.product(v, stops, depth - 1) for v in op.operands)
             return _Product(a.number * b.number, (*a.values, *b.values))
-        number = self.number(op.operands[1])
+        number = constant_number(self.module, op.operands[1])
         a = self.product(op.operands[0], stops, depth - 1)
         if op.name == "div" and number:
             return _Product(a.number / number, a.values)
@@ -175,16 +175,17 @@ class _Formula:
             return _Product(float(a.number**number), (*a.values,) * int(number))
         return _Product(1.0, (value,))
 
-    def number(self, value: Value) -> float | None:
-        """What a constant of one element holds."""
-        if value.type.elements != 1:
-            return None
-        data: Attr | None = None
-        if value.op is not None and value.op.name == "constant":
-            data = value.op.attrs["value"]
-        elif value.role is Role.WEIGHT:
-            data = self.module.weights.get(value.name)
-        return float(data.reshape(())) if isinstance(data, np.ndarray) else None
+
+def constant_number(module: Module, value: Value) -> float | None:
+    """What a constant of one element holds; None for other values."""
+    if value.type.elements != 1:
+        return None
+    data: Attr | None = None
+    if value.op is not None and value.op.name == "constant":
+        data = value.op.attrs["value"]
+    elif value.role is Role.WEIGHT:
+        data = module.weights.get(value.name)
+    return float(data.reshape(())) if isinstance(data, np.ndarray) else None
 
 
 @dataclass(frozen=True)

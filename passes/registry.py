@@ -27,6 +27,7 @@ from memc.passes.mixed_precision import MixedPrecision
 from memc.passes.narrow_products import NarrowProducts
 from memc.passes.pack_weights import PackWeights
 from memc.passes.recognize import Recognize
+from memc.passes.recognize_attention import RecognizeAttention
 from memc.passes.rematerialize import Rematerialize
 from memc.passes.reorder import Reorder
 from memc.passes.select_kernels import SelectKernels
@@ -54,6 +55,7 @@ PASSES: tuple[type[Pass], ...] = (
     NarrowProducts,
     PackWeights,
     Recognize,
+    RecognizeAttention,
     Rematerialize,
     Reorder,
     SelectKernels,

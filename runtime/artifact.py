@@ -2,7 +2,7 @@
 """The artifact: a folder with everything that running a compiled model needs (see docs/artifact.md).
 
 model.so             kernels and program, for TVM's runtime
-kernels.cubin        for CUDA: memc's own kernels that calls of the libraries may take
+kernels.cubin        for CUDA: memc's own kernels, which attention needs and calls of the libraries may take
 weights.safetensors  weights and constants
 plan.json            inputs, outputs, weight offsets, the memory plan, the compiler's report
 model.memir          the planned module as text, for reading

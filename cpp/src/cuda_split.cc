@@ -125,13 +125,9 @@ int Launch(Context& context, const Choice& choice, const Place& place, Params& p
   const Tile& tile = kTiles[number];
   const std::string name = "split_product_2_" + std::to_string(tile.rows) + "x" +
                            std::to_string(tile.columns) + "_" + reads;
-  const Driver& driver = LoadDriver();
-  Handle& kernel = context.split_kernels[name];
-  if (kernel == nullptr) {
-    if (context.split_library == nullptr) return kNoSuchKernel;
-    const int status = driver.library_kernel(&kernel, context.split_library, name.c_str());
-    if (status != 0) return status;
-  }
+  Handle kernel = nullptr;
+  const int status = FindKernel(context, name, &kernel);
+  if (status != 0) return status;
   p.splits = static_cast<int>(choice[1]);
   p.part = static_cast<int>(PartOf(tile, p.k, p.splits));
   LaunchAttribute cluster{};
@@ -145,7 +141,7 @@ int Launch(Context& context, const Choice& choice, const Place& place, Params& p
   config.attributes = &cluster;
   config.attribute_count = p.splits > 1 ? 1 : 0;
   void* arguments[] = {&p};
-  return driver.launch_kernel(&config, kernel, static_cast<void**>(arguments), nullptr);
+  return LoadDriver().launch_kernel(&config, kernel, static_cast<void**>(arguments), nullptr);
 }
 
 // Over planes, with one group, and images whose elements 31 bits count.
@@ -176,6 +172,17 @@ void AddSplitKernels(int device, const std::string& cubin) {
   CheckDriver(LoadDriver().load_library(&context.split_library, cubin.data(), nullptr, nullptr, 0,
                                         nullptr, nullptr, 0),
               "cuLibraryLoadData");
+}
+
+int FindKernel(Context& context, const std::string& name, Handle* kernel) {
+  Handle& found = context.split_kernels[name];
+  if (found == nullptr) {
+    if (context.split_library == nullptr) return kNoSuchKernel;
+    const int status = LoadDriver().library_kernel(&found, context.split_library, name.c_str());
+    if (status != 0) return status;
+  }
+  *kernel = found;
+  return 0;
 }
 
 bool IsSplit(const Choice& choice) { return choice[8] == kMark; }

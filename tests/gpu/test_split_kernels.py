@@ -3,16 +3,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 from library_groups import Array, Step, make_op
 from split_calls import WAYS, assert_near, call, choose
 
-from memc import native
 from memc.ir.evaluate import run_op
 
 pytestmark = pytest.mark.gpu
@@ -39,19 +36,6 @@ CASES: list[tuple[list[Array], list[Step]]] = [
         [("conv", (0, 1, 2), {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1})],
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def kernels(arch: str) -> None:
-    import tvm
-    import tvm_ffi
-
-    from memc.runtime.codegen.cuda_kernels import own_kernels
-
-    ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
-    native.load()
-    tvm.cuda(0).sync()
-    tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, own_kernels(arch))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -16,6 +16,9 @@ namespace memc::cuda {
 // driver cannot load it.
 void AddSplitKernels(int device, const std::string& cubin);
 
+// One of them by its name, and the driver's status. With the context's mutex held.
+int FindKernel(Context& context, const std::string& name, Handle* kernel);
+
 // Whether a choice is one of these.
 bool IsSplit(const Choice& choice);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc's own CUDA kernels: products and convolutions with few results (cpp/include/memc/cuda_split.h).
+"""memc's own CUDA kernels: attention (cpp/include/memc/cuda_attention.h), and products and convolutions with few results
+(cuda_split.h).
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -22,10 +23,10 @@ from memc.runtime.codegen import cuda
 FOLDER = Path(__file__).parent
 """Where the kernels' source is."""
 
-SOURCES = ("split_product.cu",)
+SOURCES = ("attention.cu", "split_product.cu")
 
-CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv"})
-"""The symbols of the calls that may take these kernels."""
+CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv", "memc.cuda.attention"})
+"""The symbols of the calls that take these kernels, or may."""
 
 
 def may_call(function: Function) -> bool:

@@ -12,6 +12,7 @@ from memc.ir.ops.base import flat, registered
 from memc.ir.types import DType
 
 NO_GRADIENT = {
+    "attention": "recognized after gradients are built",
     "bitcast": "bits are not numbers",
     "max_pool_grad": "a second derivative",
     "scatter_elements_combine": "stands in the expansion of scatter_elements, which has a rule",
