@@ -114,7 +114,7 @@ def pipeline(
             f"in-place{{{at}}}",
             f"assign-addresses{{{search}}}",
             *([grow] if workspace != "none" and late else []),
-            *(["join-updates", "join-kernels"] if target == "cuda" else []),
+            *(["join-updates", "join-rows", "join-kernels"] if target == "cuda" else []),
         ]
     else:
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")

@@ -20,6 +20,7 @@ from memc.passes.fuse_library import FuseLibrary
 from memc.passes.in_place import InPlace
 from memc.passes.join_kernels import JoinKernels
 from memc.passes.join_products import JoinProducts
+from memc.passes.join_rows import JoinRows
 from memc.passes.join_updates import JoinUpdates
 from memc.passes.materialize_returns import MaterializeReturns
 from memc.passes.mirror import Mirror
@@ -48,6 +49,7 @@ PASSES: tuple[type[Pass], ...] = (
     InPlace,
     JoinKernels,
     JoinProducts,
+    JoinRows,
     JoinUpdates,
     MaterializeReturns,
     Mirror,

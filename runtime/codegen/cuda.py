@@ -8,6 +8,7 @@ a module that saves itself as the cubin takes the source module's place.
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ import tvm_ffi
 
 from memc.ir.errors import UnsupportedError
 from memc.runtime.codegen.math_functions import CUDA_PRELUDE
+from memc.runtime.codegen.teams import TEAM_PRELUDE
 
 
 def cuda_target(arch: str, host: tvm.target.Target) -> tvm.target.Target:
@@ -46,9 +48,17 @@ def replace_sources(library: Any, arch: str) -> None:
         library.import_module(imported)
 
 
+ROWS_KERNEL = re.compile(r'^extern "C" __global__ .*\brows_\w+\(.*$', re.MULTILINE)
+
+
 def with_prelude(source: str, _target: Any) -> str:
-    """CUDA source as TVM generates it, with the functions that our expressions call. TVM calls this by its name."""
-    return CUDA_PRELUDE + source
+    """CUDA source as TVM generates it, with the functions that our expressions call. TVM calls this by its name.
+
+    TVM promises nvcc that no two arguments of any kernel overlap. Of kernels on rows this is taken back: ops that follow one
+    another in them overwrite what the earlier ones read.
+    """
+    source = ROWS_KERNEL.sub(lambda found: found[0].replace(" __restrict__", ""), source)
+    return CUDA_PRELUDE + TEAM_PRELUDE + source
 
 
 tvm_ffi.register_global_func("tvm_callback_cuda_postproc", with_prelude, override=True)

@@ -165,7 +165,7 @@ def attrs_key(op: Op) -> Any:
     chosen = [
         n
         for n in sorted(op.attrs)
-        if n not in ("in_place", "library_kernel", "joint", "lane", "precision", MIRROR, RECOMPUTE)
+        if n not in ("in_place", "library_kernel", "joint", "lane", "rows", "precision", MIRROR, RECOMPUTE)
     ]
     return tuple((name, attr_key(op.attrs[name])) for name in chosen)
 

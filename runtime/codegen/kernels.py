@@ -16,6 +16,7 @@ from memc.runtime.codegen import schedule_cpu, schedule_gpu
 from memc.runtime.codegen.joint import joint_key, lower_joint
 from memc.runtime.codegen.kernel import kernel_key, lower_op
 from memc.runtime.codegen.piece import piece_kernel
+from memc.runtime.codegen.rows import RowPlan, lower_rows, rows_key
 from memc.runtime.target import Target
 
 
@@ -55,9 +56,14 @@ class KernelTable:
         """The name of the kernel of several ops, which takes their `parameters`."""
         key = joint_key(ops)
         if key not in self.joints:
-            last = ops[-1]
-            stem = last.name if last.region is None else last.region.ops[-1].name
-            self.joints[key] = self.add(f"joint_{stem}", lower_joint(ops, self.target.kind))
+            self.joints[key] = self.add(f"joint_{last_name(ops)}", lower_joint(ops, self.target.kind))
+        return self.joints[key]
+
+    def rows(self, ops: Sequence[Op], plan: RowPlan) -> str:
+        """The name of the kernel of several ops on the same rows, which takes what `plan` says."""
+        key = rows_key(ops, plan)
+        if key not in self.joints:
+            self.joints[key] = self.add_scheduled(f"rows_{last_name(ops)}", lower_rows(ops, plan, self.target.kind))
         return self.joints[key]
 
     def piece(self, operand: TensorType, result: TensorType, start: tuple[int, ...]) -> str:
@@ -77,3 +83,9 @@ class KernelTable:
         name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
         self.functions[name] = func.with_attr("global_symbol", name)
         return name
+
+
+def last_name(ops: Sequence[Op]) -> str:
+    """The name of the last op, or of the last in its group."""
+    last = ops[-1]
+    return last.name if last.region is None else last.region.ops[-1].name

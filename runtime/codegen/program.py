@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import tvm
@@ -28,6 +29,7 @@ from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.lanes import Place, lower_lanes
+from memc.runtime.codegen.rows import plan_rows
 from memc.runtime.layout import slab_bytes, slab_slots
 from memc.runtime.target import Target
 
@@ -61,6 +63,15 @@ class Emitter:
     """Packed functions called besides the kernels: the library's."""
     calls: list[tuple[int, str]] = field(default_factory=list)
     """The kernel calls of a run, in order: index of the op (the first, of a joint kernel) among the function's, and name."""
+
+    @cached_property
+    def readers(self) -> dict[Value, list[Op]]:
+        """The ops that read each value."""
+        return self.function.uses()
+
+    @cached_property
+    def returned(self) -> set[Value]:
+        return set(self.function.returns)
 
     def fresh(self) -> int:
         self.next_register += 1
@@ -321,8 +332,23 @@ def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
 def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> str:
     if "lane" in ops[0].attrs:
         return emit_lanes(emitter, ops)
+    if "rows" in ops[0].attrs:
+        return emit_rows(emitter, ops)
     name = emitter.table.joint(ops)
     emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in parameters(ops)])
+    return name
+
+
+def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str:
+    """One kernel on the rows of tensors, which does not write what only its own ops read."""
+    readers = emitter.readers
+
+    def is_read(value: Value) -> bool:
+        return value in emitter.returned or any(op not in ops for op in readers.get(value, ()))
+
+    plan = plan_rows(ops, is_read, emitter.target.kind)
+    name = emitter.table.rows(ops, plan)
+    emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in plan.parameters])
     return name
 
 

@@ -99,6 +99,57 @@ def test_a_joint_kernel(arch: str, tmp_path: Path) -> None:
     assert relative_error(CELL, arch, tmp_path) < 1e-6
 
 
+NORMALIZED = """
+func @main(%x: T[R,C] {role = input}, %y: T[R,C] {role = input}, %g: T[C] {role = input}, %b: T[C] {role = input}) -> (T[R,C], T[R,C]) {
+  %e = mul(%x, %y) : T[R,C]
+  %s = softmax(%e) {axis = 1} : T[R,C]
+  %z = layer_norm(%x, %g, %b) {axis = 1, epsilon = 0.00001} : T[R,C]
+  return %s, %z
+}
+"""
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("f32", 1e-6), ("f64", 1e-14), ("f16", 1e-3), ("bf16", 1e-2)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 16), (1537, 197), (6, 256), (33, 257), (130, 768), (5, 8192), (3, 30001), (40000, 64)]
+)
+def test_softmax_and_layer_norm_in_one_kernel(
+    arch: str, tmp_path: Path, dtype: str, most: float, rows: int, columns: int
+) -> None:
+    text = NORMALIZED.replace("T[", f"{dtype}[").replace("[R,C]", f"[{rows},{columns}]").replace("[C]", f"[{columns}]")
+    module = parse(text, "test")
+    rng = np.random.default_rng(0)
+    inputs = {p.name: rng.normal(size=p.type.shape).astype(p.type.dtype.numpy) for p in module.main.params}
+    done = memc.compile(module, tmp_path / "m.memc", target="cuda", arch=arch)
+    assert any("rows" in op.attrs for op in done.module.main.ops)
+    found = done.load().run_numpy(inputs).values()
+    for a, b in zip(found, evaluate(module, inputs).values()):
+        wide, exact = a.astype(np.float64), b.astype(np.float64)
+        assert np.linalg.norm(wide - exact) / np.linalg.norm(exact) < most
+
+
+EXTREMES = """
+func @main(%x: f32[300,700] {role = input}) -> (f32[300,1], f32[300,700], f32[300,1], f32[300,700]) {
+  %a = reduce_max(%x) {axes = [1], keepdims = true} : f32[300,1]
+  %b = div(%x, %a) : f32[300,700]
+  %c = reduce_min(%b) {axes = [1], keepdims = true} : f32[300,1]
+  %d = sub(%b, %c) : f32[300,700]
+  return %a, %b, %c, %d
+}
+"""
+
+
+def test_extremes_of_rows_have_the_bits_of_numpy(arch: str, tmp_path: Path) -> None:
+    module = parse(EXTREMES, "test")
+    x = np.random.default_rng(0).normal(size=(300, 700)).astype(np.float32)
+    x[7, 333], x[8, 699], x[9] = np.nan, np.inf, -np.inf
+    done = memc.compile(module, tmp_path / "m.memc", target="cuda", arch=arch)
+    assert any("rows" in op.attrs for op in done.module.main.ops)
+    found = done.load().run_numpy({"x": x}).values()
+    for a, b in zip(found, evaluate(module, {"x": x}).values()):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_an_embedding_of_which_most_rows_are_in_no_batch(arch: str, tmp_path: Path) -> None:
     assert relative_error(EMBEDDING, arch, tmp_path) < 1e-5
 

@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel of ops on the same rows, as `join-rows` found them: a team of threads computes one row of all their results.
+
+A thread has the columns `lane`, `lane + team`, ... of its row, of all tensors alike, so it reads what it wrote itself. What
+a reduction gives is known to the whole team. Where a row is short, its elements stay in registers between the ops, and what
+no op outside of the kernel reads is not stored; a longer row is read again for each reduction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from tvm import ir, tirx
+
+from memc.ir.core import Op, Value
+from memc.ir.types import DType, TensorType
+from memc.runtime.codegen import bf16, reducers
+from memc.runtime.codegen.expressions import COMPUTED, STORED, const, dtype_of, node
+from memc.runtime.codegen.kernel import kernel_key, lower_body, splat
+from memc.runtime.codegen.lanes import named
+from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, Scope, TEBuilder
+
+WARP = 32
+
+WARP_COLUMNS = 256
+"""Columns that one warp does alone: its threads need not meet at a barrier."""
+
+MOST_TEAM = 1024
+
+WARPS = 4
+"""Rows in a block where a warp does a row."""
+
+MOST_TURNS = 8
+"""Columns of a thread up to which a row stays in registers,"""
+
+MOST_KEPT = 40
+"""and elements in all."""
+
+TOGETHER = 4
+"""Of a longer row, columns that a thread reads before it writes one: reads that follow a write wait for it."""
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How the rows of some ops are shared out, and what the kernel is given."""
+
+    shape: tuple[int, ...]
+    axes: int
+    """How many of the first axes tell rows apart."""
+    team: int
+    """Threads for a row."""
+    stays: bool
+    """Whether the elements of a row stay in registers."""
+    given: tuple[Value, ...]
+    """Operands that none of the ops makes, first uses first."""
+    stored: tuple[Value, ...]
+    """Results that are written to memory."""
+
+    @property
+    def rows(self) -> int:
+        return math.prod(self.shape[: self.axes])
+
+    @property
+    def columns(self) -> int:
+        return math.prod(self.shape[self.axes :])
+
+    @property
+    def turns(self) -> int:
+        """Columns of a thread."""
+        return -(-self.columns // self.team)
+
+    @property
+    def parameters(self) -> tuple[Value, ...]:
+        """What the kernel is given, in order."""
+        return (*self.given, *self.stored)
+
+    def aligned(self, value: Value) -> tuple[int, ...]:
+        """The shape of a value with an axis for each of the rows'."""
+        return (1,) * (len(self.shape) - value.type.rank) + value.type.shape
+
+    def varies(self, value: Value) -> bool:
+        """Whether the columns of a row differ."""
+        return self.aligned(value)[self.axes :] != (1,) * (len(self.shape) - self.axes)
+
+
+def plan_rows(ops: Sequence[Op], is_read: Callable[[Value], bool], target: str) -> RowPlan:
+    """`is_read`: whether an op outside of the kernel, or the caller, reads a result. `target`: llvm or cuda."""
+    given: dict[Value, None] = {}
+    results = [op.result for op in ops]
+    for op in ops:
+        given.update((v, None) for v in op.operands if v not in results and splat(v) is None)
+    shape = np.broadcast_shapes(*(v.type.shape for v in (*given, *results)))
+    axes = ops[0].attrs["rows"]
+    assert isinstance(axes, int)
+    columns = math.prod(shape[axes:])
+    team = 1
+    if target == "cuda":
+        team = WARP
+        while columns > WARP_COLUMNS and columns > 4 * team and team < MOST_TEAM:
+            team *= 2
+    draft = RowPlan(shape, axes, team, False, tuple(given), tuple(results))
+    kept = sum(map(draft.varies, (*given, *results)))
+    stays = draft.turns <= MOST_TURNS and draft.turns * kept <= MOST_KEPT
+    stored = tuple(v for v in results if is_read(v) or not stays and draft.varies(v))
+    return RowPlan(shape, axes, team, stays, tuple(given), stored)
+
+
+def rows_key(ops: Sequence[Op], plan: RowPlan) -> Any:
+    """Equal exactly for runs whose kernels are the same."""
+    numbers: dict[Value, int] = {}
+    for op in ops:
+        for value in (*op.operands, op.result):
+            numbers.setdefault(value, len(numbers))
+    shared = tuple(tuple(numbers[v] for v in (*op.operands, op.result)) for op in ops)
+    stored = tuple(numbers[v] for v in plan.stored)
+    return ("rows", plan.axes, tuple(kernel_key(op, 0) for op in ops), shared, stored)
+
+
+def lower_rows(ops: Sequence[Op], plan: RowPlan, target: str) -> tirx.PrimFunc:
+    """The kernel, ready to be built: `plan.parameters` are what it takes. On llvm, one thread does row after row."""
+    writer = _RowWriter(ops, plan, target)
+    body = writer.of_threads() if target == "cuda" else writer.of_loop()
+    # Results may lie where operands do: nothing is said of that.
+    return tirx.PrimFunc(list(writer.buffers.values()), body)
+
+
+class _RowBuilder(TEBuilder):
+    """Lowers one op, whose reductions are loops over the columns that `fold` writes."""
+
+    def __init__(self, target: str, fold: Callable[[str, Callable[[], Any]], Any]) -> None:
+        super().__init__(target)
+        self.fold = fold
+
+    def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
+        return Inline(self, type, body)
+
+    def reduce(self, kind: str, extents: Sequence[int], body: Callable[..., Any]) -> Any:
+        axes = [self.variable(n) for n in extents]
+
+        def element() -> Any:
+            self.scopes.append(Scope())
+            value = node(body(*axes))
+            return self.scopes.pop().close(value)
+
+        return self.fold(kind, element)
+
+    def variable(self, extent: int) -> Any:
+        """An index. Operands are read where the thread is, whatever the index, so that it is in no expression."""
+        found = tirx.Var("i", self.index_dtype)
+        self.bind_ranges([found], [extent])
+        return found
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """An operand, of which a thread sees one element."""
+
+    read: Callable[[], Any]
+    type: TensorType
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.read()
+
+
+@dataclass
+class _Turn:
+    """One column of a thread."""
+
+    inside: Any
+    """Whether there is such a column; None: certainly."""
+    position: list[Any]
+    """Its index along the axes of the columns."""
+    known: dict[Value, Any] = field(default_factory=dict)
+    """Elements as they are stored."""
+
+
+class _RowWriter:
+    """Writes what a thread does."""
+
+    def __init__(self, ops: Sequence[Op], plan: RowPlan, target: str) -> None:
+        self.ops, self.plan, self.target = ops, plan, target
+        values = plan.parameters
+        self.index = "int64" if max(v.type.elements for v in values) > INDEX_LIMIT else "int32"
+        self.buffers: Mapping[Value, Any] = {
+            v: tirx.decl_buffer(v.type.shape, STORED[v.type.dtype], name=f"buffer{n}") for n, v in enumerate(values)
+        }
+        self.statements: list[Any] = []
+        self.row: list[Any] = []
+        """The row's index along the axes of the rows."""
+        self.numbers: dict[Value, Any] = {}
+        """What all columns of the row share, as it is stored."""
+        self.lane: Any = None
+        self.turns: list[_Turn] = []
+        """The thread's columns, if they stay in registers."""
+        self.turn: _Turn | None = None
+        """The column that is computed now."""
+        self.waiting: list[Op] = []
+        """Ops on every column that no loop has yet."""
+
+    # Threads
+
+    def of_threads(self) -> Any:
+        plan = self.plan
+        beside = min(WARPS, plan.rows) if plan.team == WARP else 1
+        block, lane, number = (tirx.Var(n, "int32") for n in ("block", "lane", "number"))
+        row = block.astype(self.index) * beside + number.astype(self.index) if beside > 1 else block.astype(self.index)
+        place = tirx.Var("row", self.index)
+        self._row(place, lane)
+        body = self._taken()
+        if plan.rows % beside:  # The same for all threads of a warp.
+            body = tirx.IfThenElse(tirx.LT(place, self._const(plan.rows)), body, None)
+        body = tirx.SeqStmt([tirx.Bind(place, named(row)), body])
+        blocks = -(-plan.rows // beside)
+        axes = [(lane, plan.team, "threadIdx.x"), (number, beside, "threadIdx.y"), (block, blocks, "blockIdx.x")]
+        for variable, extent, tag in axes if beside > 1 else [axes[0], axes[2]]:
+            axis = tirx.IterVar(ir.Range(0, extent), variable, tirx.IterVar.ThreadIndex, tag)
+            body = tirx.AttrStmt(axis, "thread_extent", tirx.IntImm("int32", extent), body)
+        return body
+
+    def of_loop(self) -> Any:
+        row = tirx.Var("row", self.index)
+        self._row(row, tirx.IntImm("int32", 0))
+        return tirx.For(row, self._const(0), self._const(self.plan.rows), tirx.ForKind.SERIAL, self._taken())
+
+    # Rows
+
+    def _row(self, row: Any, lane: Any) -> None:
+        """All that is done with a row."""
+        self.lane = lane
+        self.row = self._split(row, self.plan.shape[: self.plan.axes])
+        for value in self.plan.given:
+            if not self.plan.varies(value):
+                self.numbers[value] = self._load(value, self._index(value, None))
+        if self.plan.stays:
+            self.turns = [self._turn(self.lane, number) for number in range(self.plan.turns)]
+            for turn in self.turns:
+                self._read(turn, self.ops)
+        for op in self.ops:
+            if self.plan.varies(op.result):
+                self.waiting.append(op)
+                continue
+            self._number(op)
+        self._over_columns(lambda: None)
+
+    def _number(self, op: Op) -> None:
+        """A number of the row: all threads compute it, the first stores it."""
+        stored = self._value(op)
+        self.numbers[op.result] = stored
+        if op.result in self.plan.stored:
+            store = tirx.BufferStore(self.buffers[op.result], stored, self._index(op.result, None))
+            first = tirx.EQ(self.lane, tirx.IntImm("int32", 0))
+            self.statements.append(tirx.IfThenElse(first, store, None) if self.plan.team > 1 else store)
+
+    def _fold(self, op: Op, kind: str, element: Callable[[], Any]) -> Any:
+        """The number that a reduction gives: threads fold their columns, then the team folds what they found."""
+        dtype = COMPUTED[_reduced(op).type.dtype]
+        part = tirx.decl_buffer((1,), dtype, name="part", scope="local")
+        at = [tirx.IntImm("int32", 0)]
+        self.statements.append(tirx.AllocBuffer(part))
+        self.statements.append(tirx.BufferStore(part, reducers.identity(kind, dtype), at))
+
+        def step() -> None:
+            value = self._unwrapped(element())
+            folded = reducers.combine(kind, tirx.BufferLoad(part, at), value, self.target)
+            self._guarded(tirx.BufferStore(part, folded, at))
+
+        self._over_columns(step, op)
+        whole: Any = tirx.BufferLoad(part, at)
+        if self.plan.team > 1:
+            whole = tirx.call_extern(dtype, f"memc_team_{kind}_{dtype}", whole, tirx.IntImm("int32", self.plan.team))
+        return self._bind("whole", whole)
+
+    # Columns
+
+    def _over_columns(self, step: Callable[[], None], last: Op | None = None) -> None:
+        """The ops that wait, at every column of the thread, then `step`, which reads operands of `last`."""
+        ops, self.waiting = self.waiting, []
+        if not ops and last is None:
+            return
+        if self.plan.stays:
+            self._at_turns(self.turns, ops, step)
+            return
+        before, self.statements = self.statements, []
+        chunk = tirx.Var("chunk", "int32")
+        wide = self.plan.team * TOGETHER
+        first = self._bind("first", self._opaque(chunk * wide + self.lane))
+        turns = [self._turn(first, number, True) for number in range(TOGETHER)]
+        for turn in turns:
+            self._read(turn, [*ops, *([last] if last is not None else [])])
+        self._at_turns(turns, ops, step)
+        chunks = -(-self.plan.columns // wide)
+        self.statements = [*before, tirx.For(chunk, 0, chunks, tirx.ForKind.SERIAL, self._taken())]
+
+    def _at_turns(self, turns: Sequence[_Turn], ops: Sequence[Op], step: Callable[[], None]) -> None:
+        for turn in turns:
+            self.turn = turn
+            for op in ops:
+                turn.known[op.result] = stored = self._value(op)
+                if op.result in self.plan.stored:
+                    index = self._index(op.result, turn)
+                    self._guarded(tirx.BufferStore(self.buffers[op.result], stored, index))
+            step()
+        self.turn = None
+
+    def _turn(self, first: Any, number: int, in_loop: bool = False) -> _Turn:
+        """The thread's column `number` from its `first` on."""
+        column = self._bind("column", self._opaque(first + number * self.plan.team))
+        whole = self.plan.columns % (self.plan.team * (TOGETHER if in_loop else 1)) == 0
+        certain = whole or not in_loop and number < self.plan.columns // self.plan.team
+        inside = None if certain else tirx.LT(column, tirx.IntImm("int32", self.plan.columns))
+        return _Turn(inside, self._split(column, self.plan.shape[self.plan.axes :]))
+
+    def _read(self, turn: _Turn, ops: Sequence[Op]) -> None:
+        """Read what `ops` read at a column and do not make themselves."""
+        made = {op.result for op in ops}
+        for operand in (v for op in ops for v in op.operands):
+            if operand not in made | turn.known.keys() and splat(operand) is None and self.plan.varies(operand):
+                turn.known[operand] = self._load(operand, self._index(operand, turn), turn.inside)
+
+    # Elements
+
+    def _value(self, op: Op) -> Any:
+        """What an op gives, as it is stored: at a column, or for the row."""
+
+        def fold(kind: str, element: Callable[[], Any]) -> Any:
+            return self._fold(op, kind, element)
+
+        builder = _RowBuilder(self.target, fold)
+        inputs: list[Any] = []
+        for operand in op.operands:
+            literal = splat(operand)
+            if literal is not None:
+                inputs.append(Literal(builder.const(literal.item(), operand.type.dtype), operand.type))
+            else:
+                inputs.append(_Cell(self._reader(operand), operand.type))
+        (result,) = lower_body(builder, op, inputs)
+        value = builder.element(result, [builder.variable(n) for n in op.result.type.shape])
+        return self._bind("value", self._opaque(self._unwrapped(value)))
+
+    def _reader(self, operand: Value) -> Callable[[], Any]:
+        def read() -> Any:
+            known = self.turn.known if self.turn is not None and self.plan.varies(operand) else self.numbers
+            stored = known[operand]
+            return bf16.value_of_bf16(stored) if operand.type.dtype is DType.BF16 else stored
+
+        return read
+
+    def _load(self, value: Value, index: Sequence[Any], inside: Any = None) -> Any:
+        load: Any = tirx.BufferLoad(self.buffers[value], index)
+        if inside is not None:
+            load = tirx.if_then_else(inside, load, const(0, STORED[value.type.dtype]))
+        return self._bind("read", load)
+
+    def _index(self, value: Value, turn: _Turn | None) -> list[Any]:
+        """Where the element of a value is that belongs to the row, and to a column unless it has none."""
+        position = [*self.row, *(turn.position if turn is not None else [self._const(0)] * len(self.plan.shape))]
+        aligned = self.plan.aligned(value)
+        found = [self._const(0) if extent == 1 else position[axis] for axis, extent in enumerate(aligned)]
+        return found[len(aligned) - value.type.rank :]
+
+    # Statements
+
+    def _guarded(self, statement: Any) -> None:
+        inside = self.turn.inside if self.turn is not None else None
+        self.statements.append(statement if inside is None else tirx.IfThenElse(inside, statement, None))
+
+    def _split(self, flat: Any, shape: Sequence[int]) -> list[Any]:
+        """The index along each axis of `shape` of a place in it."""
+        found: list[Any] = []
+        inner = math.prod(shape)
+        outermost = True
+        for extent in shape:
+            inner //= extent
+            if extent == 1:
+                found.append(self._const(0))
+                continue
+            place = flat if inner == 1 else tirx.truncdiv(flat, tirx.IntImm(dtype_of(flat), inner))
+            place = place if outermost else tirx.truncmod(place, tirx.IntImm(dtype_of(flat), extent))
+            outermost = False
+            found.append(self._bind("axis", self._opaque(place).astype(self.index)))
+        return found
+
+    def _taken(self) -> Any:
+        """The statements so far, as one."""
+        taken, self.statements = self.statements, []
+        return tirx.SeqStmt(taken)
+
+    def _unwrapped(self, value: Any) -> Any:
+        """An expression without the bindings around it, which become statements."""
+        while isinstance(value, tirx.Let):
+            self.statements.append(tirx.Bind(value.var, value.value))
+            value = value.body
+        return value
+
+    def _opaque(self, value: Any) -> Any:
+        """A value that TVM does not write out again wherever it is used."""
+        return named(value) if self.target == "cuda" else value
+
+    def _bind(self, name: str, value: Any) -> Any:
+        variable = tirx.Var(name, dtype_of(value))
+        self.statements.append(tirx.Bind(variable, value))
+        return variable
+
+    def _const(self, value: int) -> Any:
+        return tirx.IntImm(self.index, value)
+
+
+def _reduced(op: Op) -> Value:
+    """What the one reduction of an op gives."""
+    inner: Iterator[Op] = iter(op.region.ops if op.region is not None else [op])
+    return next(o.result for o in inner if o.name.startswith("reduce_"))
