@@ -9,7 +9,7 @@ no op outside of the kernel reads is not stored; a longer row is read again for 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -415,5 +415,5 @@ class _RowWriter:
 
 def _reduced(op: Op) -> Value:
     """What the one reduction of an op gives."""
-    inner: Iterator[Op] = iter(op.region.ops if op.region is not None else [op])
+    inner = op.region.ops if op.region is not None else [op]
     return next(o.result for o in inner if o.name.startswith("reduce_"))

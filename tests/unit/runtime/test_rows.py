@@ -188,3 +188,43 @@ func @main(%x: f32[6,40] {role = input}, %w: f32[40,40] {role = weight}) -> f32[
     last = [[op.name if op.region is None else op.region.ops[-1].name for op in ops] for ops in kernels_of(module)]
     assert ["reduce_max", "exp", "reduce_sum", "div"] in last
     assert ["reduce_sum", "mul"] in last
+
+
+ROW_BY_ROW = "materialize-returns,canonicalize,in-place,assign-addresses{solver=auto},join-rows"
+
+
+def random_chain(seed: int) -> str:
+    """Ops on rows, numbers of rows and columns, each on results of the ones before; the last few results are returned."""
+    rng = np.random.default_rng(seed)
+    whole, number, vector = "f32[6,24]", "f32[6,1]", "f32[24]"
+    known = {whole: ["x"], number: ["n"], vector: ["v"]}
+    lines: list[str] = []
+    for count in range(12):
+        kind = whole if rng.random() < 0.6 else number
+        a, b = (str(rng.choice(known[kind])) for _ in range(2))
+        choice = rng.random()
+        if kind == number and choice < 0.7:
+            how = str(rng.choice(["sum", "max", "min"]))
+            code = f"reduce_{how}(%{rng.choice(known[whole])}) {{axes = [1], keepdims = true}}"
+        elif choice < 0.3:
+            code = f"{rng.choice(['tanh', 'neg'])}(%{a})"
+        elif kind == whole and choice < 0.8:
+            code = f"sub(%{a}, %{rng.choice(known[number if rng.random() < 0.7 else vector])})"
+        else:
+            code = f"add(%{a}, %{b})"
+        lines.append(f"  %r{count} = {code} : {kind}\n")
+        known[kind].append(f"r{count}")
+    results = ", ".join(f"%{known[kind][-1]}" for kind in (whole, number))
+    head = f"func @main(%x: {whole} {{role = input}}, %n: {number} {{role = input}}, %v: {vector} {{role = input}})"
+    return f"{head} -> ({whole}, {number}) {{\n{''.join(lines)}  return {results}\n}}\n"
+
+
+@pytest.mark.parametrize("passes", [ROW_BY_ROW, JOINED])
+def test_random_chains(tmp_path: Path, passes: str) -> None:
+    joined = 0
+    for seed in range(12):
+        found, expected, module = run(random_chain(seed), tmp_path / f"{seed}.memc", passes)
+        joined += sum(map(len, kernels_of(module)))
+        for a, b in zip(found, expected):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-4, err_msg=f"seed {seed}")
+    assert joined > 12
