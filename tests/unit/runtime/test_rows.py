@@ -222,7 +222,7 @@ def random_chain(seed: int) -> str:
 @pytest.mark.parametrize("passes", [ROW_BY_ROW, JOINED])
 def test_random_chains(tmp_path: Path, passes: str) -> None:
     joined = 0
-    for seed in range(12):
+    for seed in range(32, 44):  # Some of which would overwrite other rows if bytes were not looked at.
         found, expected, module = run(random_chain(seed), tmp_path / f"{seed}.memc", passes)
         joined += sum(map(len, kernels_of(module)))
         for a, b in zip(found, expected):
