@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import tvm
@@ -234,7 +235,7 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
             if number is None:
                 emitter.calls += [(index, name) for name in emit_op(emitter, op)]
             elif joint[number][0] is op:  # Between it and the others are none with code.
-                emitter.calls.append((index, emit_joint(emitter, joint[number])))
+                emitter.calls += [(index, name) for name in emit_joint(emitter, joint[number])]
         b.emit_ret(b.void_arg())
 
 
@@ -329,17 +330,17 @@ def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
     emitter.call(symbol, arguments)
 
 
-def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> str:
+def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
     if "lane" in ops[0].attrs:
-        return emit_lanes(emitter, ops)
+        return [emit_lanes(emitter, ops)]
     if "rows" in ops[0].attrs:
         return emit_rows(emitter, ops)
     name = emitter.table.joint(ops)
     emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in parameters(ops)])
-    return name
+    return [name]
 
 
-def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str:
+def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
     """One kernel on the rows of tensors, which does not write what only its own ops read."""
     readers = emitter.readers
 
@@ -347,9 +348,21 @@ def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str:
         return value in emitter.returned or any(op not in ops for op in readers.get(value, ()))
 
     plan = plan_rows(ops, is_read, emitter.target.kind)
+    if emitter.target.kind == "llvm" and any_overlap(emitter, plan.parameters):
+        # LLVM is told that what is written through one argument is not read through another.
+        return [name for op in ops for name in emit_op(emitter, op)]
     name = emitter.table.rows(ops, plan)
     emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in plan.parameters])
-    return name
+    return [name]
+
+
+def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
+    """Whether some of the values have bytes in common."""
+    placed = [(emitter.place(v), v.type.nbytes) for v in values]
+    return any(
+        a.storage == b.storage and a.offset < b.offset + size and b.offset < a.offset + other
+        for (a, other), (b, size) in combinations(placed, 2)
+    )
 
 
 def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str:
