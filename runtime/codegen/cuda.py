@@ -48,16 +48,16 @@ def replace_sources(library: Any, arch: str) -> None:
         library.import_module(imported)
 
 
-ROWS_KERNEL = re.compile(r'^extern "C" __global__ .*\brows_\w+\(.*$', re.MULTILINE)
+KERNEL_OF_MANY = re.compile(r'^extern "C" __global__ .*\b(rows|joint|lanes)_?\w*\(.*$', re.MULTILINE)
 
 
 def with_prelude(source: str, _target: Any) -> str:
     """CUDA source as TVM generates it, with the functions that our expressions call. TVM calls this by its name.
 
-    TVM promises nvcc that no two arguments of any kernel overlap. Of kernels on rows this is taken back: ops that follow one
-    another in them overwrite what the earlier ones read.
+    TVM promises nvcc that no two arguments of any kernel overlap. Of kernels that do many ops this is taken back: the later
+    ops overwrite what the earlier ones read.
     """
-    source = ROWS_KERNEL.sub(lambda found: found[0].replace(" __restrict__", ""), source)
+    source = KERNEL_OF_MANY.sub(lambda found: found[0].replace(" __restrict__", ""), source)
     return CUDA_PRELUDE + TEAM_PRELUDE + source
 
 

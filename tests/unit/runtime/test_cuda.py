@@ -15,7 +15,7 @@ from memc.ir.core import Module, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.types import DType
 from memc.runtime import codegen
-from memc.runtime.codegen.cuda import compile_source, last_line
+from memc.runtime.codegen.cuda import compile_source, last_line, with_prelude
 from memc.runtime.target import Target
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
@@ -94,3 +94,14 @@ def test_what_nvcc_says_is_passed_on() -> None:
         == "a.cu(3): error: no such name"
     )
     assert last_line("killed") == "killed" and last_line("") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "apart"), [("joint_relu_3", False), ("rows_div", False), ("lanes_1", False), ("relu_2", True)]
+)
+def test_only_kernels_of_one_op_are_told_that_tensors_lie_apart(name: str, apart: bool) -> None:
+    """Later ops of a kernel overwrite what earlier ones read."""
+    head = 'extern "C" __global__ void __launch_bounds__(256) '
+    source = f"{head}{name}_kernel(float* __restrict__ a, float* __restrict__ b) {{\n"
+    assert with_prelude(source, None).count("__restrict__ a") == apart
+    assert with_prelude(source, None).count("__restrict__ b") == apart
