@@ -12,7 +12,6 @@ result, against PyTorch in f64.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from itertools import count, product
@@ -21,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_compare import card, link_package
+from gpu_compare import card, link_package, start_device
 
 TILES = ("32x32", "64x32", "32x64", "64x64", "128x64", "64x128")
 SPLITS = (1, 2, 4, 8)
@@ -61,14 +60,12 @@ _bytes = count(WORKSPACE)
 def run(args: argparse.Namespace) -> int:
     link_package()
     import torch
-    import tvm
     import tvm_ffi
 
     from memc import native
 
-    ctypes.CDLL(str(Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
+    start_device()
     native.load()
-    torch.cuda.init()
     torch.manual_seed(0)
     torch.backends.cudnn.allow_tf32 = False
     lines = [

@@ -15,8 +15,9 @@ from memc.passes.undo import is_raw
 
 
 def decompose(module: Module, function: Function) -> None:
-    """Expand until no such op is left but those that a library kernel computes. Ops in the expansion inherit the location, and the mark of a recomputation, so
-    that they are not merged with those of the first computation; results keep their names.
+    """Expand until no such op is left but those that a library kernel computes. Ops in the expansion inherit the location,
+    and the mark of a recomputation, so that they are not merged with those of the first computation; results keep their
+    names.
 
     Ops of a decomposition that nothing uses are left to `canonicalize`.
     """
@@ -27,10 +28,8 @@ def decompose(module: Module, function: Function) -> None:
     while pending:
         op = pending.pop()
         definition = base.lookup(op.name)
-        if definition is None or not isinstance(definition.lower, base.Decompose) or op.region is not None:
-            done.append(op)
-            continue
-        if base.chosen_kernel(op) is not None:
+        stays = op.region is not None or base.chosen_kernel(op) is not None
+        if definition is None or not isinstance(definition.lower, base.Decompose) or stays:
             done.append(op)
             continue
         op.operands = [_final(v, replaced) for v in op.operands]

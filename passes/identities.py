@@ -11,6 +11,7 @@ import numpy as np
 
 from memc.ir.core import Op, Value
 from memc.ir.ops.base import Trait
+from memc.ir.ops.common import ints_attr
 from memc.passes.narrow import (
     concat_of_parts,
     slice_of_concat,
@@ -163,9 +164,7 @@ def _implicit_broadcast(context: Context, op: Op) -> Value | None:
 
 
 def _perm(op: Op) -> tuple[int, ...]:
-    perm = op.attrs["perm"]
-    assert isinstance(perm, tuple)
-    return tuple(int(axis) for axis in perm)  # type: ignore[arg-type]
+    return ints_attr(op.attrs, "perm")
 
 
 def _widths(op: Op) -> list[int]:

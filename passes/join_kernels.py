@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from memc.ir.core import Function, Module, Op, Value
 from memc.ir.liveness import ARENA
-from memc.ir.ops.base import Compute, Trait, lookup
+from memc.ir.ops.base import Compute, Trait, inner_ops, lookup
 from memc.passes.base import Pass
 from memc.passes.op_rules import pointwise_operands, slice_offsets, view_offset
 from memc.passes.select_kernels import KERNEL
@@ -103,7 +103,7 @@ def can_join(op: Op) -> bool:
         return False
     if view_offset(op) is not None or any(offset is not None for offset in slice_offsets(op)):
         return False  # May need no kernel, or several that copy.
-    return all(_is_one_by_one(inner) for inner in (op.region.ops if op.region is not None else [op]))
+    return all(_is_one_by_one(inner) for inner in inner_ops(op))
 
 
 def _is_one_by_one(op: Op) -> bool:
@@ -118,6 +118,11 @@ def _is_one_by_one(op: Op) -> bool:
 def has_no_code(op: Op) -> bool:
     """Whether an op does nothing: a constant, or a view of what is there."""
     return op.name == "constant" or (view_offset(op) is not None and op.result.root is op.operands[0].root)
+
+
+def joint_kernels(function: Function) -> int:
+    """How many there are already: the number of the next one."""
+    return len({op.attrs[JOINT] for op in function.ops if JOINT in op.attrs})
 
 
 def find_runs(function: Function) -> Iterator[list[Op]]:
@@ -145,7 +150,6 @@ class JoinKernels(Pass):
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            taken = {op.attrs[JOINT] for op in function.ops if JOINT in op.attrs}
-            for number, run in enumerate(find_runs(function), len(taken)):
+            for number, run in enumerate(find_runs(function), joint_kernels(function)):
                 for op in run:
                     op.attrs[JOINT] = number

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from memc.ir.core import Function, Module, Op, Value
-from memc.ir.ops.base import Compute, Trait, lookup
+from memc.ir.ops.base import Compute, Trait, inner_ops, lookup
+from memc.ir.ops.common import ints_attr
 from memc.ir.types import DType
 from memc.passes.base import Pass
-from memc.passes.join_kernels import JOINT, MOST_OPS, MOST_TENSORS, Bytes, has_no_code
+from memc.passes.join_kernels import JOINT, MOST_OPS, MOST_TENSORS, Bytes, has_no_code, joint_kernels
 from memc.passes.op_rules import has, slice_offsets, view_offset
 from memc.passes.select_kernels import KERNEL
 
@@ -87,11 +88,10 @@ def frame_of(op: Op, known: Frame | None) -> Frame | None:
         known = Frame(reductions[0].operands[0].type.shape if reductions else op.result.type.shape, None)
     if reductions:
         reduced = reductions[0]
-        axes = reduced.attrs["axes"]
-        assert isinstance(axes, tuple)
+        axes = ints_attr(reduced.attrs, "axes")
         rank, whole = reduced.operands[0].type.rank, len(known.shape)
         first = whole - len(axes)
-        trailing = sorted(int(a) + whole - rank for a in axes if isinstance(a, int)) == list(range(first, whole))
+        trailing = sorted(a + whole - rank for a in axes) == list(range(first, whole))
         if not trailing or not known.is_whole(reduced.operands[0]) or known.rows not in (None, first):
             return None
         known = Frame(known.shape, first)
@@ -100,10 +100,6 @@ def frame_of(op: Op, known: Frame | None) -> Frame | None:
     elif not (known.is_whole(op.result) or known.is_numbers(op.result)):
         return None
     return known if all(known.holds(v) for o in (op, *inner) for v in (*o.operands, *o.results)) else None
-
-
-def inner_ops(op: Op) -> Sequence[Op]:
-    return op.region.ops if op.region is not None else [op]
 
 
 def can_work_by_rows(op: Op) -> bool:
@@ -197,8 +193,7 @@ class JoinRows(Pass):
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            taken = {op.attrs[JOINT] for op in function.ops if JOINT in op.attrs}
-            for number, run in enumerate(find_row_runs(function), len(taken)):
+            for number, run in enumerate(find_row_runs(function), joint_kernels(function)):
                 assert run.frame is not None and run.frame.rows is not None
                 for op in run.ops:
                     op.attrs |= {JOINT: number, ROWS: run.frame.rows}

@@ -19,6 +19,8 @@ from typing import ClassVar, Literal
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Op, Value, fresh_names, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
+from memc.ir.ops.attention import heads_first
+from memc.ir.ops.common import ints_attr
 from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
 from memc.passes.canonicalize import remove_dead
@@ -182,7 +184,7 @@ class _Recognizer:
         rank = result.type.rank
         if axis == rank - 2:
             return result
-        perm = _heads_first(rank, axis)
+        perm = heads_first(rank, axis)
         if result not in self.alone:
             return None
         (reader,) = self.uses[result]
@@ -195,22 +197,11 @@ def _is(op: Op, name: str) -> bool:
     return op.name == name and set(op.attrs) <= ATTRIBUTES.get(name, set())
 
 
-def _heads_first(rank: int, axis: int) -> tuple[int, ...]:
-    """What brings the positions at `axis` behind the heads."""
-    return (*(d for d in range(rank - 1) if d != axis), axis, rank - 1)
-
-
-def _perm(op: Op) -> tuple[int, ...]:
-    perm = op.attrs["perm"]
-    assert isinstance(perm, tuple)
-    return tuple(d for d in perm if isinstance(d, int))
-
-
 def _transposed(value: Value, crossed: bool = False) -> _Transposed:
     """A value, or with `crossed` its last two axes exchanged, as a transpose of what it was made of."""
     source, perm = value, tuple(range(value.type.rank))
     if value.op is not None and _is(value.op, "transpose"):
-        source, perm = value.op.operands[0], _perm(value.op)
+        source, perm = value.op.operands[0], ints_attr(value.op.attrs, "perm")
     return _Transposed(source, (*perm[:-2], perm[-1], perm[-2]) if crossed else perm)
 
 
@@ -225,11 +216,11 @@ def _heads(part: _Transposed) -> _Heads | None:
         inner = cut.operands[0]
         moved = _transposed(inner)
         *heads, positions, columns = source.type.shape
-        whole = inner.type.rank > 2 and moved.perm == _heads_first(inner.type.rank, 0)
+        whole = inner.type.rank > 2 and moved.perm == heads_first(inner.type.rank, 0)
         if whole and inner.type.shape[-2:] == (positions, columns):
             return _Heads(moved.source, (positions, *heads, columns), 0)
     axis = part.perm[-2]
-    return _Heads(source, source.type.shape, axis) if part.perm == _heads_first(rank, axis) else None
+    return _Heads(source, source.type.shape, axis) if part.perm == heads_first(rank, axis) else None
 
 
 def _reshaped(b: IRBuilder, value: Value, shape: tuple[int, ...]) -> Value:

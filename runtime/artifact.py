@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from memc.ir.core import Function, Module, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ARENA, lifetimes, updates_state
+from memc.ir.ops.base import inner_ops
 from memc.ir.ops.casts import PRODUCTS
 from memc.ir.printer import print_module
 from memc.ir.types import DType
@@ -136,7 +137,7 @@ def precision_of(function: Function) -> str:
     """What factors of products are rounded to: the type of half operands, what `set-precision` gave calls of libraries, or
     f32."""
     found = {str(op.attrs["precision"]) for op in function.ops if "precision" in op.attrs}
-    products = (inner for op in function.ops for inner in (op.region.ops if op.region is not None else [op]))
+    products = (inner for op in function.ops for inner in inner_ops(op))
     factors = {op.operands[0].type.dtype for op in products if op.name in PRODUCTS}
     found |= {dtype.value for dtype in factors & {DType.F16, DType.BF16}}
     return ", ".join(sorted(found)) or "f32"

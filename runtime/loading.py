@@ -136,7 +136,7 @@ def load_kernel_library(manifest: Manifest) -> None:
 
 
 def add_own_kernels(manifest: Manifest) -> None:
-    """Give the calls of the CUDA libraries the artifact's own kernels to choose among."""
+    """Load the artifact's own kernels, which attention takes, and calls of the CUDA libraries may."""
     import tvm_ffi
 
     path = manifest.path / IMAGE

@@ -6,15 +6,14 @@
 #include <stdexcept>
 #include <string>
 
-#include "memc/cuda_split.h"
+#include "memc/cuda_own.h"
 
 namespace memc::cuda {
 
 namespace {
 
 constexpr int64_t kKeys = 32;  // Of a stage.
-constexpr unsigned kThreads = 128;
-constexpr int64_t kMostExtent = (int64_t{1} << 31) - 1;
+constexpr int kThreads = 128;
 constexpr int64_t kBlocks = 256;  // Enough for a device: about two for each multiprocessor.
 constexpr int64_t kMostSplits = 4;
 
@@ -36,8 +35,6 @@ struct Params {
   int splits = 1;
   int wide = 0;
 };
-
-int64_t Ceil(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
 // Whether rows can be read 16 bytes at a time.
 bool IsWide(const float* data, const HeadStrides& s) {
@@ -100,22 +97,11 @@ void Attend(const Attention& a, const Place& place, const float* q, const float*
                : 0;
   const std::string name = "attention_1_" + std::to_string(tile) + "x" + std::to_string(kKeys) +
                            "_" + (tile == 16 ? "128" : "64");
-  LaunchAttribute cluster{};
-  cluster.id = kClusterDimension;
-  cluster.extents = {static_cast<unsigned>(splits), 1, 1};
-  LaunchConfig config{};
-  config.grid = {static_cast<unsigned>(all * splits), 1, 1};
-  config.block = {kThreads, 1, 1};
-  config.stream = place.stream;
-  config.attributes = &cluster;
-  config.attribute_count = splits > 1 ? 1 : 0;
+  const Blocks blocks{all, splits, 1, kThreads};
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  Handle kernel = nullptr;
-  CheckDriver(FindKernel(context, name, &kernel), "cuLibraryGetKernel");
-  void* arguments[] = {&p};
-  CheckDriver(LoadDriver().launch_kernel(&config, kernel, static_cast<void**>(arguments), nullptr),
-              "cuLaunchKernelEx");
+  const std::string what = "kernel " + name;
+  CheckDriver(LaunchOwn(context, name, blocks, place.stream, &p), what.c_str());
 }
 
 }  // namespace memc::cuda

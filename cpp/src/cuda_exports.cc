@@ -8,7 +8,7 @@
 //
 //   memc.cuda.set_libraries(cudnn, cublaslt, driver)   paths, empty for the system's search
 //   memc.cuda.load()                                   loads all three, or says what is missing
-//   memc.cuda.add_kernels(device, cubin)               memc's own (cuda_split.h), to choose among
+//   memc.cuda.add_kernels(device, cubin)               memc's own (cuda_own.h)
 //   memc.cuda.set_measure(flag)                        whether algorithms are chosen by their time
 //   memc.cuda.version() -> str                         of cuDNN and cuBLASLt
 //   memc.cuda.choices(device) -> str                   the algorithms of the call sites so far
@@ -40,7 +40,7 @@
 
 #include "memc/cuda_attention.h"
 #include "memc/cuda_kernels.h"
-#include "memc/cuda_split.h"
+#include "memc/cuda_own.h"
 
 namespace {
 
@@ -361,7 +361,7 @@ ffi::String Choices(int device) { return cuda::ChoicesOf(device); }
 void Remember(int device, const ffi::String& text) { cuda::Remember(device, text); }
 
 void AddKernels(int device, const ffi::Bytes& cubin) {
-  cuda::AddSplitKernels(device, std::string(cubin.data(), cubin.size()));
+  cuda::AddOwnKernels(device, std::string(cubin.data(), cubin.size()));
 }
 
 void Load(ffi::PackedArgs /*args*/) {

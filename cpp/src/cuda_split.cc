@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "memc/cuda_own.h"
+
 namespace memc::cuda {
 
 namespace {
@@ -14,7 +16,6 @@ constexpr int64_t kStartDepth = 32;  // What the first stage and the sum take as
 constexpr size_t kMostWays = 8;
 constexpr int64_t kMultiprocessors = 128;
 constexpr int64_t kMostBatch = 65535;
-constexpr int64_t kMostExtent = (int64_t{1} << 31) - 1;
 constexpr std::array<int64_t, 4> kSplits{1, 2, 4, 8};  // Up to what every device with clusters has.
 
 // A tile of the result, its threads, and the depth of its stages. `effort` is the time that an
@@ -72,8 +73,6 @@ Divisor DivisorOf(int by) {
   return d;
 }
 
-int64_t Ceil(int64_t n, int64_t by) { return (n + by - 1) / by; }
-
 // The depth of each of `splits` parts.
 int64_t PartOf(const Tile& tile, int64_t depth, int64_t splits) {
   return Ceil(Ceil(depth, splits), tile.depth) * tile.depth;
@@ -125,23 +124,29 @@ int Launch(Context& context, const Choice& choice, const Place& place, Params& p
   const Tile& tile = kTiles[number];
   const std::string name = "split_product_2_" + std::to_string(tile.rows) + "x" +
                            std::to_string(tile.columns) + "_" + reads;
-  Handle kernel = nullptr;
-  const int status = FindKernel(context, name, &kernel);
-  if (status != 0) return status;
   p.splits = static_cast<int>(choice[1]);
   p.part = static_cast<int>(PartOf(tile, p.k, p.splits));
-  LaunchAttribute cluster{};
-  cluster.id = kClusterDimension;
-  cluster.extents = {static_cast<unsigned>(p.splits), 1, 1};
-  LaunchConfig config{};
-  config.grid = {static_cast<unsigned>(TilesOf(tile, p.m, p.n, 1) * p.splits),
-                 static_cast<unsigned>(batch), 1};
-  config.block = {static_cast<unsigned>(tile.threads), 1, 1};
-  config.stream = place.stream;
-  config.attributes = &cluster;
-  config.attribute_count = p.splits > 1 ? 1 : 0;
-  void* arguments[] = {&p};
-  return LoadDriver().launch_kernel(&config, kernel, static_cast<void**>(arguments), nullptr);
+  const Blocks blocks{TilesOf(tile, p.m, p.n, 1), p.splits, batch, tile.threads};
+  return LaunchOwn(context, name, blocks, place.stream, &p);
+}
+
+// How matrices lie in memory; the terms are not set.
+Params ParamsOf(const Product& product, const float* a, const float* b, float* c) {
+  Params p;
+  p.a = a;
+  p.b = b;
+  p.c = c;
+  p.m = static_cast<int>(product.m);
+  p.n = static_cast<int>(product.n);
+  p.k = static_cast<int>(product.k);
+  p.stride_a = product.stride_a;
+  p.stride_b = product.stride_b;
+  p.stride_c = product.m * product.n;
+  p.lda = p.k;
+  p.ldb = product.transpose_b ? p.k : p.n;
+  p.wide_a = IsWide(a, p.lda, p.stride_a);
+  p.wide_b = IsWide(b, p.ldb, p.stride_b);
+  return p;
 }
 
 // Over planes, with one group, and images whose elements 31 bits count.
@@ -165,55 +170,22 @@ void SetTerms(const Terms& terms, bool bias_of_rows, bool relu, Params& p) {
 
 }  // namespace
 
-void AddSplitKernels(int device, const std::string& cubin) {
-  Context& context = ContextOf(device);
-  const std::lock_guard<std::mutex> lock(context.mutex);
-  if (context.split_library != nullptr) return;
-  CheckDriver(LoadDriver().load_library(&context.split_library, cubin.data(), nullptr, nullptr, 0,
-                                        nullptr, nullptr, 0),
-              "cuLibraryLoadData");
-}
-
-int FindKernel(Context& context, const std::string& name, Handle* kernel) {
-  Handle& found = context.split_kernels[name];
-  if (found == nullptr) {
-    if (context.split_library == nullptr) return kNoSuchKernel;
-    const int status = LoadDriver().library_kernel(&found, context.split_library, name.c_str());
-    if (status != 0) return status;
-  }
-  *kernel = found;
-  return 0;
-}
-
 bool IsSplit(const Choice& choice) { return choice[8] == kMark; }
 
 std::vector<Choice> SplitWays(const Context& context, const Product& p) {
-  if (context.split_library == nullptr || p.transpose_a || p.factors != kF32) return {};
+  if (context.own_library == nullptr || p.transpose_a || p.factors != kF32) return {};
   return Ways(p.m, p.n, p.k, p.batch);
 }
 
 std::vector<Choice> SplitWays(const Context& context, const Convolution& c) {
-  if (context.split_library == nullptr || !IsPlane(c)) return {};
+  if (context.own_library == nullptr || !IsPlane(c)) return {};
   if (IsPointwise(c)) return SplitWays(context, ProductOf(kForward, c));
   return Ways(c.y[1], PositionsOf(c), DepthOf(c), 1);
 }
 
 int RunSplit(Context& context, const Choice& choice, const Place& place, const Product& product,
              const float* a, const float* b, const Terms& terms, float* c) {
-  Params p;
-  p.a = a;
-  p.b = b;
-  p.c = c;
-  p.m = static_cast<int>(product.m);
-  p.n = static_cast<int>(product.n);
-  p.k = static_cast<int>(product.k);
-  p.stride_a = product.stride_a;
-  p.stride_b = product.stride_b;
-  p.stride_c = product.m * product.n;
-  p.lda = p.k;
-  p.ldb = product.transpose_b ? p.k : p.n;
-  p.wide_a = IsWide(a, p.lda, p.stride_a);
-  p.wide_b = IsWide(b, p.ldb, p.stride_b);
+  Params p = ParamsOf(product, a, b, c);
   SetTerms(terms, false, product.relu, p);
   return Launch(context, choice, place, p, product.batch,
                 product.transpose_b ? "deep_deep" : "deep_across");
@@ -221,6 +193,12 @@ int RunSplit(Context& context, const Choice& choice, const Place& place, const P
 
 int RunSplit(Context& context, const Choice& choice, const Place& place, const Convolution& shape,
              const float* x, const float* w, const Terms& terms, float* y) {
+  if (IsPointwise(shape)) {
+    const Product product = ProductOf(kForward, shape);
+    Params p = ParamsOf(product, w, x, y);
+    SetTerms(terms, true, shape.relu, p);
+    return Launch(context, choice, place, p, product.batch, "deep_across");
+  }
   Params p;
   p.a = w;
   p.b = x;
@@ -230,14 +208,6 @@ int RunSplit(Context& context, const Choice& choice, const Place& place, const C
   p.lda = p.k;
   p.wide_a = IsWide(w, p.k, 0);
   SetTerms(terms, true, shape.relu, p);
-  if (IsPointwise(shape)) {
-    p.n = shape.y[2] * shape.y[3];
-    p.ldb = p.n;
-    p.stride_b = static_cast<int64_t>(p.k) * p.n;
-    p.stride_c = static_cast<int64_t>(p.m) * p.n;
-    p.wide_b = IsWide(x, p.n, 0);
-    return Launch(context, choice, place, p, shape.y[0], "deep_across");
-  }
   p.n = static_cast<int>(PositionsOf(shape));
   p.positions = DivisorOf(shape.y[2] * shape.y[3]);
   p.width = DivisorOf(shape.y[3]);

@@ -18,6 +18,11 @@ from .casts import HALF, cast, widen
 from .library_cuda import ATTENTION_CUDA
 
 
+def heads_first(rank: int, axis: int) -> tuple[int, ...]:
+    """What brings the positions at `axis` behind the heads."""
+    return (*(d for d in range(rank - 1) if d != axis), axis, rank - 1)
+
+
 def scores_of(q: TensorType, k: TensorType, axis: int) -> tuple[int, ...]:
     """The scores' shape: [heads..., queries, keys]."""
     heads = (n for d, n in enumerate(q.shape[:-1]) if d != axis)
@@ -56,7 +61,7 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
 
 def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     dtype = results[0].dtype
-    axis = int(attrs["axis"])  # type: ignore[arg-type]
+    axis = axis_of(attrs, results[0])
     wide = [x.astype(np.float32) if dtype in HALF else x for x in inputs]
     q, k, v = (np.moveaxis(x, axis, -2) for x in wide[:3])
     with np.errstate(invalid="ignore", over="ignore"):
@@ -72,19 +77,19 @@ def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     q, k, v, *mask = (widen(b, x) for x in op.operands)
     axis = axis_of(op.attrs, q.type)
     rank = q.type.rank
-    heads_first = (*(d for d in range(rank - 1) if d != axis), axis, rank - 1)
+    order = heads_first(rank, axis)
 
     def moved(x: Value, perm: Sequence[int]) -> Value:
         return x if list(perm) == list(range(rank)) else b.op("transpose", [x], perm=tuple(perm))
 
-    q, k, v = (moved(x, heads_first) for x in (q, k, v))
+    q, k, v = (moved(x, order) for x in (q, k, v))
     scores = b.op("matmul", [q, k], transpose_a=False, transpose_b=True)
     scores = b.op("mul", [scores, b.scalar(number_of(op.attrs, "scale"), scores.type.dtype)])
     if mask:
         scores = b.op("add", [scores, *mask])
     weights = b.op("softmax", [scores], axis=rank - 1)
     found = b.op("matmul", [weights, v], transpose_a=False, transpose_b=False)
-    back = [heads_first.index(d) for d in range(rank)]
+    back = [order.index(d) for d in range(rank)]
     return [cast(b, moved(found, back), op.result.type.dtype)]
 
 

@@ -249,6 +249,11 @@ def main_op(op: Op) -> Op:
     return op if op.region is None else op.region.ops[0]
 
 
+def inner_ops(op: Op) -> Sequence[Op]:
+    """The ops of a fused group, or the op itself."""
+    return [op] if op.region is None else op.region.ops
+
+
 def chosen_kernel(op: Op) -> LibraryKernel | None:
     """The library kernel that the attribute `library_kernel` of an op, or of a group that begins with one, names."""
     symbol = op.attrs.get("library_kernel")

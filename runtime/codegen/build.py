@@ -39,7 +39,7 @@ class CompiledModule:
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op among the main function's, and name."""
     image: bytes = b""
-    """A cubin of memc's own CUDA kernels, which calls of the CUDA libraries may take instead."""
+    """A cubin of memc's own CUDA kernels, which attention takes, and calls of the CUDA libraries may."""
 
 
 def build(module: Module, target: Target) -> CompiledModule:

@@ -88,8 +88,8 @@ def source_stays() -> Iterator[None]:
 
 
 def compile_source(source: str, arch: str, includes: Path | None = None) -> bytes:
-    """A cubin. `includes`: the folder of what the source includes. Functions, quotients and subnormal numbers are as exact as IEEE 754 and CUDA's own library have them: no
-    fast math.
+    """A cubin. Functions, quotients and subnormal numbers are as exact as IEEE 754 and CUDA's own library have them: no
+    fast math. `includes`: the folder of what the source includes.
 
     Raises UnsupportedError if nvcc is not installed, does not know the architecture or finds an error.
     """

@@ -17,6 +17,7 @@ import numpy as np
 from tvm import ir, tirx
 
 from memc.ir.core import Op, Value
+from memc.ir.ops.base import inner_ops
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
 from memc.runtime.codegen.expressions import COMPUTED, STORED, const, dtype_of, node
@@ -415,5 +416,4 @@ class _RowWriter:
 
 def _reduced(op: Op) -> Value:
     """What the one reduction of an op gives."""
-    inner = op.region.ops if op.region is not None else [op]
-    return next(o.result for o in inner if o.name.startswith("reduce_"))
+    return next(o.result for o in inner_ops(op) if o.name.startswith("reduce_"))

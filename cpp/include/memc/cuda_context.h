@@ -96,11 +96,11 @@ struct Context {
   Handle lt = nullptr;
   Handle start = nullptr;  // Events that take times.
   Handle end = nullptr;
-  std::mutex capturing;            // Held during a capture.
-  Stream capture = nullptr;        // What captures run on.
-  float* factors = nullptr;        // See Factors.
-  Handle split_library = nullptr;  // Of memc's own kernels (cuda_split.h).
-  std::map<std::string, Handle> split_kernels;
+  std::mutex capturing;          // Held during a capture.
+  Stream capture = nullptr;      // What captures run on.
+  float* factors = nullptr;      // See Factors.
+  Handle own_library = nullptr;  // Of memc's own kernels (cuda_own.h).
+  std::map<std::string, Handle> own_kernels;
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.

@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products and convolutions of f32 by memc's own kernels (runtime/codegen/cuda_kernels), which need
-// no workspace: the depth of a tile is split among the blocks of a cluster. They are one more way
-// to compute what cuDNN and cuBLASLt compute, for results with few tiles.
+// Products and convolutions of f32 by memc's own kernels (split_product.cu), which need no
+// workspace: the depth of a tile is split among the blocks of a cluster. They are one more way to
+// compute what cuDNN and cuBLASLt compute, for results with few tiles.
 #ifndef MEMC_CUDA_SPLIT_H_
 #define MEMC_CUDA_SPLIT_H_
 
-#include <string>
 #include <vector>
 
 #include "memc/cuda_kernels.h"
 
 namespace memc::cuda {
-
-// Takes the kernels of a device from a cubin, unless it has some. Throws std::runtime_error if the
-// driver cannot load it.
-void AddSplitKernels(int device, const std::string& cubin);
-
-// One of them by its name, and the driver's status. With the context's mutex held.
-int FindKernel(Context& context, const std::string& name, Handle* kernel);
 
 // Whether a choice is one of these.
 bool IsSplit(const Choice& choice);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memc/cuda_own.h"
+
+namespace memc::cuda {
+
+namespace {
+
+// A kernel by its name, and the driver's status.
+int Find(Context& context, const std::string& name, Handle* kernel) {
+  Handle& found = context.own_kernels[name];
+  if (found == nullptr) {
+    if (context.own_library == nullptr) return kNoSuchKernel;
+    const int status = LoadDriver().library_kernel(&found, context.own_library, name.c_str());
+    if (status != 0) return status;
+  }
+  *kernel = found;
+  return 0;
+}
+
+}  // namespace
+
+void AddOwnKernels(int device, const std::string& cubin) {
+  Context& context = ContextOf(device);
+  const std::lock_guard<std::mutex> lock(context.mutex);
+  if (context.own_library != nullptr) return;
+  CheckDriver(LoadDriver().load_library(&context.own_library, cubin.data(), nullptr, nullptr, 0,
+                                        nullptr, nullptr, 0),
+              "cuLibraryLoadData");
+}
+
+int LaunchOwn(Context& context, const std::string& name, const Blocks& blocks, Stream stream,
+              void* params) {
+  Handle kernel = nullptr;
+  const int status = Find(context, name, &kernel);
+  if (status != 0) return status;
+  LaunchAttribute cluster{};
+  cluster.id = kClusterDimension;
+  cluster.extents = {static_cast<unsigned>(blocks.splits), 1, 1};
+  LaunchConfig config{};
+  config.grid = {static_cast<unsigned>(blocks.tiles * blocks.splits),
+                 static_cast<unsigned>(blocks.batch), 1};
+  config.block = {static_cast<unsigned>(blocks.threads), 1, 1};
+  config.stream = stream;
+  config.attributes = &cluster;
+  config.attribute_count = blocks.splits > 1 ? 1 : 0;
+  return LoadDriver().launch_kernel(&config, kernel, &params, nullptr);
+}
+
+}  // namespace memc::cuda
