@@ -69,7 +69,9 @@ void Attend(const Attention& a, const Place& place, const float* q, const float*
       all > kMostExtent / kMostSplits) {
     throw std::invalid_argument("heads of this size, or so many, are not supported");
   }
-  const int64_t splits = SplitsOf(all, a.keys);
+  Context& context = ContextOf(place.device);
+  const std::lock_guard<std::mutex> lock(context.mutex);
+  const int64_t splits = context.has_clusters ? SplitsOf(all, a.keys) : 1;
   Params p;
   p.q = q;
   p.k = k;
@@ -98,8 +100,6 @@ void Attend(const Attention& a, const Place& place, const float* q, const float*
   const std::string name = "attention_1_" + std::to_string(tile) + "x" + std::to_string(kKeys) +
                            "_" + (tile == 16 ? "128" : "64");
   const Blocks blocks{all, splits, 1, kThreads};
-  Context& context = ContextOf(place.device);
-  const std::lock_guard<std::mutex> lock(context.mutex);
   const std::string what = "kernel " + name;
   CheckDriver(LaunchOwn(context, name, blocks, place.stream, &p), what.c_str());
 }

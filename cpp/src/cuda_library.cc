@@ -118,6 +118,8 @@ Driver FindDriver() {
   Find(lib, "cuMemcpyDtoHAsync_v2", d.read);
   Find(lib, "cuMemcpyHtoDAsync_v2", d.write);
   Find(lib, "cuGetErrorName", d.error_name);
+  Find(lib, "cuDeviceGet", d.device);
+  Find(lib, "cuDeviceGetAttribute", d.attribute);
   Find(lib, "cuLibraryLoadData", d.load_library);
   Find(lib, "cuLibraryGetKernel", d.library_kernel);
   Find(lib, "cuLaunchKernelEx", d.launch_kernel);

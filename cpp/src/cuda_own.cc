@@ -23,6 +23,11 @@ void AddOwnKernels(int device, const std::string& cubin) {
   Context& context = ContextOf(device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   if (context.own_library != nullptr) return;
+  int handle = 0;
+  int clusters = 0;
+  CheckDriver(LoadDriver().device(&handle, device), "cuDeviceGet");
+  CheckDriver(LoadDriver().attribute(&clusters, kClusterLaunch, handle), "cuDeviceGetAttribute");
+  context.has_clusters = clusters != 0;
   CheckDriver(LoadDriver().load_library(&context.own_library, cubin.data(), nullptr, nullptr, 0,
                                         nullptr, nullptr, 0),
               "cuLibraryLoadData");

@@ -83,7 +83,7 @@ int64_t TilesOf(const Tile& tile, int64_t m, int64_t n, int64_t batch) {
 }
 
 // The ways that should be fastest, if each multiprocessor works on its blocks at one speed.
-std::vector<Choice> Ways(int64_t m, int64_t n, int64_t k, int64_t batch) {
+std::vector<Choice> Ways(const Context& context, int64_t m, int64_t n, int64_t k, int64_t batch) {
   if (std::min({m, n, k, batch}) < 1 || std::max({m, n, k}) > kMostExtent || batch > kMostBatch) {
     return {};
   }
@@ -92,7 +92,7 @@ std::vector<Choice> Ways(int64_t m, int64_t n, int64_t k, int64_t batch) {
     const Tile& tile = kTiles[i];
     const int64_t tiles = TilesOf(tile, m, n, batch);
     for (const int64_t splits : kSplits) {
-      if (splits > 1 && k < splits * kLeastDepth) break;
+      if (splits > 1 && (!context.has_clusters || k < splits * kLeastDepth)) break;
       if (tiles * splits > kMostExtent) break;
       const int64_t turns = Ceil(tiles * splits, kMultiprocessors);
       const double each = tile.effort * tile.rows * tile.columns;
@@ -174,13 +174,13 @@ bool IsSplit(const Choice& choice) { return choice[8] == kMark; }
 
 std::vector<Choice> SplitWays(const Context& context, const Product& p) {
   if (context.own_library == nullptr || p.transpose_a || p.factors != kF32) return {};
-  return Ways(p.m, p.n, p.k, p.batch);
+  return Ways(context, p.m, p.n, p.k, p.batch);
 }
 
 std::vector<Choice> SplitWays(const Context& context, const Convolution& c) {
   if (context.own_library == nullptr || !IsPlane(c)) return {};
   if (IsPointwise(c)) return SplitWays(context, ProductOf(kForward, c));
-  return Ways(c.y[1], PositionsOf(c), DepthOf(c), 1);
+  return Ways(context, c.y[1], PositionsOf(c), DepthOf(c), 1);
 }
 
 int RunSplit(Context& context, const Choice& choice, const Place& place, const Product& product,

@@ -39,6 +39,14 @@ extern "C" {
 
 int launches = 0;
 
+int cuDeviceGet(int* found, int number) { return *found = number + 7, 0; }
+
+// With FAKE_CUDA_ALONE, blocks are no clusters, as on devices before sm_90.
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  *value = std::getenv("FAKE_CUDA_ALONE") == nullptr ? 1 : 0;
+  return attribute == 120 && device == 7 ? 0 : kFails;
+}
+
 int cuLibraryLoadData(void** h, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   return *h = new int(0), *static_cast<const char*>(code) == 'c' ? 0 : kFails;
 }
@@ -59,7 +67,7 @@ int cuLaunchKernelEx(const Config* config, void* kernel, void** arguments, void*
   unsigned blocks = 1;
   for (unsigned i = 0; i < config->count; ++i) {
     const Attribute& a = config->attributes[i];
-    if (a.id != 4 || a.extents[1] != 1 || a.extents[2] != 1) return kFails;
+    if (std::getenv("FAKE_CUDA_ALONE") != nullptr || a.id != 4 || a.extents[1] != 1 || a.extents[2] != 1) return kFails;
     blocks = a.extents[0];
   }
   if (config->grid[0] % blocks != 0 || config->grid[2] != 1 || config->block[1] != 1) return kFails;

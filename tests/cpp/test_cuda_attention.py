@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tvm_ffi
@@ -64,3 +69,34 @@ def test_too_wide_heads_are_refused(own: None) -> None:
     tensors = [tvm_ffi.from_dlpack(a) for a in (*wide.operands, np.zeros((1, 4, 4), np.float32))]
     with pytest.raises(ValueError, match="heads of this size"):
         tvm_ffi.get_global_func("memc.cuda.attention")(*tensors, 1, 1.0)
+
+
+def test_devices_without_clusters(fake: Path) -> None:
+    """Blocks are alone there: none may be launched together."""
+    program = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import numpy as np, tvm_ffi
+from memc import native
+from attention_cases import CASES
+from split_calls import assert_near, call, new_workspace
+from library_groups import make_op
+from memc.passes.select_kernels import library_kernel
+native.load()
+tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[{str(fake)!r}] * 3)
+tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, b"cubin")
+case = CASES[0]
+result = np.zeros(case.op.result.type.shape, np.float32)
+tensors = [tvm_ffi.from_dlpack(a) for a in (*case.operands, result)]
+tvm_ffi.get_global_func("memc.cuda.attention")(*tensors, *library_kernel(case.op, "cuda").scalars(case.op))
+case.check(result)
+a, b = np.ones((8, 512), np.float32), np.ones((512, 8), np.float32)
+product = make_op([a, b], [("matmul", (0, 1), dict(transpose_a=False, transpose_b=False))])
+result = np.zeros((8, 8), np.float32)
+call(product, [a, b], result, np.zeros(new_workspace(), np.uint8))
+assert_near(result, a @ b)
+print("same")
+"""
+    given = {**os.environ, "FAKE_CUDA_ALONE": "1", "FAKE_CUDA_FAILS": "cublasLtMatmul"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=given)
+    assert done.stdout == "same\n", done.stderr

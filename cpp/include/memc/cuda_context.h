@@ -101,6 +101,7 @@ struct Context {
   float* factors = nullptr;      // See Factors.
   Handle own_library = nullptr;  // Of memc's own kernels (cuda_own.h).
   std::map<std::string, Handle> own_kernels;
+  bool has_clusters = false;  // Whether several blocks may share a tile.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.

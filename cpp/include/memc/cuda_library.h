@@ -155,6 +155,7 @@ constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part of the graph.
 constexpr int kCaptureThreadLocal = 1;   // Calls of other threads are none of a capture's business.
 constexpr int kClusterDimension = 4;     // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+constexpr int kClusterLaunch = 120;      // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: 0 before sm_90.
 constexpr int kNoSuchKernel = 500;       // CUDA_ERROR_NOT_FOUND
 
 // CUlaunchAttribute, of which memc gives blocks of a cluster alone.
@@ -188,6 +189,8 @@ struct Driver {
   int (*read)(void* host, uint64_t address, size_t bytes, Stream);
   int (*write)(uint64_t address, const void* host, size_t bytes, Stream);
   int (*error_name)(int, const char**);
+  int (*device)(int* found, int number);
+  int (*attribute)(int* value, int attribute, int device);
   int (*load_library)(Handle*, const void* code, int* options, void** values, unsigned count,
                       int* library_options, void** library_values, unsigned library_count);
   int (*library_kernel)(Handle*, Handle library, const char* name);
