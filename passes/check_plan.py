@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from memc.ir.core import Function, Module, Op, Role, Value
 from memc.ir.errors import CheckError
-from memc.ir.ops.base import lookup
+from memc.ir.ops.base import chosen_kernel, lookup
 from memc.passes.op_rules import in_place_operands, slice_offsets, view_offset
 
 Piece = tuple[Value, int, int]
@@ -147,6 +147,7 @@ class _Check:
             self._writable(index, op, at)
             self._apart(index, op, at, reads, kept if number == 0 else {}, number == 0)
             writes.append(at)
+        self._enough_workspace(index, op)
         if op.workspace is not None:
             at = self._range(index, op, op.workspace)
             if at.space != ARENA:
@@ -159,6 +160,17 @@ class _Check:
                 if at.overlaps(other):
                     self._fail(op, at.value, f"expected bytes apart from those of %{other.value.name}", index)
             self._space(at.space).write(at.start, self.pieces[at.value])
+
+    def _enough_workspace(self, index: int, op: Op) -> None:
+        """A library kernel has at least the workspace that it asks for."""
+        kernel = chosen_kernel(op)
+        if kernel is None or kernel.workspace is None:
+            return
+        least, _ = kernel.workspace(op)
+        planned = 0 if op.workspace is None else op.workspace.type.nbytes
+        if planned < least:
+            message = f"expected a workspace of at least {least} bytes for {kernel.symbol}, got {planned}"
+            self._fail(op, op.result, f"{message} (run select-kernels)", index)
 
     def _range(self, index: int, op: Op, value: Value) -> _Range:
         """Where the value lies. Checks alignment and the arena's size."""

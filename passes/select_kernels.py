@@ -35,10 +35,10 @@ def library_kernel(op: Op, target: str) -> LibraryKernel | None:
 
 
 def select_kernels(function: Function, target: str, workspace: str, slow_flops: int, alignment: int) -> None:
-    """Choose for every op of `function` that has no kernel yet, and enlarge the workspaces of those that have one.
+    """Choose for every op of `function` that has no kernel yet, and see to the workspaces of those that have one.
 
     Where even the least workspace would raise the peak, the generated kernel is kept, unless the op takes
-    `slow_flops` operations or more. `workspace` is `fit` (use what is free) or `least` (which enlarges none).
+    `slow_flops` operations or more. `workspace` is `fit` (use what is free) or `least`.
     """
     found = [(index, op, library_kernel(op, target)) for index, op in enumerate(function.ops)]
     chosen = [
@@ -53,19 +53,15 @@ def select_kernels(function: Function, target: str, workspace: str, slow_flops: 
         own = 0 if op.workspace is None else align(op.workspace.type.nbytes, alignment)
         least, most = kernel.workspace(op) if kernel.workspace is not None else (0, 0)
         free = (peak - live[index] + own) // alignment * alignment
-        fitting = max(least, min(most, free))
-        if KERNEL in op.attrs:
-            placed = op.workspace is not None and op.workspace.placement is not None
-            if workspace == "fit" and not placed and fitting > own:
-                name = next(names) if op.workspace is None else op.workspace.name
-                op.workspace = Value(name, TensorType(DType.U8, (fitting,)), op)
-            continue
-        if align(least, alignment) > free and flops(op) < slow_flops:
-            continue
-        op.attrs[KERNEL] = kernel.symbol
-        size = least if workspace == "least" else fitting
-        if size > 0:
-            op.workspace = Value(next(names), TensorType(DType.U8, (size,)), op)
+        size = least if workspace == "least" else max(least, min(most, free))
+        if KERNEL not in op.attrs:
+            if align(least, alignment) > free and flops(op) < slow_flops:
+                continue
+            op.attrs[KERNEL] = kernel.symbol
+        placed = op.workspace is not None and op.workspace.placement is not None
+        if size > own and not placed:
+            name = next(names) if op.workspace is None else op.workspace.name
+            op.workspace = Value(name, TensorType(DType.U8, (size,)), op)
 
 
 def _live(function: Function, alignment: int) -> list[int]:

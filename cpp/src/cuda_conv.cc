@@ -237,7 +237,7 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
     std::vector<Choice> all;
     for (Choice choice : Algorithms(kind, shape, made, handle, place.bytes, steady)) {
       choice[1] = 1;
-      if (may_fuse && PartsOf(choice) == 1) all.push_back(choice);
+      if (may_fuse) all.push_back(choice);
       choice[1] = 0;
       all.push_back(choice);
     }
@@ -299,13 +299,6 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
                       static_cast<float*>(y));
     }
     const Images& all = ImagesOf(shape, 1, s);
-    if (!IsProduct(way)) SetMath(shape, s, MathOf(way));
-    if (IsFused(way)) {
-      return cudnn.forward_activated(
-          handle, &kOne, all.x, x, s.w, w, s.convolution, AlgoOf(way), place.workspace, place.bytes,
-          residual == nullptr ? &kZero : &kOne, all.y, residual == nullptr ? y : residual, s.bias,
-          bias, s.activation, all.y, y);
-    }
     // Added at once where it would be overwritten.
     const bool over = residual == y;
     const Terms terms{nullptr, nullptr, over ? residual : nullptr};
@@ -313,13 +306,24 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
     if (IsProduct(way)) {
       status = RunProduct(context, s.product, way, place, w, x, terms, y);
     } else {
+      SetMath(shape, s, MathOf(way));
       const Parts parts(shape, PartsOf(way));
       const Images& images = ImagesOf(shape, parts.count, s);
       for (int64_t i = 0; i < parts.count && status == 0; ++i) {
-        status = cudnn.forward(handle, &kOne, images.x, At(x, i * parts.of_x), s.w, w,
-                               s.convolution, AlgoOf(way), place.workspace, place.bytes,
-                               over ? &kOne : &kZero, images.y, At(y, i * parts.of_y));
+        const void* from = At(x, i * parts.of_x);
+        void* to = At(y, i * parts.of_y);
+        if (IsFused(way)) {
+          const void* added = residual == nullptr ? to : At(residual, i * parts.of_y);
+          status = cudnn.forward_activated(handle, &kOne, images.x, from, s.w, w, s.convolution,
+                                           AlgoOf(way), place.workspace, place.bytes,
+                                           residual == nullptr ? &kZero : &kOne, images.y, added,
+                                           s.bias, bias, s.activation, images.y, to);
+        } else {
+          status = cudnn.forward(handle, &kOne, images.x, from, s.w, w, s.convolution, AlgoOf(way),
+                                 place.workspace, place.bytes, over ? &kOne : &kZero, images.y, to);
+        }
       }
+      if (IsFused(way)) return status;
     }
     if (status == 0 && bias != nullptr) {
       status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, all.y, y);

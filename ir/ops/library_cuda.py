@@ -34,6 +34,9 @@ MOST_SPLIT = 1 << 28
 SMALL_WORKSPACE = 1 << 14
 """Bytes that the library's algorithms may take for indices; measured, 1 to 4 KiB."""
 
+SHARED_SUMS = 1 << 23
+"""Bytes that blocks sum up a gradient of weights in halves in; measured, 16 to 300 for each weight, 6 MB at most."""
+
 USEFUL_WORKSPACE = 1 << 25
 """Bytes that small convolutions can use too; measured, up to 19 MB for the only deterministic algorithm."""
 
@@ -290,14 +293,19 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
 def _half_workspace(name: str, x: TensorType, y: TensorType, weights: TensorType) -> tuple[int, int]:
     """The same for halves. Tensor cores take channels last, in multiples of eight: the library copies what it reads to that,
     and its result from that. Least are copies of a part of the images (`kParts` of cuda_conv.cc), but for gradients of
-    weights, which would be rounded at each part."""
+    weights, which would be rounded at each part, and which are summed up in f32 by blocks that share them out."""
 
     def padded(type: TensorType, axes: Sequence[int]) -> int:
         return math.prod((n + 7) // 8 * 8 if d in axes else n for d, n in enumerate(type.shape))
 
     images = 2 * (padded(x, (1,)) + padded(y, (1,)))
-    copies = SMALL_WORKSPACE + 12 * padded(weights, (0, 1))
-    parts = 1 if name == "conv_grad_weight" else math.gcd(x.shape[0], 32)
+    kernel = padded(weights, (0, 1))
+    copies = SMALL_WORKSPACE + 4 * kernel
+    if name == "conv_grad_weight":
+        copies += min(SHARED_SUMS, 512 * kernel)
+        parts = 1
+    else:
+        parts = math.gcd(x.shape[0], 32)
     return (copies + images // parts, max(copies + images, USEFUL_WORKSPACE))
 
 

@@ -134,19 +134,21 @@ def test_what_stays_generated(dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_workspaces_hold_copies_with_channels_last(dtype: DType) -> None:
-    """Of all images for gradients of weights, which would be rounded at each part; else of a part of them."""
+    """Of all images for gradients of weights, which would be rounded at each part, with room for sums by several blocks;
+    else of a part of them."""
     x, y, w = some(dtype, 4, 3, 7, 8), some(dtype, 4, 5, 7, 8), some(dtype, 5, 3, 3, 3)
     attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1}
     both = 2 * 4 * 8 * 7 * 8 * 2
+    sums = 512 * 8 * 8 * 3 * 3
     for steps, arrays, needed in (
-        ([("conv_grad_weight", (0, 1), {**attrs, "kernel": (3, 3)}), rounded(dtype, 2)], [x, y], both),
+        ([("conv_grad_weight", (0, 1), {**attrs, "kernel": (3, 3)}), rounded(dtype, 2)], [x, y], both + sums),
         ([("conv", (0, 1), attrs), rounded(dtype, 2)], [x, w], both // 4),
     ):
         op = make_op(arrays, steps)
         kernel = library_kernel(op, "cuda")
         assert kernel is not None and kernel.workspace is not None
         least, most = kernel.workspace(op)
-        assert needed < least < needed + 25_000 and most >= both + least - needed
+        assert needed < least < needed + 25_000 and most >= both
 
 
 @pytest.mark.parametrize("dtype", HALVES)

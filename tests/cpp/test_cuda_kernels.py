@@ -226,6 +226,19 @@ def test_images_are_cut_into_parts_that_fit(
     assert not capfd.readouterr().err
 
 
+@pytest.mark.parametrize("in_place", [None, 3])
+@pytest.mark.parametrize("images", [2, 4, 6])
+def test_parts_of_images_are_finished_in_the_same_call(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, images: int, in_place: int | None
+) -> None:
+    monkeypatch.setenv("FAKE_CUDNN_IMAGE_BYTES", "64")
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionForward")
+    case = ((images, 3, 5, 6), (4, 3, 3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1)
+    x, w, bias, residual = some(*case[0]), some(*case[1]), some(4), some(images, 4, 5, 6)
+    steps: list[Step] = [("conv", (0, 1, 2), attributes(case)), ("add", (3, 4), {}), ("relu", (5,), {})]
+    check([x, w, bias, residual], *steps, symbol="memc.cuda.conv", workspace=64 * images // 2, in_place=in_place)
+
+
 def test_precision_is_that_of_the_attribute(kernels: None, fake: Path) -> None:
     """Where TF32 is allowed, convolutions try strict f32 too."""
     library = ctypes.CDLL(str(fake))

@@ -144,6 +144,26 @@ def test_workspace_over_live_bytes(offset):
     check_plan(module, 64)
 
 
+def test_workspace_too_small_for_its_library_kernel():
+    module = parse("""
+func @main(%x: f32[2,8,9,9] {role = input}, %g: f32[2,8,9,9] {role = input}) -> f32[8,8,3,3] {
+  %w = conv_grad_weight(%x, %g) {strides = [1,1], pads = [1,1,1,1], dilations = [1,1], group = 1, kernel = [3,3]} : f32[8,8,3,3]
+  %y = relu(%w) : f32[8,8,3,3]
+  return %y
+}
+""")
+    PassManager.parse("select-kernels{target=cuda workspace=least slow-flops=0},assign-addresses").run(module)
+    check_plan(module, 64)
+    op = value(module, "w").op
+    placement, least = op.workspace.placement, op.workspace.type.nbytes
+    op.workspace = Value("smaller", TensorType(DType.U8, (least - 1,)), op, placement=placement)
+    rejected(
+        module, f"%w: expected a workspace of at least {least} bytes for memc.cuda.conv_grad_weight, got {least - 1}"
+    )
+    op.workspace = None
+    rejected(module, "got 0")
+
+
 @pytest.mark.parametrize("returns", ["%x", "%a, %a"])
 def test_returns_without_a_buffer_of_their_own(returns):
     types = ", ".join(["f32[4,16]"] * (returns.count(",") + 1))
