@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -23,13 +24,13 @@ constexpr size_t kChain = 256;      // Ops that one recomputation may run at mos
 constexpr size_t kCandidates = 12;  // Values whose recomputation is compared.
 constexpr int64_t kReliefs = 96;    // Recomputations added in one round at most.
 constexpr int64_t kRungRounds = 60;
-constexpr int64_t kMoves = 8;              // Ops moved in one of them at most.
-constexpr int64_t kChangeWork = 30;        // Of one change of the sequence.
-constexpr int64_t kReachWork = 1'000'000;  // Steps of trying to reach one limit,
-constexpr int64_t kAttemptWork = 300'000;  // and of one attempt, which may go round in circles.
-constexpr int64_t kSmall = 400;            // Ops of problems that are also searched from scratch:
-constexpr int kRestarts = 4;               // so often at each limit,
-constexpr int64_t kRestartWork = 200'000;  // with so many steps to reach it.
+constexpr int64_t kMoves = 8;                // Ops moved in one of them at most.
+constexpr int64_t kChangeWork = 30;          // Of one change of the sequence.
+constexpr int64_t kReachWork = 3'000'000;    // Steps of trying to reach one limit,
+constexpr int64_t kAttemptWork = 1'000'000;  // and of one attempt, which may go round in circles.
+constexpr int64_t kSmall = 400;              // Ops of problems that are also searched from scratch:
+constexpr int kRestarts = 4;                 // so often at each limit,
+constexpr int64_t kRestartWork = 200'000;    // with so many steps to reach it.
 
 class RematSearch {
  public:
@@ -135,6 +136,7 @@ class RematSearch {
     Prune(limit);
   }
 
+  int64_t Pair(int32_t op, int32_t reader) const { return op * problem_.ops() + reader; }
   double Uniform() { return static_cast<double>(random_() >> 11) * 0x1.0p-53; }
   double Factor() { return std::exp(Uniform() + Uniform() - 1.0); }
   size_t Below(size_t n) { return random_() % n; }
@@ -192,6 +194,7 @@ class RematSearch {
   bool Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs, int64_t work) {
     if (problem_.in_order) moves_ = 0;
     ++round_;
+    delayed_.clear();
     const int64_t before = work_;
     for (int64_t relief = 0; state_.peak() > limit; ++relief) {
       if (relief >= reliefs || work_ - before > work || state_.added_cost() > most) return false;
@@ -209,6 +212,7 @@ class RematSearch {
     if (chosen != nullptr) {
       if (chosen->cost == 0) --moves_;
       moved_[chain_.ops.back()] = round_;
+      delayed_.insert(Pair(chain_.ops.back(), state_.op_of(chosen->run)));
       Repeat(chosen->run);
     } else if (hoist.reader >= 0) {
       --moves_;
@@ -241,6 +245,7 @@ class RematSearch {
         const bool moves =
             moves_ > 0 && moved_[op] < round_ && !state_.IsReadBefore(made, state_.slot_of(run));
         if (!state_.MayRun(op, run) || (problem_.once[op] && !moves)) continue;
+        if (delayed_.count(Pair(op, state_.op_of(run))) != 0) continue;
         const int64_t cost = moves ? 0 : problem_.costs[op];
         double rank =
             static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(cost));
@@ -350,6 +355,9 @@ class RematSearch {
   int64_t work_ = 0;   // Values and ops looked at.
   std::vector<Candidate> candidates_;
   Chain chain_;
+  // Of this round: ops with a reader right before which they were made anew. Where a reader's many
+  // operands are the peak, each of them would go behind the others again and again.
+  std::unordered_set<int64_t> delayed_;
 };
 
 // Adds the plan unless one that is as low and as cheap is there.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int32_t kSpacing = 16;   // Slots for each run when they are spaced anew.
 constexpr int32_t kSlotsFor = 32;  // Slots for each op in all.
+constexpr int kNeighbours = 32;    // Runs on either side that make room first.
 
 }  // namespace
 
@@ -130,10 +131,49 @@ int32_t RematState::FreeSlot(int32_t previous, int32_t next) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int32_t low = previous >= 0 ? slot_of(previous) : 0;
     const int32_t high = next >= 0 ? slot_of(next) : std::min(low + 2 * kSpacing, slots_);
-    if (high - low > 1) return low + (high - low) / 2;
-    Respace();
+    // Near the front: what follows often comes between this one and the next.
+    if (high - low > 1) return low + std::max<int32_t>(1, (high - low) / 8);
+    if (!RespaceAround(previous, next)) Respace();
   }
   throw std::length_error("rematerialization: the sequence is too long");
+}
+
+// Spreads the neighbours of a place over the slots that they have together, which is much quicker
+// than to move all runs. Returns whether that makes enough room.
+bool RematState::RespaceAround(int32_t previous, int32_t next) {
+  std::vector<int32_t> window;
+  int32_t before = previous, after = next;
+  for (int i = 0; i < kNeighbours && before >= 0; ++i, before = runs_[before].previous) {
+    window.push_back(before);
+  }
+  std::reverse(window.begin(), window.end());
+  for (int i = 0; i < kNeighbours && after >= 0; ++i, after = runs_[after].next) {
+    window.push_back(after);
+  }
+  const int32_t low = before >= 0 ? slot_of(before) : 0;
+  const int32_t high = after >= 0 ? slot_of(after) : slots_;
+  const int32_t step = (high - low) / static_cast<int32_t>(window.size() + 1);
+  if (step < kSpacing / 2) return false;
+  for (int32_t run : window) {
+    run_at_[slot_of(run)] = -1;
+    tree_.Add(slot_of(run), slot_of(run), -problem_.scratch[op_of(run)]);
+  }
+  int32_t slot = low;
+  for (int32_t run : window) {
+    runs_[run].slot = slot += step;
+    run_at_[slot] = run;
+    tree_.Add(slot, slot, problem_.scratch[op_of(run)]);
+  }
+  std::vector<int32_t> moved;
+  for (int32_t run : window) {
+    for (const Rows* rows : {&problem_.makes, &problem_.reads}) {
+      moved.insert(moved.end(), rows->begin(op_of(run)), rows->end(op_of(run)));
+    }
+  }
+  std::sort(moved.begin(), moved.end());
+  moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
+  for (int32_t value : moved) Place(value);
+  return true;
 }
 
 // Spreads the runs over all slots. Everything that is kept by slot is made anew.

@@ -78,6 +78,7 @@ class RematState {
   };
 
   int32_t FreeSlot(int32_t previous, int32_t next);
+  bool RespaceAround(int32_t previous, int32_t next);
   void Respace();
   void Link(int32_t run);
   void Unlink(int32_t run);
