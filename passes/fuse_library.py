@@ -3,7 +3,7 @@
 
 A convolution or product takes in the bias, residual and ReLU that follow it at once and that only one op reads, as far
 as the library has a kernel for them all. A product that is the gradient of a weight takes in the update of that weight
-(`early_updates.py`). Any other bias of a convolution becomes an `add`, which later fuses with what
+(`early_updates.py`). Products of operands side by side are taken part by part (`part_products.py`). Any other bias of a convolution becomes an `add`, which later fuses with what
 comes next: alone, it would be a pass over memory of its own.
 """
 
@@ -25,6 +25,7 @@ from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
 from memc.passes.early_updates import move_updates
 from memc.passes.fuse import Group, fused_op, rewrite
+from memc.passes.part_products import part_products
 from memc.passes.select_kernels import KERNEL, library_kernel
 from memc.passes.undo import Snapshot, is_raw
 
@@ -41,8 +42,10 @@ def fuse_library(module: Module, function: Function, target: str, alignment: int
             move_updates(module, function, target)
         form_groups(module, function, target)
         if planned_peak(function, alignment) <= peak:
-            return
+            break
         before.restore()
+    if target == "cuda":
+        part_products(module, function, alignment)
 
 
 def form_groups(module: Module, function: Function, target: str) -> None:

@@ -17,7 +17,8 @@
 //   once
 //
 //   memc.cuda.matmul(a, b, others..., c, workspace?, operands, bias, relu, transpose_a,
-//                    transpose_b, residual, scale, tf32)
+//                    transpose_b, residual, scale, tf32, products?), the first two operands of
+//                    each product
 //   memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu, tf32,
 //                  group, window...)
 //   memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
@@ -125,12 +126,9 @@ int64_t BatchStride(const ffi::TensorView& operand, int64_t batch) {
   return own == 1 ? 0 : matrix;
 }
 
-void Matmul(ffi::PackedArgs packed) {
-  const Arguments args(packed);
-  Require(args.scalars.size() == 8, "expected 8 scalars");
-  const ffi::TensorView& a = args.tensors[0];
-  const ffi::TensorView& b = args.tensors[1];
-  const ffi::TensorView& c = args.Result();
+// What makes c of a and b.
+cuda::Product ProductOf(const Arguments& args, const ffi::TensorView& a, const ffi::TensorView& b,
+                        const ffi::TensorView& c) {
   cuda::Product p;
   p.relu = args.scalars[2] != 0;
   p.transpose_a = args.scalars[3] != 0;
@@ -153,11 +151,29 @@ void Matmul(ffi::PackedArgs packed) {
     p.batch = 1;
   }
   if (p.batch == 1) p.stride_a = p.stride_b = 0;
-  cuda::Terms terms;
-  terms.bias = args.Optional(1, p.result);
-  terms.residual = args.Optional(5, p.result);
-  terms.scale = static_cast<const float*>(args.Optional(6, cuda::kF32));
-  cuda::Matmul(p, args.Place(), args.Data(0), args.Data(1), terms, args.Data(args.operands));
+  return p;
+}
+
+void Matmul(ffi::PackedArgs packed) {
+  const Arguments args(packed);
+  Require(args.scalars.size() == 8 || args.scalars.size() == 9, "expected 8 or 9 scalars");
+  const ffi::TensorView& c = args.Result();
+  const int64_t products = args.scalars.size() == 9 ? args.scalars[8] : 1;
+  Require(products >= 1 && 2 * products <= args.operands, "expected two operands of each product");
+  // The sum so far is in the result, to which each product but the first is added.
+  for (int64_t i = 0; i < products; ++i) {
+    cuda::Product p = ProductOf(args, args.tensors[2 * i], args.tensors[2 * i + 1], c);
+    cuda::Terms terms;
+    terms.residual = i == 0 ? args.Optional(5, p.result) : args.Data(args.operands);
+    terms.scale = static_cast<const float*>(args.Optional(6, cuda::kF32));
+    if (i + 1 == products) {
+      terms.bias = args.Optional(1, p.result);
+    } else {
+      p.relu = false;
+    }
+    cuda::Matmul(p, args.Place(), args.Data(2 * i), args.Data(2 * i + 1), terms,
+                 args.Data(args.operands));
+  }
 }
 
 constexpr int64_t kWindow = 7;  // Where the strides of a convolution are among its scalars.

@@ -20,8 +20,8 @@ namespace memc {
 namespace {
 
 constexpr int64_t kSteps = 100;     // A limit is below the one before it by this part.
-constexpr size_t kChain = 256;      // Ops that one recomputation may run at most.
-constexpr size_t kCandidates = 12;  // Values whose recomputation is compared.
+constexpr size_t kChain = 128;      // Ops that one recomputation may run at most.
+constexpr size_t kCandidates = 32;  // Values whose recomputation is compared.
 constexpr int64_t kReliefs = 96;    // Recomputations added in one round at most.
 constexpr int64_t kRungRounds = 60;
 constexpr int64_t kMoves = 8;                // Ops moved in one of them at most.
@@ -88,7 +88,7 @@ class RematSearch {
       if (vary && !state_.repeats().empty() && Below(4) != 0) Ruin();
       state_.Update();
       moves_ = (vary ? Below(2) == 0 : attempt == 1) ? problem_.ops() : 0;
-      if (Relieve(limit, vary, kAnyCost, problem_.ops(), kAttemptWork)) {
+      if (Relieve(limit, vary, kAnyCost, problem_.ops(), std::min(work, kAttemptWork))) {
         state_.Commit();
         return true;
       }

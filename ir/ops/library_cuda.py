@@ -44,7 +44,8 @@ USEFUL_WORKSPACE = 1 << 25
 @dataclass(frozen=True)
 class Call:
     """An op, or a fused group that begins with one, as a library kernel computes it: `scale` times the op's result, rounded
-    to `result`'s element type, plus bias and residual, then ReLU."""
+    to `result`'s element type, plus bias and residual, then ReLU. The op may be the first of several products of equal
+    shapes but for their depth, which are added up."""
 
     main: Op
     result: TensorType
@@ -55,6 +56,8 @@ class Call:
     relu: bool = False
     scale: int | None = None
     """Position of a scalar."""
+    products: int = 1
+    """Their operands are the first ones, two of each."""
 
     @property
     def plain(self) -> bool:
@@ -70,15 +73,16 @@ def call_of(op: Op) -> Call | None:
     if op.region is None:
         own = 2 if len(op.operands) == 3 and op.name in ("conv", "conv_transpose") else None
         return Call(op, op.results[0].type, own)
-    main, *rest = op.region.ops
-    params = op.region.params
+    main, params = op.region.ops[0], op.region.params
     if len(op.results) != 1 or any(v not in params for v in main.operands) or main.operands[:2] != params[:2]:
         return None
     bias: Value | None = main.operands[2] if len(main.operands) == 3 else None
     residual: Value | None = None
     scale: Value | None = None
     relu = assigned = False
-    current = main.result
+    products, total, rest = _sum_of_products(op.region.ops, params)
+    factors = params[: 2 * products]
+    current = total
     for step in rest:
         if relu or assigned or current not in step.operands:
             return None
@@ -94,13 +98,13 @@ def call_of(op: Op) -> Call | None:
         if step.name == "relu":
             relu = True
         elif step.name == "assign" and other is residual is not None and step.operands[1] is current:
-            if residual in main.operands:
+            if residual in factors:
                 return None
             assigned = True
         elif step.name not in ("add", "mul") or other is None or other is current or other not in params:
             return None
         elif step.name == "mul":
-            if main.name != "matmul" or not is_scalar(other.type) or current is not main.result:
+            if main.name != "matmul" or not is_scalar(other.type) or current is not total:
                 return None
             scale = other
         elif main.name == "matmul" and bias is None and is_row(other.type, current.type):
@@ -117,7 +121,21 @@ def call_of(op: Op) -> Call | None:
     if op.region.returns != [current]:
         return None
     added = (_position(params, bias), _position(params, residual))
-    return Call(main, op.result.type, *added, relu, _position(params, scale))
+    return Call(main, op.result.type, *added, relu, _position(params, scale), products)
+
+
+def _sum_of_products(ops: Sequence[Op], params: Sequence[Value]) -> tuple[int, Value, Sequence[Op]]:
+    """How many products ops begin with that are added up, each of the next two parameters; their sum, and the other ops."""
+    main = ops[0]
+    count, total, rest = 1, main.result, ops[1:]
+    while main.name == "matmul" and len(rest) > 1:
+        product, added = rest[:2]
+        alike = product.name == "matmul" and product.attrs == main.attrs and product.result.type == main.result.type
+        factors = list(params[2 * count : 2 * count + 2])
+        if not alike or product.operands != factors or added.name != "add" or added.operands != [total, product.result]:
+            break
+        count, total, rest = count + 1, added.result, rest[2:]
+    return count, total, rest
 
 
 def is_scalar(type: TensorType) -> bool:
@@ -145,8 +163,10 @@ def _typed(op: Op, call: Call) -> bool:
     factors, result = call.main.operands[0].type.dtype, call.result.dtype
     if factors not in (DType.F32, *HALF) or result not in (DType.F32, factors):
         return False
+    if call.products > 1 and result is not DType.F32:
+        return False  # The sum so far is kept in the result.
     for n, value in enumerate(op.operands):
-        wanted = factors if n < 2 else DType.F32 if n == call.scale else result
+        wanted = factors if n < 2 * call.products else DType.F32 if n == call.scale else result
         if value.type.dtype is not wanted:
             return False
     return all(0 < v.type.elements <= MAX_ELEMENTS for v in (*op.operands, *op.results))
@@ -172,19 +192,19 @@ def _matmul_supports(op: Op) -> bool:
 
 
 def _matmul_scalars(op: Op) -> Sequence[int | float]:
-    """Operand count, bias, relu, transpose_a, transpose_b, residual, scale, tf32."""
+    """Operand count, bias, relu, transpose_a, transpose_b, residual, scale, tf32, and of several products their number."""
     call = call_of(op)
     assert call is not None
     transposed = (int(bool(call.main.attrs.get(name, False))) for name in ("transpose_a", "transpose_b"))
-    last = (_optional(call.residual), _optional(call.scale), _tf32(op))
+    last = (_optional(call.residual), _optional(call.scale), _tf32(op), *([call.products] if call.products > 1 else []))
     return (len(op.operands), _optional(call.bias), int(call.relu), *transposed, *last)
 
 
 def _over_residual(op: Op) -> Sequence[int]:
     """The library reads an element of the residual when it writes that of the result."""
     call = call_of(op)
-    if call is None or call.residual is None or call.residual < len(call.main.operands):
-        return ()  # None, or one that the product itself reads.
+    if call is None or call.residual is None or call.residual < len(call.main.operands) + 2 * call.products - 2:
+        return ()  # None, or one that a product itself reads.
     return (call.residual,)
 
 

@@ -18,6 +18,7 @@ from library_groups import Array, Step, make_op
 
 from memc import native
 from memc.ir.evaluate import run_op
+from memc.ir.types import DType
 from memc.passes.op_rules import in_place_operands
 from memc.passes.select_kernels import library_kernel
 
@@ -80,6 +81,35 @@ def test_products_that_add_to_a_matrix(kernels: None, lead: tuple[int, ...], in_
     steps = [product, ("mul", (5, 3), {}), ("add", (6, 4), {}), ("add", (2, 7), {}), ("relu", (8,), {})]
     check([a, b, c, scale, bias], *steps, symbol="memc.cuda.matmul", in_place=taken)
     check([a, b, scale], product, ("mul", (3, 2), {}), symbol="memc.cuda.matmul", workspace=256)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_sums_of_products(kernels: None, transposed: bool, in_place: bool) -> None:
+    attrs = {"transpose_a": transposed, "transpose_b": False}
+    pairs = [(some(*((k, 4) if transposed else (4, k))), some(k, 7)) for k in (5, 2, 3)]
+    factors = [v for pair in pairs for v in pair]
+    bias, scale, c = some(7), some(), some(4, 7)
+    given = [*factors, bias, scale, c]
+    steps: list[Step] = [("matmul", (0, 1), attrs)]
+    for k in (1, 2):
+        steps += [("matmul", (2 * k, 2 * k + 1), attrs), ("add", (7 + 2 * k, 8 + 2 * k), {})]
+    check(
+        factors, *[(name, [n - 3 if n > 8 else n for n in at], a) for name, at, a in steps], symbol="memc.cuda.matmul"
+    )
+    steps += [("mul", (13, 7), {}), ("add", (14, 6), {}), ("add", (8, 15), {}), ("relu", (16,), {})]
+    check(given, *steps, symbol="memc.cuda.matmul", in_place=8 if in_place else None)
+
+
+def test_sums_of_products_that_stay_apart() -> None:
+    """Of sums that are rounded to halves, each but the last would be; and only products that read alike are added up."""
+    plain, turned = PLAIN, {"transpose_a": True, "transpose_b": False}
+    halves = [some(4, 4).astype(np.float16) for _ in range(4)]
+    steps: list[Step] = [("matmul", (0, 1), plain), ("matmul", (2, 3), plain), ("add", (4, 5), {})]
+    assert library_kernel(make_op(halves, steps), "cuda") is not None
+    assert library_kernel(make_op(halves, [*steps, ("cast", (6,), {"to": DType.F16})]), "cuda") is None
+    steps[1] = ("matmul", (2, 3), turned)
+    assert library_kernel(make_op([some(4, 4) for _ in range(4)], steps), "cuda") is None
 
 
 @pytest.mark.parametrize("split", [2, 4])

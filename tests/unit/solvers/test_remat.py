@@ -212,3 +212,27 @@ def test_ops_are_moved_before_they_are_run_again() -> None:
     assert [(plan.peak, plan.added_cost) for plan in kept] == [(17, 0), (12, 10)]
     with pytest.raises(ValueError, match="op 1 runs out of order"):
         measure_sequence(movable(True), [1, 0, 2, 3, 4])
+
+
+@pytest.mark.parametrize(("cheap", "dear"), [(6, 4), (12, 8)])
+def test_many_operands_of_one_op_do_not_hide_what_else_is_live(cheap: int, dear: int) -> None:
+    """Cheap values that one op reads make the peak, with dear ones beside them: only the latter can be out of the way then,
+    and to make a cheap one anew before that op again and again, behind the others, helps nothing."""
+    values = cheap + dear
+    nothing: list[list[int]] = [[] for _ in range(values + 3)]
+    ends = [list(range(cheap, values)), list(range(cheap)), list(range(cheap, values))]
+    problem = RematProblem(
+        sizes=[1] * values,
+        costs=[1] * cheap + [100] * dear + [1] * 3,
+        once=[False] * (values + 3),
+        scratch=[0] * (values + 3),
+        reads=nothing[:values] + ends,
+        makes=[[value] for value in range(values)] + nothing[:3],
+        over=nothing,
+        parts=nothing,
+        until=nothing,
+        in_order=True,
+    )
+    least = min(remat_ladder(problem, 0), key=lambda plan: plan.peak)
+    assert least.peak == cheap
+    assert 100 * dear <= least.added_cost <= 101 * values
