@@ -4,16 +4,17 @@
     python benchmarks/gpu_split.py compile KERNELS.cubin [--arch sm_90]      where nvcc is
     python benchmarks/gpu_split.py run KERNELS.cubin [--markdown FILE]       where the GPU and PyTorch are
 
-For each of the calls below, f32 without TF32: microseconds of the library's fastest algorithm, with 64 MiB of workspace, and of each
-tile and number of blocks that share it, in a CUDA graph of 20 calls; and the largest error of any, in units of the largest
-result, against PyTorch in f64.
+For each of the calls below, f32 without TF32: microseconds of the library's fastest algorithm, with 64 MiB and 1 GiB of workspace,
+of each tile and number of blocks that share it, and of minimal filtering where it is possible, in a CUDA graph of 20 calls; and the
+largest errors of these two, in units of the largest result, against PyTorch in f64.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,8 @@ from gpu_compare import card, link_package, start_device
 
 TILES = ("32x32", "64x32", "32x64", "64x64", "128x64", "64x128")
 SPLITS = (1, 2, 4, 8)
-WORKSPACE = 64 << 20
+WINOGRAD = ("64x32", "32x64")
+WORKSPACES = (64 << 20, 1 << 30)
 CALLS = 20
 
 # m, n, k, transpose_b, batch
@@ -51,10 +53,19 @@ CONVOLUTIONS = [
     (128, 32, 28, 3, 1, 1),
     (64, 64, 224, 3, 1, 1),
     (256, 256, 14, 3, 1, 32),
+    (32, 32, 256, 3, 1, 32),
+    (64, 32, 256, 3, 1, 32),
+    (128, 64, 128, 3, 1, 32),
+    (80, 192, 71, 3, 1, 32),
+    (64, 64, 56, 3, 1, 32),
+    (128, 128, 28, 3, 1, 32),
+    (512, 512, 7, 3, 1, 32),
 ]
+# The same, of gradients in the images.
+GRADIENTS = [(64, 64, 56, 3, 1, 32), (128, 128, 28, 3, 1, 32), (256, 256, 14, 3, 1, 32), (512, 512, 7, 3, 1, 32)]
 
-_bytes = count(WORKSPACE)
-"""A workspace that no call had before: a call site of its own."""
+_sites = count()
+"""A workspace that no call had before is a call site of its own."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,15 +79,20 @@ def run(args: argparse.Namespace) -> int:
     native.load()
     torch.manual_seed(0)
     torch.backends.cudnn.allow_tf32 = False
+    tiles = " | ".join(f"{t}, {s}" for t, s in product(TILES, SPLITS))
     lines = [
-        f"| call | library | best own | with | {' | '.join(f'{t}, {s}' for t, s in product(TILES, SPLITS))} | error |"
+        f"| call | library | library, 1 GiB | own tile | with | Winograd | with | errors | {tiles} |",
     ]
     lines += ["| --- " + "| --: " * (lines[0].count("|") - 2) + "|"]
-    calls = [of_product(*p) for p in PRODUCTS] + [of_convolution(*c) for c in CONVOLUTIONS]
-    libraries = [library_time(call) for call in calls]
+    shapes: list[Callable[[], Call]] = [
+        *(partial(of_product, *p) for p in PRODUCTS),
+        *(partial(of_convolution, *c) for c in CONVOLUTIONS),
+        *(partial(of_gradient, *c) for c in GRADIENTS),
+    ]
+    libraries = [[library_time(shape(), workspace) for workspace in WORKSPACES] for shape in shapes]
     tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, args.kernels.read_bytes())
-    for call, (library, line) in zip(calls, libraries):
-        lines.append(row(call, library, line))
+    for shape, library in zip(shapes, libraries):
+        lines.append(row(shape(), library))
         print(lines[-1], flush=True)
     if args.markdown:
         args.markdown.write_text(f"{card()}\n\n" + "\n".join(lines) + "\n")
@@ -91,6 +107,10 @@ class Call:
     ) -> None:
         self.name, self.symbol, self.tensors, self.result, self.expected = name, symbol, tensors, result, expected
         self.scalars = scalars
+        self.has_tiles = symbol != "memc.cuda.conv_transpose"
+        self.has_winograd = (
+            symbol != "memc.cuda.matmul" and list(scalars[6:9]) == [2, 1, 1] and tensors[1].shape[2] == 3
+        )
 
     def function(self, workspace: int) -> Callable[[], None]:
         import torch
@@ -131,6 +151,17 @@ def of_convolution(channels: int, filters: int, size: int, kernel: int, stride: 
     return Call(name, "memc.cuda.conv", [x, w, bias], y, expected, scalars)
 
 
+def of_gradient(channels: int, filters: int, size: int, kernel: int, stride: int, images: int) -> Call:
+    import torch
+
+    call = of_convolution(channels, filters, size, kernel, stride, images)
+    x, w, _ = call.tensors
+    y = torch.randn_like(call.result)
+    expected = torch.nn.grad.conv2d_input(x.shape, w.double(), y.double(), stride, kernel // 2)
+    scalars = [2, -1, *call.scalars[2:]]
+    return Call(f"gradient of {call.name}", "memc.cuda.conv_transpose", [y, w], x, expected, scalars)
+
+
 def microseconds(function: Callable[[], None]) -> float:
     """Of one call, in a graph of some."""
     import torch
@@ -161,30 +192,46 @@ def choices() -> set[str]:
     return set(tvm_ffi.get_global_func("memc.cuda.choices")(0).splitlines())
 
 
-def library_time(call: Call) -> tuple[float, list[str]]:
-    """Microseconds, and the words of the call site with what was chosen."""
-    before, own = choices(), next(_bytes)
+def library_time(call: Call, workspace: int) -> tuple[float, list[str]]:
+    """Microseconds, and the words of the call site, the first its bytes, with what was chosen."""
+    before, own = choices(), workspace + next(_sites)
     taken = microseconds(call.function(own))
     (line,) = choices() - before
     return taken, [str(own), *line.split()]
 
 
-def row(call: Call, library: float, line: Sequence[str]) -> str:
+def row(call: Call, library: Sequence[tuple[float, list[str]]]) -> str:
+    known, words = library[0][1][0], library[0][1][1:]
+
+    def best(ways: Iterable[tuple[str, int, int, int]]) -> tuple[str, str, float, list[str]]:
+        """The least time and its way, the largest error, and all times."""
+        times, worst = {}, 0.0
+        for name, number, splits, kind in ways:
+            times[name] = time_of(call, known, words, (number, splits, kind))
+            worst = max(worst, call.error()) if worst == worst else worst
+        if not times:
+            return "", "", 0.0, []
+        least = min(times, key=lambda way: times[way])
+        return f"{times[least]:.1f}", least, worst, [f"{t:.1f}" for t in times.values()]
+
+    tiles = ((f"{name}, {s}", n, s, 2) for (n, name), s in product(enumerate(TILES), SPLITS) if call.has_tiles)
+    time, way, error, all_times = best(tiles)
+    other, work, other_error, _ = best((name, n, 0, 3) for n, name in enumerate(WINOGRAD) if call.has_winograd)
+    errors = f"{error:.1e}, {other_error:.1e}"
+    cells = [call.name, *(f"{taken:.1f}" for taken, _ in library), time, way, other, work, errors, *all_times]
+    return "| " + " | ".join(cells) + " |"
+
+
+def time_of(call: Call, known: str, words: Sequence[str], way: tuple[int, int, int]) -> float:
+    """Microseconds of one way, by a call site that is told to take it."""
     import tvm_ffi
 
-    known, words = line[0], list(line[1:])
-    cells, times, worst = [], {}, 0.0
-    for (tile, name), splits in product(enumerate(TILES), SPLITS):
-        own = next(_bytes)
-        key = [str(own) if word == known else word for word in words[:32]]
-        tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, tile, splits, *[0] * 6, 2, 0])))
-        call.result.fill_(float("nan"))
-        times[name, splits] = microseconds(call.function(own))
-        error = call.error()
-        worst = max(worst, error) if error == error else float("nan")
-        cells.append(f"{times[name, splits]:.1f}")
-    best = min(times, key=lambda way: times[way])
-    return f"| {call.name} | {library:.1f} | {times[best]:.1f} | {best[0]}, {best[1]} | {' | '.join(cells)} | {worst:.1e} |"
+    own = WORKSPACES[0] + next(_sites)
+    key = [str(own) if word == known else word for word in words[:32]]
+    number, splits, kind = way
+    tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, number, splits, *[0] * 6, kind, 0])))
+    call.result.fill_(float("nan"))
+    return microseconds(call.function(own))
 
 
 def compile_kernels(args: argparse.Namespace) -> int:

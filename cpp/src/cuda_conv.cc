@@ -12,6 +12,7 @@
 
 #include "memc/cuda_kernels.h"
 #include "memc/cuda_split.h"
+#include "memc/cuda_winograd.h"
 
 namespace memc::cuda {
 
@@ -254,6 +255,10 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
       const std::vector<Choice> ways = SplitWays(context, shape);
       all.insert(all.end(), ways.begin(), ways.end());
     }
+    if (kind != kFilter) {
+      const std::vector<Choice> ways = WinogradWays(context, kind, shape, place.bytes);
+      all.insert(all.end(), ways.begin(), ways.end());
+    }
     return all;
   };
   const auto attempt = [&](const Choice& choice) { return run(made, choice); };
@@ -277,7 +282,7 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
 void Check(int status, const Choice& way, const char* what) {
   if (IsProduct(way)) {
     CheckLt(status, "cublasLtMatmul");
-  } else if (IsSplit(way)) {
+  } else if (IsSplit(way) || IsWinograd(way)) {
     CheckDriver(status, "cuLaunchKernelEx");
   } else {
     CheckCudnn(status, what);
@@ -297,6 +302,11 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
       return RunSplit(context, way, place, shape, static_cast<const float*>(x),
                       static_cast<const float*>(w), {nullptr, bias, residual},
                       static_cast<float*>(y));
+    }
+    if (IsWinograd(way)) {
+      return RunWinograd(context, kForward, way, place, shape, static_cast<const float*>(x),
+                         static_cast<const float*>(w), {nullptr, bias, residual},
+                         static_cast<float*>(y));
     }
     const Images& all = ImagesOf(shape, 1, s);
     // Added at once where it would be overwritten.
@@ -352,6 +362,11 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
   const Handle handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
+    if (IsWinograd(way)) {
+      return RunWinograd(context, kData, way, place, shape, static_cast<const float*>(y),
+                         static_cast<const float*>(w), {nullptr, bias, nullptr},
+                         static_cast<float*>(x));
+    }
     int status = 0;
     if (IsProduct(way)) {
       status = RunProduct(context, s.product, way, place, w, y, {}, x);

@@ -19,6 +19,18 @@ int Find(Context& context, const std::string& name, Handle* kernel) {
 
 }  // namespace
 
+// n / by = n * factor >> shift for all n below 2^31: factor = ceil(2^shift / by) with
+// shift = 31 + ceil(log2 by) is too large by less than 2^(shift - 31) / by.
+Divisor DivisorOf(int by) {
+  Divisor d;
+  d.by = by;
+  int bits = 0;
+  while (int64_t{1} << bits < by) ++bits;
+  d.shift = 31 + bits;
+  d.factor = static_cast<uint32_t>(((uint64_t{1} << d.shift) + by - 1) / by);
+  return d;
+}
+
 void AddOwnKernels(int device, const std::string& cubin) {
   Context& context = ContextOf(device);
   const std::lock_guard<std::mutex> lock(context.mutex);

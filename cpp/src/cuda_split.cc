@@ -34,12 +34,6 @@ constexpr std::array<Tile, 6> kTiles{{{32, 32, 128, 32, 2.0},
                                       {64, 128, 128, 16, 1.25}}};
 
 // The kernels' parameters, as in split_product.cu.
-struct Divisor {
-  int by = 1;
-  uint32_t factor = 1;
-  int shift = 0;
-};
-
 struct Params {
   const float* a = nullptr;
   const float* b = nullptr;
@@ -60,18 +54,6 @@ struct Params {
   int stride_h = 0, stride_w = 0, pad_h = 0, pad_w = 0, dilation_h = 0, dilation_w = 0;
   int64_t image_x = 0;
 };
-
-// n / by = n * factor >> shift for all n below 2^31: factor = ceil(2^shift / by) with
-// shift = 31 + ceil(log2 by) is too large by less than 2^(shift - 31) / by.
-Divisor DivisorOf(int by) {
-  Divisor d;
-  d.by = by;
-  int bits = 0;
-  while (int64_t{1} << bits < by) ++bits;
-  d.shift = 31 + bits;
-  d.factor = static_cast<uint32_t>(((uint64_t{1} << d.shift) + by - 1) / by);
-  return d;
-}
 
 // The depth of each of `splits` parts.
 int64_t PartOf(const Tile& tile, int64_t depth, int64_t splits) {
@@ -109,11 +91,9 @@ std::vector<Choice> Ways(const Context& context, int64_t m, int64_t n, int64_t k
   return ways;
 }
 
-bool IsAligned(const float* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
-
 // Whether rows of matrices can be read 16 bytes at a time.
 int IsWide(const float* data, int64_t row, int64_t matrix) {
-  return IsAligned(data) && row % 4 == 0 && matrix % 4 == 0 ? 1 : 0;
+  return IsAligned(data, 16) && row % 4 == 0 && matrix % 4 == 0 ? 1 : 0;
 }
 
 // Enqueues a kernel. `reads` names how it reads its factors.

@@ -18,6 +18,10 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 
+struct float2 {
+  float x, y;
+};
+
 struct float4 {
   float x, y, z, w;
 };

@@ -3,11 +3,12 @@
 #define CUDA_KERNELS_HOST "cuda_on_host.h"
 #include "attention.cu"
 #include "split_product.cu"
+#include "winograd.cu"
 
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <set>
+#include <map>
 
 namespace {
 
@@ -25,12 +26,21 @@ struct Config {
 
 constexpr int kFails = 4000;
 
-std::set<void*> attends;  // The kernels that take what attention does.
-
 template <typename Given>
-void Run(const Config& config, int blocks, void (*kernel)(Given), const void* given) {
+void Run(const Config& config, int blocks, void* kernel, const void* given) {
   const Given& params = *static_cast<const Given*>(given);
-  host::Run(config.grid[0], config.grid[1], config.block[0], blocks, [&] { kernel(params); });
+  const auto call = reinterpret_cast<void (*)(Given)>(kernel);
+  host::Run(config.grid[0], config.grid[1], config.block[0], blocks, [&] { call(params); });
+}
+
+using Runner = void (*)(const Config&, int, void*, const void*);
+
+// How to run the kernels that were asked for, by what they are given.
+std::map<void*, Runner> runners;
+
+Runner RunnerOf(const char* name) {
+  if (std::strncmp(name, "attention", 9) == 0) return Run<Attention>;
+  return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
 }
 
 }  // namespace
@@ -56,7 +66,7 @@ int cuLibraryGetKernel(void** kernel, void*, const char* name) {
   dladdr(reinterpret_cast<void*>(&cuLibraryGetKernel), &here);
   void* library = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   *kernel = dlsym(library, name);
-  if (std::strncmp(name, "attention", 9) == 0) attends.insert(*kernel);
+  runners[*kernel] = RunnerOf(name);
   return *kernel == nullptr ? kFails : 0;
 }
 
@@ -71,11 +81,7 @@ int cuLaunchKernelEx(const Config* config, void* kernel, void** arguments, void*
     blocks = a.extents[0];
   }
   if (config->grid[0] % blocks != 0 || config->grid[2] != 1 || config->block[1] != 1) return kFails;
-  if (attends.count(kernel) != 0) {
-    Run(*config, blocks, reinterpret_cast<void (*)(Attention)>(kernel), arguments[0]);
-  } else {
-    Run(*config, blocks, reinterpret_cast<void (*)(Params)>(kernel), arguments[0]);
-  }
+  runners.at(kernel)(*config, blocks, kernel, arguments[0]);
   return 0;
 }
 

@@ -34,16 +34,16 @@ def call(op: Op, tensors: Sequence[Any], result: Any, scratch: Any) -> None:
     tvm_ffi.get_global_func(kernel.symbol)(*given, *kernel.scalars(op))
 
 
-def choose(call_with: Callable[[int], None], tile: int, splits: int) -> int:
-    """Have a call site that was not called yet take the kernel with this tile; its bytes of workspace. `call_with` makes the
-    call with so many."""
-    known, own = new_workspace(), new_workspace()
+def choose(call_with: Callable[[int], None], tile: int, splits: int, kind: int = 2, own: int | None = None) -> int:
+    """Have a call site that was not called yet take the kernel with this tile, of those that word 8 of a choice calls `kind`;
+    its bytes of workspace, `own` if given. `call_with` makes the call with so many."""
+    known, own = new_workspace(), own or new_workspace()
     before = choices()
     call_with(known)
     (line,) = choices() - before
     key = line.split()[:32]
     key[key.index(str(known))] = str(own)
-    tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, tile, splits, *[0] * 6, 2, 0])))
+    tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, tile, splits, *[0] * 6, kind, 0])))
     return own
 
 

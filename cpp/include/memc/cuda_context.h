@@ -31,9 +31,9 @@ enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number, whether what
 // follows is part of its kernel, and whether it may use TF32, or for memc's own kernels the tile
 // and the blocks that share it; then what computes it (0: the library of the call, 1: products by
-// cuBLASLt in place of a convolution, 2: memc's kernels), and into how many parts the images of a
-// convolution are cut (for gradients of weights by products: how many sums there are before they
-// are summed up).
+// cuBLASLt in place of a convolution, 2 and 3: memc's kernels of cuda_split.h and cuda_winograd.h),
+// and into how many parts the images of a convolution are cut (for gradients of weights by
+// products: how many sums there are before they are summed up).
 using Choice = std::array<int64_t, 10>;
 
 constexpr int64_t kOnes = 256;

@@ -4,6 +4,7 @@
 #ifndef MEMC_CUDA_OWN_H_
 #define MEMC_CUDA_OWN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -14,6 +15,19 @@ namespace memc::cuda {
 constexpr int64_t kMostExtent = (int64_t{1} << 31) - 1;  // What the kernels count in.
 
 constexpr int64_t Ceil(int64_t n, int64_t by) { return (n + by - 1) / by; }
+
+// What kernels divide by, as in divisor.cuh.
+struct Divisor {
+  int by = 1;
+  uint32_t factor = 1;
+  int shift = 0;
+};
+
+Divisor DivisorOf(int by);
+
+inline bool IsAligned(const void* data, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
 
 // What a launch is shared out to: tiles, the blocks of a cluster that share one, and how often all
 // of that.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc's own CUDA kernels: attention (cpp/include/memc/cuda_attention.h), and products and convolutions with few results
-(cuda_split.h); cuda_own.h launches them.
+"""memc's own CUDA kernels: attention (cpp/include/memc/cuda_attention.h), products and convolutions with few results
+(cuda_split.h), and convolutions by minimal filtering (cuda_winograd.h); cuda_own.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -23,9 +23,9 @@ from memc.runtime.codegen import cuda
 FOLDER = Path(__file__).parent
 """Where the kernels' source is."""
 
-SOURCES = ("attention.cu", "split_product.cu")
+SOURCES = ("attention.cu", "split_product.cu", "winograd.cu")
 
-CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv", "memc.cuda.attention"})
+CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv", "memc.cuda.conv_transpose", "memc.cuda.attention"})
 """The symbols of the calls that take these kernels, or may."""
 
 

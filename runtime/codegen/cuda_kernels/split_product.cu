@@ -8,16 +8,10 @@
 // The kernels are `split_product_<version>_<rows>x<columns>_<how a is read>_<how b is read>`;
 // `Params` is what cpp/src/cuda_split.cc gives them. The version changes with `Params` and the
 // tiles' threads: artifacts hold their kernels compiled.
+#include "divisor.cuh"
 #include "primitives.cuh"
 
 namespace {
-
-// What is divided by, as a factor and a shift: n / by = n * factor >> shift for all n of 31 bits.
-struct Divisor {
-  int by;
-  unsigned factor;
-  int shift;
-};
 
 struct Params {
   const float* a;
@@ -51,10 +45,6 @@ enum Read {
 };
 
 constexpr int kPad = 4;  // Elements between what is stored deep, against conflicts of banks.
-
-__device__ __forceinline__ int Quotient(int n, const Divisor& d) {
-  return static_cast<int>((static_cast<unsigned long long>(n) * d.factor) >> d.shift);
-}
 
 // A tile's side in shared memory.
 template <int kSide, int kDepth, Read kRead>
