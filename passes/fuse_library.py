@@ -3,8 +3,8 @@
 
 A convolution or product takes in the bias, residual and ReLU that follow it at once and that only one op reads, as far
 as the library has a kernel for them all. A product that is the gradient of a weight takes in the update of that weight
-(`early_updates.py`). Products of operands side by side are taken part by part (`part_products.py`). Any other bias of a convolution becomes an `add`, which later fuses with what
-comes next: alone, it would be a pass over memory of its own.
+(`early_updates.py`). Products of operands side by side are taken part by part (`part_products.py`). Any other bias of a
+convolution becomes an `add`, which later fuses with what comes next: alone, it would be a pass over memory of its own.
 """
 
 from __future__ import annotations
