@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memc/cuda_own.h"
 
+#include <functional>
+#include <utility>
+
 namespace memc::cuda {
 
 namespace {
 
-// A kernel by its name, and the driver's status.
+// A kernel by its name, from the first image that has it, and the driver's status. Kernels of one
+// name are the same: it has a version.
 int Find(Context& context, const std::string& name, Handle* kernel) {
   Handle& found = context.own_kernels[name];
-  if (found == nullptr) {
-    if (context.own_library == nullptr) return kNoSuchKernel;
-    const int status = LoadDriver().library_kernel(&found, context.own_library, name.c_str());
-    if (status != 0) return status;
+  int status = found == nullptr ? kNoSuchKernel : 0;
+  for (const auto& [hash, image] : context.own_images) {
+    if (status == 0) break;
+    status = LoadDriver().library_kernel(&found, image, name.c_str());
+    if (status != 0) found = nullptr;
   }
   *kernel = found;
-  return 0;
+  return status;
 }
 
 }  // namespace
@@ -34,15 +39,18 @@ Divisor DivisorOf(int by) {
 void AddOwnKernels(int device, const std::string& cubin) {
   Context& context = ContextOf(device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  if (context.own_library != nullptr) return;
+  const size_t hash = std::hash<std::string>{}(cubin);
+  if (context.own_images.count(hash) != 0) return;
   int handle = 0;
   int clusters = 0;
   CheckDriver(LoadDriver().device(&handle, device), "cuDeviceGet");
   CheckDriver(LoadDriver().attribute(&clusters, kClusterLaunch, handle), "cuDeviceGetAttribute");
   context.has_clusters = clusters != 0;
-  CheckDriver(LoadDriver().load_library(&context.own_library, cubin.data(), nullptr, nullptr, 0,
-                                        nullptr, nullptr, 0),
-              "cuLibraryLoadData");
+  Handle image = nullptr;
+  CheckDriver(
+      LoadDriver().load_library(&image, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+      "cuLibraryLoadData");
+  context.own_images.emplace(hash, image);
 }
 
 int LaunchOwn(Context& context, const std::string& name, const Blocks& blocks, Stream stream,

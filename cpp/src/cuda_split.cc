@@ -153,12 +153,12 @@ void SetTerms(const Terms& terms, bool bias_of_rows, bool relu, Params& p) {
 bool IsSplit(const Choice& choice) { return choice[8] == kMark; }
 
 std::vector<Choice> SplitWays(const Context& context, const Product& p) {
-  if (context.own_library == nullptr || p.transpose_a || p.factors != kF32) return {};
+  if (context.own_images.empty() || p.transpose_a || p.factors != kF32) return {};
   return Ways(context, p.m, p.n, p.k, p.batch);
 }
 
 std::vector<Choice> SplitWays(const Context& context, const Convolution& c) {
-  if (context.own_library == nullptr || !IsPlane(c)) return {};
+  if (context.own_images.empty() || !IsPlane(c)) return {};
   if (IsPointwise(c)) return SplitWays(context, ProductOf(kForward, c));
   return Ways(context, c.y[1], PositionsOf(c), DepthOf(c), 1);
 }

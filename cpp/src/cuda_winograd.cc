@@ -87,7 +87,7 @@ bool IsWinograd(const Choice& choice) { return choice[8] == kMark; }
 
 std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convolution& shape,
                                  size_t bytes) {
-  if (context.own_library == nullptr || !Fits(shape)) return {};
+  if (context.own_images.empty() || !Fits(shape)) return {};
   const Problem problem(kind, shape);
   std::vector<Choice> ways;
   for (size_t i = 0; i < kWorks.size(); ++i) {

@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <string>
 
 namespace {
 
@@ -57,17 +58,25 @@ int cuDeviceGetAttribute(int* value, int attribute, int device) {
   return attribute == 120 && device == 7 ? 0 : kFails;
 }
 
+// An image is "cubin", which has all kernels, or "cubin:" and what the names begin with of those that
+// it has.
 int cuLibraryLoadData(void** h, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
-  return *h = new int(0), *static_cast<const char*>(code) == 'c' ? 0 : kFails;
+  const std::string image(static_cast<const char*>(code));
+  if (image.rfind("cubin", 0) != 0) return kFails;
+  return *h = new std::string(image.size() > 6 ? image.substr(6) : ""), 0;
 }
 
-int cuLibraryGetKernel(void** kernel, void*, const char* name) {
+int cuLibraryGetKernel(void** kernel, void* image, const char* name) {
+  const std::string& has = *static_cast<const std::string*>(image);
+  *kernel = nullptr;
+  if (std::strncmp(name, has.c_str(), has.size()) != 0) return kFails;
   Dl_info here{};
   dladdr(reinterpret_cast<void*>(&cuLibraryGetKernel), &here);
   void* library = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   *kernel = dlsym(library, name);
+  if (*kernel == nullptr) return kFails;
   runners[*kernel] = RunnerOf(name);
-  return *kernel == nullptr ? kFails : 0;
+  return 0;
 }
 
 int cuLaunchKernelEx(const Config* config, void* kernel, void** arguments, void**) {

@@ -71,8 +71,13 @@ def test_too_wide_heads_are_refused(own: None) -> None:
         tvm_ffi.get_global_func("memc.cuda.attention")(*tensors, 1, 1.0)
 
 
-def test_devices_without_clusters(fake: Path) -> None:
-    """Blocks are alone there: none may be launched together."""
+@pytest.mark.parametrize(
+    ("images", "alone"),
+    [(("cubin",), True), (("cubin:attention", "cubin:attention", "cubin:split"), False)],
+    ids=["without clusters", "images of two versions"],
+)
+def test_other_devices_and_images(fake: Path, images: tuple[str, ...], alone: bool) -> None:
+    """Without clusters, blocks are alone: none may be launched together. Of several images, each may have some kernels."""
     program = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -84,7 +89,8 @@ from library_groups import make_op
 from memc.passes.select_kernels import library_kernel
 native.load()
 tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[{str(fake)!r}] * 3)
-tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, b"cubin")
+for image in {images!r}:
+    tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, image.encode())
 case = CASES[0]
 result = np.zeros(case.op.result.type.shape, np.float32)
 tensors = [tvm_ffi.from_dlpack(a) for a in (*case.operands, result)]
@@ -97,6 +103,6 @@ call(product, [a, b], result, np.zeros(new_workspace(), np.uint8))
 assert_near(result, a @ b)
 print("same")
 """
-    given = {**os.environ, "FAKE_CUDA_ALONE": "1", "FAKE_CUDA_FAILS": "cublasLtMatmul"}
+    given = {**os.environ, "FAKE_CUDA_FAILS": "cublasLtMatmul", **({"FAKE_CUDA_ALONE": "1"} if alone else {})}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=given)
     assert done.stdout == "same\n", done.stderr

@@ -96,10 +96,10 @@ struct Context {
   Handle lt = nullptr;
   Handle start = nullptr;  // Events that take times.
   Handle end = nullptr;
-  std::mutex capturing;          // Held during a capture.
-  Stream capture = nullptr;      // What captures run on.
-  float* factors = nullptr;      // See Factors.
-  Handle own_library = nullptr;  // Of memc's own kernels (cuda_own.h).
+  std::mutex capturing;                 // Held during a capture.
+  Stream capture = nullptr;             // What captures run on.
+  float* factors = nullptr;             // See Factors.
+  std::map<size_t, Handle> own_images;  // Of memc's own kernels, by their hash (cuda_own.h).
   std::map<std::string, Handle> own_kernels;
   bool has_clusters = false;  // Whether several blocks may share a tile.
   std::map<Key, ProductSite> products;

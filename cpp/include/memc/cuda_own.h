@@ -38,8 +38,8 @@ struct Blocks {
   int threads = 1;  // Of a block.
 };
 
-// Takes the kernels of a device from a cubin, unless it has some. Throws std::runtime_error if the
-// driver cannot load it.
+// Takes the kernels of a device from a cubin, too, unless it has that one: artifacts of several
+// versions of memc bring their own. Throws std::runtime_error if the driver cannot load it.
 void AddOwnKernels(int device, const std::string& cubin);
 
 // Enqueues the kernel of that name, whose only parameter is at `params`, and returns the driver's
