@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""On a machine with an NVIDIA GPU: every tile of memc's own kernels, against numpy. Skips itself elsewhere."""
+"""On a machine with an NVIDIA GPU: every tile of memc's own kernels, minimal filtering and sums of products, against numpy.
+Skips itself elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from library_groups import Array, Step, make_op
-from split_calls import WAYS, assert_near, call, choose
+from split_calls import WAYS, assert_near, call, choose, new_workspace
 
 from memc.ir.evaluate import run_op
 
@@ -38,9 +39,12 @@ CASES: list[tuple[list[Array], list[Step]]] = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("arrays", "steps"), CASES)
-def test_every_tile(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], way: tuple[int, int]) -> None:
+CallWith = Callable[[int], None]
+"""Makes a call with so many bytes of workspace."""
+
+
+def check(arrays: Sequence[Array], steps: Sequence[Step], workspace_of: Callable[[CallWith], int]) -> None:
+    """`workspace_of` says with how many bytes of workspace the call takes what shall be tested."""
     import tvm
 
     op = make_op(arrays, steps)
@@ -53,7 +57,40 @@ def test_every_tile(kernels: None, arrays: Sequence[Array], steps: Sequence[Step
     def call_with(workspace: int) -> None:
         call(op, given, result, tvm.runtime.empty((workspace,), "uint8", device))
 
-    workspace = choose(call_with, *way)
+    workspace = workspace_of(call_with)
     result.copyfrom(np.full(op.result.type.shape, np.nan, np.float32))
     call_with(workspace)
     assert_near(result.numpy(), expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("arrays", "steps"), CASES)
+def test_every_tile(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], way: tuple[int, int]) -> None:
+    check(arrays, steps, lambda call_with: choose(call_with, *way))
+
+
+SQUARE = {"strides": (1, 1), "pads": (1, 0, 1, 0), "dilations": (1, 1), "group": 1}
+WINOGRAD: list[tuple[list[Array], list[Step]]] = [
+    (
+        [some(3, 21, 13, 12), some(70, 21, 3, 3), some(70), some(3, 70, 13, 10)],
+        [("conv", (0, 1, 2), SQUARE), ("add", (3, 4), {}), ("relu", (5,), {})],
+    ),
+    ([some(2, 37, 14, 9), some(37, 40, 3, 3)], [("conv_transpose", (0, 1), {**SQUARE, "output_padding": (0, 0)})]),
+]
+
+
+@pytest.mark.parametrize("work", [0, 1])
+@pytest.mark.parametrize(("arrays", "steps"), WINOGRAD)
+def test_minimal_filtering(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], work: int) -> None:
+    enough = 1 << 20
+    check(arrays, steps, lambda call_with: choose(call_with, work, 0, 3, enough + new_workspace()))
+
+
+def test_sums_of_products(kernels: None) -> None:
+    attrs = {"transpose_a": True, "transpose_b": False}
+    depths = (224, 224, 32)
+    factors = [v for depth in depths for v in (some(depth, 70), some(depth, 130))]
+    steps: list[Step] = [("matmul", (0, 1), attrs)]
+    for k in (1, 2):
+        steps += [("matmul", (2 * k, 2 * k + 1), attrs), ("add", (4 + 2 * k, 5 + 2 * k), {})]
+    check(factors, steps, lambda _: new_workspace())
