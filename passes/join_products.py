@@ -102,20 +102,27 @@ def _is_product(value: Value, root: Op, alone: Collection[Value]) -> bool:
 
 def _is_weight(value: Value) -> bool:
     """Whether a value is a weight or state, or part of one."""
+    return _origin(value).role in (Role.WEIGHT, Role.STATE)
+
+
+def _origin(value: Value) -> Value:
+    """What a value is a part of, in the end; itself if of nothing."""
     while value.op is not None and value.op.name in ("reshape", "slice", "transpose"):
         value = value.op.operands[0]
-    return value.role in (Role.WEIGHT, Role.STATE)
+    return value
 
 
 def _join(module: Module, function: Function, sums: Iterable[Op]) -> bool:
     """Join the products of these sums, and say whether any was."""
     uses, alone = function.uses(), function.read_once()
     position = {op: index for index, op in enumerate(function.ops)}
+    updates = {op.operands[0]: index for index, op in enumerate(function.ops) if op.name == "assign"}
     writer = _Writer(IRBuilder(module, function, []), position)
     for root in sums:
         before = min((position[op] for op in uses[root.result]), default=len(position))
         terms = _terms(root, alone)
         products = [v.op for v in terms if v.op is not None and _is_product(v, root, alone)]
+        products = [op for op in products if all(updates.get(_origin(v), before) >= before for v in op.operands)]
         groups = [
             group
             for alike in _alike(products)

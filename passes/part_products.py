@@ -63,7 +63,9 @@ def _may_part(op: Op) -> bool:
         return False
     call = call_of(op)
     matrices = main_op(op).operands
-    plain = call is not None and call.products == 1 and call.main.result.type == call.result
+    if call is None or any(n in (0, 1) for n in (call.bias, call.residual, call.scale)):
+        return False
+    plain = call.products == 1 and call.main.result.type == call.result
     if not plain or op.results[0].type.dtype is not DType.F32 or any(v.type.rank != 2 for v in matrices):
         return False
     sources = [part for v in op.operands[:2] for part in (v.op.operands if _is_concat(v) and v.op else (v,))]
@@ -90,7 +92,7 @@ def depth_axis(op: Op, side: int) -> int:
 def _ends(op: Op) -> list[int]:
     """The depths at which parts of both operands end; the whole depth alone if there are too many or none."""
     depth = op.operands[0].type.shape[depth_axis(op, 0)]
-    common = set(range(depth + 1))
+    common = set(range(1, depth + 1))
     for side, value in enumerate(op.operands[:2]):
         axis = depth_axis(op, side)
         if value.op is not None and value.op.name == "concat" and value.op.attrs["axis"] == axis:
@@ -105,8 +107,8 @@ class _Writer:
     """Calls of several products in place of those of one."""
 
     builder: IRBuilder
-    made: dict[tuple[Value, ...], Value] = field(default_factory=dict)
-    """Parts that are smaller ones side by side."""
+    made: dict[tuple[int, tuple[Value, ...]], Value] = field(default_factory=dict)
+    """Parts that are smaller ones side by side along an axis."""
 
     def write(self, function: Function, products: Mapping[Op, Sequence[int]]) -> None:
         """Put the parts that are not there yet in front of the first product that reads them."""
@@ -138,9 +140,9 @@ class _Writer:
     def _joined(self, values: tuple[Value, ...], axis: int) -> Value:
         if len(values) == 1:
             return values[0]
-        if values not in self.made:
-            self.made[values] = self.builder.op("concat", values, axis=axis)
-        return self.made[values]
+        if (axis, values) not in self.made:
+            self.made[axis, values] = self.builder.op("concat", values, axis=axis)
+        return self.made[axis, values]
 
 
 def parted(op: Op, pairs: Sequence[tuple[Value, Value]]) -> Op:
@@ -171,19 +173,21 @@ def parted(op: Op, pairs: Sequence[tuple[Value, Value]]) -> Op:
 
 def read_parts(module: Module, function: Function) -> None:
     """Give slices of a concat its parts to read, where all that reads it are such slices and each begins and ends with
-    parts or lies within one."""
+    parts or lies within one. A part of a state may be overwritten by then."""
     uses, returned = function.uses(), set(function.returns)
+    position = {op: index for index, op in enumerate(function.ops)}
     builder = IRBuilder(module, function, [])
     written: dict[Op, list[Op]] = {}
     replaced: dict[Value, Value] = {}
     for concat in function.ops:
         offsets = slice_offsets(concat) if concat.name == "concat" else ()
-        slices = _slices(concat.result, uses, returned) if offsets and None not in offsets else None
+        lasting = offsets and None not in offsets and all(_origin(v).role is not Role.STATE for v in concat.operands)
+        slices = _slices(concat.result, uses, returned) if lasting else None
         found = [_covered(concat, [o for o in offsets if o is not None], part) for part in slices or ()]
         if not slices or not all(found):
             continue
         joined: dict[tuple[Value, ...], Value] = {}
-        for part, cover in zip(slices, found):
+        for part, cover in sorted(zip(slices, found), key=lambda pair: position[pair[0]]):
             builder.ops = written.setdefault(part, [])
             builder.location = part.location
             parts = tuple(v for v, _ in cover)
@@ -196,7 +200,7 @@ def read_parts(module: Module, function: Function) -> None:
 
 
 def _slices(value: Value, uses: Mapping[Value, Sequence[Op]], returned: set[Value]) -> list[Op] | None:
-    """The slices that read a value or reshapes of it, all contiguous, in their order; None if anything else does."""
+    """The slices that read a value or reshapes of it, all contiguous; None if anything else does."""
     if value in returned:
         return None
     found: list[Op] = []

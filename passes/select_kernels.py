@@ -59,7 +59,7 @@ def select_kernels(function: Function, target: str, workspace: str, slow_flops: 
                 continue
             op.attrs[KERNEL] = kernel.symbol
         placed = op.workspace is not None and op.workspace.placement is not None
-        if size > own and not placed:
+        if size > (0 if op.workspace is None else op.workspace.type.nbytes) and not placed:
             name = next(names) if op.workspace is None else op.workspace.name
             op.workspace = Value(name, TensorType(DType.U8, (size,)), op)
 

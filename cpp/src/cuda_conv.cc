@@ -173,11 +173,11 @@ bool Transforms(Kind kind, int algo) {
 }
 
 // The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
-// ones, for halves without those that transform; if none fits, or not `steady`, the others, which
-// say so once for each call site. Where TF32
+// ones, for halves without those that transform; if none fits and there is no other way, or not
+// `steady`, the others, which say so once for each call site. Where TF32
 // is allowed, strict f32 is too, which needs less workspace.
 std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
-                               size_t bytes, bool steady) {
+                               size_t bytes, bool steady, bool has_other) {
   std::vector<Choice> found;
   std::vector<Choice> others;
   size_t wanted = std::numeric_limits<size_t>::max();
@@ -207,7 +207,7 @@ std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite&
     if (c.tf32) add_all(1, parts);
     add_all(c.type == kF32 ? 0 : kCudnnTensorMath, parts);
   }
-  if (steady && !found.empty()) return found;
+  if (steady && (has_other || !found.empty())) return found;
   std::fprintf(stderr,
                "memc: warning: a convolution's gradient differs in its last bits from run to run: "
                "cuDNN's deterministic algorithms need %zu bytes of workspace, planned are %zu\n",
@@ -236,7 +236,10 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
   if (product && kind != kFilter) made.product = DescribeProduct(ProductOf(kind, shape), {});
   const auto candidates = [&](bool steady) {
     std::vector<Choice> all;
-    for (Choice choice : Algorithms(kind, shape, made, handle, place.bytes, steady)) {
+    std::vector<Choice> ways;
+    if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes);
+    for (Choice choice :
+         Algorithms(kind, shape, made, handle, place.bytes, steady, !ways.empty())) {
       choice[1] = 1;
       if (may_fuse) all.push_back(choice);
       choice[1] = 0;
@@ -251,13 +254,10 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
         all.push_back(choice);
       }
     }
+    all.insert(all.end(), ways.begin(), ways.end());
     if (kind == kForward) {
-      const std::vector<Choice> ways = SplitWays(context, shape);
-      all.insert(all.end(), ways.begin(), ways.end());
-    }
-    if (kind != kFilter) {
-      const std::vector<Choice> ways = WinogradWays(context, kind, shape, place.bytes);
-      all.insert(all.end(), ways.begin(), ways.end());
+      const std::vector<Choice> split = SplitWays(context, shape);
+      all.insert(all.end(), split.begin(), split.end());
     }
     return all;
   };

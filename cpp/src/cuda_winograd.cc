@@ -105,7 +105,7 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
                 const Convolution& shape, const float* from, const float* w, const Terms& terms,
                 float* to) {
   const auto number = static_cast<size_t>(choice[0]);
-  if (number >= kWorks.size()) return kNoSuchKernel;
+  if (number >= kWorks.size() || !Fits(shape)) return kNoSuchKernel;
   const Work& work = kWorks[number];
   const Problem problem(kind, shape);
   if (problem.Workspace(work) > place.bytes || !IsAligned(place.workspace, 16)) {

@@ -160,6 +160,10 @@ func @main(%x: f32[2,8,9,9] {role = input}, %g: f32[2,8,9,9] {role = input}) -> 
     rejected(
         module, f"%w: expected a workspace of at least {least} bytes for memc.cuda.conv_grad_weight, got {least - 1}"
     )
+    for smaller in (Value("smaller", TensorType(DType.U8, (least - 1,)), op), None):
+        op.workspace = smaller
+        PassManager.parse("select-kernels{target=cuda workspace=least}").run(module)
+        assert op.workspace is not None and op.workspace.type.nbytes == least
     op.workspace = None
     rejected(module, "got 0")
 

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Module, Role, Value
-from memc.ir.evaluate import evaluate
+from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.ir.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.ir.verifier import verify
 from memc.passes.alias_plan import planned_peak
 from memc.passes.join_products import join_products
+from memc.passes.manager import PassManager
 
 ROWS, COLUMNS = 6, 5
 
@@ -96,3 +98,29 @@ def test_one_product_for_all_steps(steps: int) -> None:
     join_products(module, function)
     assert [op.name for op in function.ops] == ["concat", "concat", "matmul"]
     assert function.ops[-1].operands[0].type.shape == (2 * steps, 64)
+
+
+def test_a_state_that_is_updated_before_the_sum_is_complete() -> None:
+    """What is put side by side would be read behind the update."""
+    module = parse("""
+func @main(%h: f32[1,60] {role = state}, %x: f32[1,60] {role = input}) -> (f32[60,60] {name = "y"}, f32[1,60] {name = "h"}) {
+  %0 = matmul(%h, %x) {transpose_a = true, transpose_b = false} : f32[60,60]
+  %1 = exp(%x) : f32[1,60]
+  %new = assign(%h, %1) : f32[1,60]
+  %2 = sin(%x) : f32[1,60]
+  %3 = matmul(%1, %2) {transpose_a = true, transpose_b = false} : f32[60,60]
+  %4 = cos(%x) : f32[1,60]
+  %5 = matmul(%2, %4) {transpose_a = true, transpose_b = false} : f32[60,60]
+  %6 = add(%0, %3) : f32[60,60]
+  %7 = add(%6, %5) : f32[60,60]
+  %y = tanh(%7) : f32[60,60]
+  return %y, %new
+}
+""")
+    rng = np.random.default_rng(2)
+    given = {name: rng.normal(size=(1, 60)).astype(np.float32) for name in ("h", "x")}
+    PassManager.parse("materialize-returns").run(module)
+    expected = evaluate(module, given)
+    PassManager.parse("join-products,in-place,assign-addresses").run(module)
+    for name, value in evaluate_in_arena(module, given).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)

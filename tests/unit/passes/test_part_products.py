@@ -17,6 +17,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import RECOMPUTE, Function, Module, Op, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
+from memc.ir.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.ir.verifier import verify
 from memc.passes.alias_plan import planned_peak
@@ -147,6 +148,93 @@ def test_slices_read_the_parts() -> None:
         assert all(len(op.operands) < 3 for op in function.ops if op.name == "concat") is not kept
         for name, value in evaluate(module, given).items():
             np.testing.assert_array_equal(value, expected[name])
+
+
+CASES = {
+    "what is added is the operand itself": """
+func @main(%x: f32[256,128] {role = input}, %b: f32[256,256] {role = input}) -> f32[256,256] {
+  %0 = tanh(%x) : f32[256,128]
+  %1 = sin(%x) : f32[256,128]
+  %c = concat(%0, %1) {axis = 1} : f32[256,256]
+  %2 = tanh(%b) : f32[256,256]
+  %p = matmul(%c, %2) {transpose_a = false, transpose_b = false} : f32[256,256]
+  %3 = add(%p, %c) : f32[256,256]
+  %y = exp(%3) : f32[256,256]
+  return %y
+}
+""",
+    "the same parts along either axis": """
+func @main(%x: f32[256,256] {role = input}, %p: f32[512,256] {role = input}, %q: f32[256,256] {role = input}) -> (f32[256,256] {name = "y"}, f32[256,256] {name = "z"}) {
+  %a = tanh(%x) : f32[256,256]
+  %b = sin(%x) : f32[256,256]
+  %c = cos(%x) : f32[256,256]
+  %0 = concat(%a, %b, %c) {axis = 1} : f32[256,768]
+  %1 = concat(%p, %q) {axis = 0} : f32[768,256]
+  %y = matmul(%0, %1) {transpose_a = false, transpose_b = false} : f32[256,256]
+  %2 = concat(%a, %b, %c) {axis = 0} : f32[768,256]
+  %3 = reshape(%p) {shape = [256, 512]} : f32[256,512]
+  %4 = concat(%3, %q) {axis = 1} : f32[256,768]
+  %z = matmul(%4, %2) {transpose_a = false, transpose_b = false} : f32[256,256]
+  return %y, %z
+}
+""",
+    "slices in another order than their readers": """
+func @main(%x: f32[256,8] {role = input}, %w: f32[512,4] {role = input}) -> (f32[8,4] {name = "y"}, f32[512,8] {name = "r"}, f32[1024,4] {name = "s"}) {
+  %0 = tanh(%x) : f32[256,8]
+  %1 = sin(%x) : f32[256,8]
+  %c = concat(%0, %1) {axis = 0} : f32[512,8]
+  %y = matmul(%c, %w) {transpose_a = true, transpose_b = false} : f32[8,4]
+  %2 = cos(%x) : f32[256,8]
+  %3 = exp(%x) : f32[256,8]
+  %4 = neg(%x) : f32[256,8]
+  %d = concat(%2, %3, %4) {axis = 0} : f32[768,8]
+  %5 = reshape(%d) {shape = [1536, 4]} : f32[1536,4]
+  %6 = slice(%d) {starts = [0, 0], stops = [512, 8], steps = [1, 1]} : f32[512,8]
+  %r = exp(%6) : f32[512,8]
+  %7 = slice(%5) {starts = [0, 0], stops = [1024, 4], steps = [1, 1]} : f32[1024,4]
+  %s = exp(%7) : f32[1024,4]
+  return %y, %r, %s
+}
+""",
+    "a state that is updated before a slice is read": """
+func @main(%s: f32[256,8] {role = state}, %x: f32[256,8] {role = input}, %w: f32[512,4] {role = input}) -> (f32[8,4] {name = "y"}, f32[256,8] {name = "s"}, f32[256,8] {name = "q"}) {
+  %0 = tanh(%x) : f32[256,8]
+  %1 = sin(%x) : f32[256,8]
+  %c = concat(%0, %1) {axis = 0} : f32[512,8]
+  %y = matmul(%c, %w) {transpose_a = true, transpose_b = false} : f32[8,4]
+  %2 = cos(%x) : f32[256,8]
+  %d = concat(%s, %2) {axis = 0} : f32[512,8]
+  %3 = exp(%x) : f32[256,8]
+  %new = assign(%s, %3) : f32[256,8]
+  %4 = slice(%d) {starts = [0, 0], stops = [256, 8], steps = [1, 1]} : f32[256,8]
+  %q = exp(%4) : f32[256,8]
+  return %y, %new, %q
+}
+""",
+    "a part without elements": """
+func @main(%z: f32[0,8] {role = input}, %x: f32[256,8] {role = input}, %w: f32[512,4] {role = input}) -> f32[8,4] {
+  %0 = tanh(%x) : f32[256,8]
+  %1 = sin(%x) : f32[256,8]
+  %c = concat(%z, %0, %1) {axis = 0} : f32[512,8]
+  %y = matmul(%c, %w) {transpose_a = true, transpose_b = false} : f32[8,4]
+  return %y
+}
+""",
+}
+
+
+@pytest.mark.parametrize("text", CASES.values(), ids=CASES)
+def test_values_in_the_given_order(text: str) -> None:
+    module = parse(text)
+    rng = np.random.default_rng(6)
+    given = {v.name: rng.normal(0, 0.1, v.type.shape).astype(np.float32) for v in module.main.params}
+    PassManager.parse("materialize-returns").run(module)
+    expected = evaluate(module, given)
+    PassManager.parse(
+        "fuse-library{target=cuda alignment=256},fuse{library=cuda alignment=256},in-place{alignment=256},assign-addresses{alignment=256}"
+    ).run(module)
+    for name, value in evaluate_in_arena(module, given).items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-3, err_msg=name)
 
 
 STEPS, BATCH, HIDDEN = 10, 64, 80
