@@ -20,6 +20,7 @@ from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Pass
 from memc.passes.canonicalize import remove_dead
 from memc.passes.narrow import whole_of
+from memc.passes.op_rules import depth_axis
 from memc.passes.undo import Snapshot, is_raw
 
 OPERANDS = 4
@@ -157,7 +158,7 @@ def _alike(products: Sequence[Op]) -> list[list[Op]]:
 def _units(products: Sequence[Op], uses: Uses, before: int, position: Mapping[Op, int]) -> list[_Products]:
     """The products, those together whose left operands a concat before op `before` puts side by side already."""
     by_left = {op.operands[0]: op for op in products}
-    axis = _depth_axis(products[0], 0)
+    axis = depth_axis(products[0], 0)
     units, left = [], dict(by_left)
     for value in by_left if len(by_left) == len(products) else ():
         for op in uses[value]:
@@ -228,7 +229,7 @@ class _Writer:
             lefts += [unit.known] if unit.known is not None else [op.operands[0] for op in unit.terms]
         rights = [op.operands[1] for unit in group for op in unit.terms]
         first = group[0].terms[0]
-        return (tuple(lefts), _depth_axis(first, 0)), (tuple(rights), _depth_axis(first, 1))
+        return (tuple(lefts), depth_axis(first, 0)), (tuple(rights), depth_axis(first, 1))
 
     def _made_behind(self, side: _Side, before: int) -> Op | None:
         """The op behind which `side` is there already, if that is before position `before`."""
@@ -251,12 +252,6 @@ def _side_by_side(b: IRBuilder, values: Sequence[Value], axis: int) -> Value:
     shape = values[0].type.shape
     extent = sum(v.type.shape[axis] for v in values)
     return b.op("reshape", [whole], shape=(*shape[:axis], extent, *shape[axis + 1 :]))
-
-
-def _depth_axis(product: Op, side: int) -> int:
-    """The axis of an operand that the product sums over."""
-    transposed = bool(product.attrs.get(("transpose_a", "transpose_b")[side], False))
-    return int(transposed != (side == 0))
 
 
 @dataclass(frozen=True)

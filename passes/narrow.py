@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memc.ir.core import Op, Value
-from memc.passes.op_rules import view_offset
+from memc.passes.op_rules import origin_of, view_offset
 
 if TYPE_CHECKING:
     from memc.passes.canonicalize import Context
@@ -127,22 +127,14 @@ def concat_of_parts(context: Context, op: Op) -> Value | None:
 def whole_of(parts: Sequence[Value], axis: int) -> Value | None:
     """The value of whose bytes these are views, without gaps and in their order, if joined along `axis` they lie one behind
     another."""
-    whole, behind = _origin(parts[0])[0], 0
+    whole, behind = origin_of(parts[0])[0], 0
     if math.prod(parts[0].type.shape[:axis]) != 1 or whole.type.elements == 0:
         return None
     for part in parts:
-        if _origin(part) != (whole, behind):
+        if origin_of(part) != (whole, behind):
             return None
         behind += part.type.nbytes
     return whole if behind == whole.type.nbytes and whole.type.dtype is parts[0].type.dtype else None
-
-
-def _origin(value: Value) -> tuple[Value, int]:
-    """What a value is a view of, itself if of nothing, and from which byte on."""
-    at = 0
-    while value.op is not None and (offset := view_offset(value.op)) is not None:
-        value, at = value.op.operands[0], at + offset
-    return value, at
 
 
 def _producer(context: Context, op: Op, name: str) -> Op | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.ir.core import FUSED, Op, Role, Value
-from memc.ir.ops.base import Trait, chosen_kernel, lookup
+from memc.ir.ops.base import Trait, chosen_kernel, lookup, main_op
 
 
 def has(op: Op, trait: Trait) -> bool:
@@ -39,6 +39,20 @@ def view_offset(op: Op) -> int | None:
     if definition is None or definition.view is None or op.region is not None:
         return None
     return definition.view(op)
+
+
+def origin_of(value: Value) -> tuple[Value, int]:
+    """What a value is a view of, itself if of nothing, and from which byte on."""
+    at = 0
+    while value.op is not None and (offset := view_offset(value.op)) is not None:
+        value, at = value.op.operands[0], at + offset
+    return value, at
+
+
+def depth_axis(product: Op, side: int) -> int:
+    """The axis of operand 0 or 1 that a `matmul` of matrices, or the one that a group begins with, sums over."""
+    transposed = bool(main_op(product).attrs.get(("transpose_a", "transpose_b")[side], False))
+    return int(transposed != (side == 0))
 
 
 def assigned_state(op: Op) -> tuple[int, Value] | None:

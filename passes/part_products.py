@@ -21,7 +21,7 @@ from memc.ir.ops.library_cuda import MATMUL_CUDA, call_of
 from memc.ir.types import DType
 from memc.passes.alias_plan import planned_peak
 from memc.passes.canonicalize import remove_dead
-from memc.passes.op_rules import slice_offsets, view_offset
+from memc.passes.op_rules import depth_axis, origin_of, slice_offsets, view_offset
 from memc.passes.select_kernels import KERNEL, library_kernel
 from memc.passes.undo import Snapshot
 
@@ -48,7 +48,7 @@ def find_products(function: Function) -> dict[Op, list[int]]:
     found = {op: ends for op in function.ops if _may_part(op) and len(ends := _ends(op)) > 1}
 
     def is_freed(value: Value) -> bool:
-        return _is_concat(value) and value not in returned and all(user in found for user in uses[value])
+        return bool(_parts_of(value)) and value not in returned and all(user in found for user in uses[value])
 
     while kept := [op for op in found if not any(map(is_freed, op.operands[:2]))]:
         for op in kept:
@@ -68,25 +68,20 @@ def _may_part(op: Op) -> bool:
     plain = call.products == 1 and call.main.result.type == call.result
     if not plain or op.results[0].type.dtype is not DType.F32 or any(v.type.rank != 2 for v in matrices):
         return False
-    sources = [part for v in op.operands[:2] for part in (v.op.operands if _is_concat(v) and v.op else (v,))]
-    return all(_origin(v).role is not Role.STATE for v in sources)
+    sources = [part for v in op.operands[:2] for part in (_parts_of(v) or (v,))]
+    return not any(map(_is_of_state, sources))
 
 
-def _origin(value: Value) -> Value:
-    """What a value is a view of, in the end; itself if of nothing."""
-    while value.op is not None and view_offset(value.op) is not None:
-        value = value.op.operands[0]
-    return value
+def _is_of_state(value: Value) -> bool:
+    """Whether a value is a view of a state, or one."""
+    return origin_of(value)[0].role is Role.STATE
 
 
-def _is_concat(value: Value) -> bool:
-    return value.op is not None and value.op.name == "concat"
-
-
-def depth_axis(op: Op, side: int) -> int:
-    """The axis of an operand that the product sums over."""
-    transposed = bool(main_op(op).attrs.get(("transpose_a", "transpose_b")[side], False))
-    return int(transposed != (side == 0))
+def _parts_of(value: Value, axis: int | None = None) -> Sequence[Value]:
+    """What a concat, along `axis` if given, puts side by side; nothing of other values."""
+    op = value.op
+    is_concat = op is not None and op.name == "concat" and axis in (None, op.attrs["axis"])
+    return op.operands if op is not None and is_concat else ()
 
 
 def _ends(op: Op) -> list[int]:
@@ -95,8 +90,8 @@ def _ends(op: Op) -> list[int]:
     common = set(range(1, depth + 1))
     for side, value in enumerate(op.operands[:2]):
         axis = depth_axis(op, side)
-        if value.op is not None and value.op.name == "concat" and value.op.attrs["axis"] == axis:
-            common &= set(accumulate(part.type.shape[axis] for part in value.op.operands))
+        if parts := _parts_of(value, axis):
+            common &= set(accumulate(part.type.shape[axis] for part in parts))
         elif axis != 0:
             return [depth]  # Its parts would be copies.
     return sorted(common) if len(common) * LEAST_DEPTH <= depth else [depth]
@@ -126,13 +121,13 @@ class _Writer:
 
     def _parts(self, value: Value, axis: int, ends: Sequence[int]) -> list[Value]:
         starts = [0, *ends[:-1]]
-        if value.op is None or value.op.name != "concat" or value.op.attrs["axis"] != axis:
+        if not (whole := _parts_of(value, axis)):
             width = value.type.shape[1]
             return [
                 self.builder.op("slice", [value], starts=(start, 0), stops=(end, width), steps=(1, 1))
                 for start, end in zip(starts, ends)
             ]
-        parts = list(zip(value.op.operands, accumulate(v.type.shape[axis] for v in value.op.operands)))
+        parts = list(zip(whole, accumulate(v.type.shape[axis] for v in whole)))
         return [
             self._joined(tuple(v for v, end in parts if start < end <= stop), axis) for start, stop in zip(starts, ends)
         ]
@@ -181,7 +176,7 @@ def read_parts(module: Module, function: Function) -> None:
     replaced: dict[Value, Value] = {}
     for concat in function.ops:
         offsets = slice_offsets(concat) if concat.name == "concat" else ()
-        lasting = offsets and None not in offsets and all(_origin(v).role is not Role.STATE for v in concat.operands)
+        lasting = offsets and None not in offsets and not any(map(_is_of_state, concat.operands))
         slices = _slices(concat.result, uses, returned) if lasting else None
         found = [_covered(concat, [o for o in offsets if o is not None], part) for part in slices or ()]
         if not slices or not all(found):

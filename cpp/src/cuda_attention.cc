@@ -38,8 +38,7 @@ struct Params {
 
 // Whether rows can be read 16 bytes at a time.
 bool IsWide(const float* data, const HeadStrides& s) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && s.outer % 4 == 0 && s.inner % 4 == 0 &&
-         s.row % 4 == 0;
+  return IsAligned(data, 16) && s.outer % 4 == 0 && s.inner % 4 == 0 && s.row % 4 == 0;
 }
 
 // Queries of a tile: large tiles read keys and values less often, but may be too few.

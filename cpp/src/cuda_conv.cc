@@ -174,8 +174,8 @@ bool Transforms(Kind kind, int algo) {
 
 // The algorithms that fit the workspace, each with as few parts as it needs: the deterministic
 // ones, for halves without those that transform; if none fits and there is no other way, or not
-// `steady`, the others, which say so once for each call site. Where TF32
-// is allowed, strict f32 is too, which needs less workspace.
+// `steady`, the others, which say so once for each call site. Where TF32 is allowed, strict f32 is
+// too, which needs less workspace.
 std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
                                size_t bytes, bool steady, bool has_other) {
   std::vector<Choice> found;

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm_ffi
-from library_groups import Array
+from library_groups import Array, Step, make_op
 
 from memc.ir.core import Op
+from memc.ir.evaluate import run_op
 from memc.passes.select_kernels import library_kernel
 
 SPLITS = (1, 2, 4, 8)
@@ -55,3 +59,48 @@ def choices() -> set[str]:
 def assert_near(result: Array, expected: Array) -> None:
     """Within what sums of f32 lose."""
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * max(np.abs(expected).max(), 1))
+
+
+def check_way(
+    fake: Path,
+    arrays: Sequence[Array],
+    *steps: Step,
+    way: tuple[int, int],
+    kind: int = 2,
+    least: int = 0,
+    launches: int = 1,
+    in_place: int | None = None,
+) -> None:
+    """A call by one of memc's own kernels against the ops' numpy references, the same bits at each call. `way` and `kind`: as
+    `choose` has them; `least`: the bytes of workspace that it needs; `launches`: of a call; `in_place`: the operand that the
+    result takes over."""
+    op = make_op(arrays, steps)
+    wide = [a.astype(np.float64) for a in arrays]
+    (expected,) = run_op(make_op(wide, steps), wide)
+
+    def result_with(workspace: int) -> Array:
+        given = [a.copy() for a in arrays]
+        result = np.full(op.result.type.shape, np.nan, np.float32) if in_place is None else given[in_place]
+        scratch = np.full(workspace // 4 + 8, np.nan, np.float32).view(np.uint8)
+        begin = -scratch.ctypes.data % 16
+        call(op, given, result, scratch[begin : begin + workspace])
+        return result
+
+    def call_with(workspace: int) -> None:
+        result_with(workspace)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAKE_CUDA_FAILS", "cuLaunchKernelEx")
+        workspace = choose(call_with, *way, kind, least + new_workspace())
+    counter = launches_of(fake)
+    before = counter.value
+    first = result_with(workspace)
+    assert_near(first, expected)
+    assert counter.value == before + 2 * launches  # Tried once, and run.
+    np.testing.assert_array_equal(result_with(workspace), first)
+    assert counter.value == before + 3 * launches
+
+
+def launches_of(fake: Path) -> ctypes.c_int:
+    """How often memc's kernels were launched."""
+    return ctypes.c_int.in_dll(ctypes.CDLL(str(fake)), "launches")

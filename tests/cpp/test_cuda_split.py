@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 from library_groups import Array, Step, make_op
-from split_calls import WAYS, assert_near, call, choose, new_workspace
-
-from memc.ir.evaluate import run_op
+from split_calls import WAYS, assert_near, call, check_way, choose, launches_of, new_workspace
 
 RNG = np.random.default_rng(6)
 
@@ -26,38 +22,6 @@ def some(*shape: int) -> Array:
 @pytest.fixture
 def split(kernels: None) -> None:
     tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, b"cubin")
-
-
-def check(fake: Path, arrays: Sequence[Array], *steps: Step, way: tuple[int, int], in_place: int | None = None) -> None:
-    """`in_place`: the operand that the result takes over."""
-    op = make_op(arrays, steps)
-    wide = [a.astype(np.float64) for a in arrays]
-    (expected,) = run_op(make_op(wide, steps), wide)
-
-    def result_with(workspace: int) -> Array:
-        given = [a.copy() for a in arrays]
-        result = np.full(op.result.type.shape, np.nan, np.float32) if in_place is None else given[in_place]
-        call(op, given, result, np.zeros(workspace, np.uint8))
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FAKE_CUDA_FAILS", "cuLaunchKernelEx")
-        workspace = choose(lambda n: void(result_with(n)), *way)
-    launches = launches_of(fake)
-    before = launches.value
-    assert_near(result_with(workspace), expected)
-    assert launches.value == before + 2  # Tried once, and run.
-    assert_near(result_with(workspace), expected)
-    assert launches.value == before + 3
-
-
-def void(_: object) -> None:
-    """Drops a value."""
-
-
-def launches_of(fake: Path) -> ctypes.c_int:
-    """How often memc's kernels were launched."""
-    return ctypes.c_int.in_dll(ctypes.CDLL(str(fake)), "launches")
 
 
 PLAIN = {"transpose_a": False, "transpose_b": False}
@@ -88,7 +52,7 @@ def test_products(
 ) -> None:
     a, b = some(*lead_a, m, k), some(*lead_b, *((n, k) if transpose_b else (k, n)))
     product: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": transpose_b})
-    check(fake, [a, b], product, way=way)
+    check_way(fake, [a, b], product, way=way)
 
 
 @pytest.mark.parametrize("splits", [1, 4])
@@ -102,7 +66,7 @@ def test_what_follows_a_product(split: None, fake: Path, splits: int, in_place: 
         ("add", (2, 7), {}),
         ("relu", (8,), {}),
     ]
-    check(fake, [a, b, c, scale, bias], *steps, way=(1, splits), in_place=in_place)
+    check_way(fake, [a, b, c, scale, bias], *steps, way=(1, splits), in_place=in_place)
 
 
 def test_relu_passes_nan_on(split: None) -> None:
@@ -133,8 +97,8 @@ def test_convolutions(split: None, fake: Path, case: tuple[Any, ...], way: tuple
     attrs = {"strides": case[2], "pads": case[3], "dilations": case[4], "group": 1}
     residual = some(*make_op([x, w], [("conv", (0, 1), attrs)]).result.type.shape)
     steps: list[Step] = [("conv", (0, 1, 2), attrs), ("add", (3, 4), {}), ("relu", (5,), {})]
-    check(fake, [x, w, bias, residual], *steps, way=way)
-    check(fake, [x, w, bias, residual], *steps, way=way, in_place=3)
+    check_way(fake, [x, w, bias, residual], *steps, way=way)
+    check_way(fake, [x, w, bias, residual], *steps, way=way, in_place=3)
 
 
 def test_kernels_are_among_the_ways(split: None, fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +10,16 @@ import numpy as np
 import pytest
 import tvm_ffi
 from library_groups import Array, Step, make_op
-from split_calls import assert_near, call, choose, new_workspace
+from split_calls import assert_near, call, check_way, choose, new_workspace
 
 from memc.ir.evaluate import run_op
 
 RNG = np.random.default_rng(8)
 WORKS = {0: 64, 1: 32}
 """The kernels, by how many filters a block has."""
+
+WINOGRAD = {"kind": 3, "launches": 2}
+"""They are launched behind one that transforms the weights."""
 
 
 def some(*shape: int) -> Array:
@@ -35,45 +36,8 @@ def transformed_bytes(filters: int, channels: int, work: int) -> int:
     return 16 * 4 * -(-channels // 4) * 4 * -(-filters // WORKS[work]) * WORKS[work]
 
 
-def check(
-    fake: Path,
-    arrays: Sequence[Array],
-    *steps: Step,
-    work: int,
-    least: int,
-    in_place: int | None = None,
-) -> None:
-    """`least`: the bytes of workspace that the kernel needs; `in_place`: the operand that the result takes over."""
-    op = make_op(arrays, steps)
-    wide = [a.astype(np.float64) for a in arrays]
-    (expected,) = run_op(make_op(wide, steps), wide)
-
-    def result_with(workspace: int) -> Array:
-        given = [a.copy() for a in arrays]
-        result = np.full(op.result.type.shape, np.nan, np.float32) if in_place is None else given[in_place]
-        scratch = np.full(workspace // 4 + 8, np.nan, np.float32).view(np.uint8)
-        begin = -scratch.ctypes.data % 16
-        call(op, given, result, scratch[begin : begin + workspace])
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FAKE_CUDA_FAILS", "cuLaunchKernelEx")
-        workspace = choose(lambda n: void(result_with(n)), work, 0, 3, least + new_workspace())
-    launches = ctypes.c_int.in_dll(ctypes.CDLL(str(fake)), "launches")
-    before = launches.value
-    first = result_with(workspace)
-    assert_near(first, expected)
-    assert launches.value == before + 4  # Weights and results; tried once, and run.
-    np.testing.assert_array_equal(result_with(workspace), first)
-    assert launches.value == before + 6
-
-
-def void(_: object) -> None:
-    """Drops a value."""
-
-
 CASES = [
-    # x, filters, pads, spatial extents of the result where it has fewer windows
+    # x, filters, pads
     ((2, 5, 13, 11), 37, (1, 1)),
     ((1, 20, 9, 8), 6, (0, 2)),
     ((3, 8, 7, 7), 66, (1, 1)),
@@ -96,9 +60,9 @@ def test_convolutions(own: None, fake: Path, case: tuple[Any, ...], work: int) -
     residual = some(*make_op([x, w], [("conv", (0, 1), attrs)]).result.type.shape)
     least = transformed_bytes(filters, shape[1], work)
     steps: list[Step] = [("conv", (0, 1, 2), attrs), ("add", (3, 4), {}), ("relu", (5,), {})]
-    check(fake, [x, w], ("conv", (0, 1), attrs), work=work, least=least)
-    check(fake, [x, w, bias, residual], *steps, work=work, least=least)
-    check(fake, [x, w, bias, residual], *steps, work=work, least=least, in_place=3)
+    check_way(fake, [x, w], ("conv", (0, 1), attrs), way=(work, 0), **WINOGRAD, least=least)
+    check_way(fake, [x, w, bias, residual], *steps, way=(work, 0), **WINOGRAD, least=least)
+    check_way(fake, [x, w, bias, residual], *steps, way=(work, 0), **WINOGRAD, least=least, in_place=3)
 
 
 @pytest.mark.parametrize("work", WORKS)
@@ -109,7 +73,7 @@ def test_gradients_in_images(own: None, fake: Path, case: tuple[Any, ...], work:
     w = some(filters, shape[1], 3, 3)
     y = some(*make_op([some(*shape), w], [("conv", (0, 1), attrs)]).result.type.shape)
     step: Step = ("conv_transpose", (0, 1), {**attrs, "output_padding": (0, 0)})
-    check(fake, [y, w], step, work=work, least=transformed_bytes(shape[1], filters, work))
+    check_way(fake, [y, w], step, way=(work, 0), **WINOGRAD, least=transformed_bytes(shape[1], filters, work))
 
 
 def test_relu_passes_nan_on(own: None, fake: Path) -> None:
