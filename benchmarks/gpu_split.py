@@ -5,8 +5,8 @@
     python benchmarks/gpu_split.py run KERNELS.cubin [--markdown FILE]       where the GPU and PyTorch are
 
 For each of the calls below, f32 without TF32: microseconds of the library's fastest algorithm, with 64 MiB and 1 GiB of workspace,
-of each tile and number of blocks that share it, and of minimal filtering where it is possible, in a CUDA graph of 20 calls; and the
-largest errors of these two, in units of the largest result, against PyTorch in f64.
+of each tile and number of blocks that share it, and of minimal filtering where it is possible (with workspace, then without), in a
+CUDA graph of 20 calls; and the largest errors of these, in units of the largest result, against PyTorch in f64.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     torch.backends.cudnn.allow_tf32 = False
     tiles = " | ".join(f"{t}, {s}" for t, s in product(TILES, SPLITS))
     lines = [
-        f"| call | library | library, 1 GiB | own tile | with | Winograd | with | errors | {tiles} |",
+        f"| call | library | library, 1 GiB | own tile | with | Winograd | with | in result | with | errors | {tiles} |",
     ]
     lines += ["| --- " + "| --: " * (lines[0].count("|") - 2) + "|"]
     shapes: list[Callable[[], Call]] = [
@@ -216,9 +216,16 @@ def row(call: Call, library: Sequence[tuple[float, list[str]]]) -> str:
 
     tiles = ((f"{name}, {s}", n, s, 2) for (n, name), s in product(enumerate(TILES), SPLITS) if call.has_tiles)
     time, way, error, all_times = best(tiles)
-    other, work, other_error, _ = best((name, n, 0, 3) for n, name in enumerate(WINOGRAD) if call.has_winograd)
-    errors = f"{error:.1e}, {other_error:.1e}"
-    cells = [call.name, *(f"{taken:.1f}" for taken, _ in library), time, way, other, work, errors, *all_times]
+    cells = [call.name, *(f"{taken:.1f}" for taken, _ in library), time, way]
+    errors = [f"{error:.1e}"]
+    for place in (0, 1):  # Of the transformed weights.
+        works = (
+            (name, n, place, 3) for n, name in enumerate(WINOGRAD) if call.has_winograd and place <= call.has_tiles
+        )
+        time, way, error, _ = best(works)
+        cells += [time, way]
+        errors.append(f"{error:.1e}")
+    cells += [", ".join(errors), *all_times]
     return "| " + " | ".join(cells) + " |"
 
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device memory of training steps against the plan, and what recomputation costs, on two machines: one has the GPU.
 
-    python benchmarks/gpu_training_memory.py prepare --models DIR --cache CACHE --out FOLDER [--batch 32] NAME ...
+    python benchmarks/gpu_training_memory.py prepare --models DIR --cache CACHE --out FOLDER [--batch 32] [--sublinear] NAME ...
     python benchmarks/gpu_training_memory.py run FOLDER [--json FILE] [--markdown FILE]
 
 `prepare` compiles the training step (cross entropy, SGD) of each model of DIR/training without a memory budget, and with
-budgets that leave 75 and 50 % of its arena. With `--equal` it compiles each once more with the largest workspaces that are of
+budgets that leave 75 and 50 % of its arena. With `--sublinear`, once more with what `--mirror sublinear` drops and computes
+anew, the plan of Chen et al. 2016 for whatever memory it takes. With `--equal` it compiles each once more with the largest workspaces that are of
 use, even if the arena grows, so that a call of a library has one algorithm under every budget, a deterministic one, and
 losses can be compared bit for bit.
 The weights are drawn from a seed where the step runs, each step in a process of its own.
@@ -36,8 +37,11 @@ from gpu_compare import card, link_package, start_device, used_memory
 from gpu_rows import measured_apart, write_down
 from gpu_speed import median_ms
 
-SHARES = (100, 75, 50)
+SHARES = ("100", "75", "50")
 """Percent of the arena without recomputation."""
+
+SUBLINEAR = "sublinear"
+"""In place of a share: the plan that has no budget."""
 
 STEPS = 8
 """Steps before memory is read and whose losses are compared."""
@@ -55,19 +59,19 @@ def prepare(args: argparse.Namespace) -> int:
         path = model.path(args.models, args.cache)
         whole: Any = None  # Of the step without a budget and workspaces that cost anything.
         for kind in ("free", "equal") if args.equal else ("free",):
-            budget: int | None = None
-            for share in SHARES:
+            for share in (*args.shares, *([SUBLINEAR] if args.sublinear and kind == "free" else [])):
                 start = time.perf_counter()
                 folder = args.out / name / f"{kind}.{share}.memc"
-                if share < 100:
-                    budget = whole.peak_bytes - whole.arena_bytes * (100 - share) // 100
+                budget: int | None = None
+                if share not in ("100", SUBLINEAR):
+                    budget = whole.peak_bytes - whole.arena_bytes * (100 - int(share)) // 100
                 done = memc.compile(
                     str(path),
                     folder,
                     target="cuda",
                     arch=args.arch,
                     input_shapes=model.shapes(args.batch),
-                    train=memc.BuildGradient(optimizer="sgd"),
+                    train=memc.BuildGradient(optimizer="sgd", mirror="sublinear" if share == SUBLINEAR else "none"),
                     memory_budget=budget if kind == "free" else None,
                     pass_pipeline=None if kind == "free" else generous(budget),
                 )
@@ -169,7 +173,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     constants: dict[tuple[str, str], list[float]] = {}
     whole: dict[tuple[str, str], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda r: (r["model"], r["kind"], -int(r["share"]))):
+    order = (*SHARES, SUBLINEAR)
+    for row in sorted(rows, key=lambda r: (r["model"], r["kind"], order.index(r["share"]))):
         if "note" in row:
             lines.append(f"| {row['model']} | {row['kind']} | {row['share']} | {row['note'].splitlines()[-1][:200]} |")
             continue
@@ -178,7 +183,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         constant = (row["measured"] - row["plan"]) / MIB
         constants.setdefault(key, []).append(constant)
         sizes = [row["plan"] / MIB, row["measured"] / MIB, constant, row["second"] / MIB]
-        cells = [row["model"], row["kind"], f"{100 * row['arena'] / first['arena']:.1f}", *(f"{s:.2f}" for s in sizes)]
+        share = f"{100 * row['arena'] / first['arena']:.1f}" + (" (sublinear)" if row["share"] == SUBLINEAR else "")
+        cells = [row["model"], row["kind"], share, *(f"{s:.2f}" for s in sizes)]
         cells += [str(row["growth"]), f"{row['ms']:.2f}", f"{100 * (row['ms'] / first['ms'] - 1):+.1f} %"]
         cells += [f"{float.fromhex(row['losses'][-1]):.6f}", "yes" if row["repeated"] else "no"]
         cells += [compared(row["losses"], first["losses"])]
@@ -211,6 +217,8 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--batch", type=int, default=32)
+    first.add_argument("--shares", nargs="+", choices=SHARES, default=SHARES, help="of the arena, 100 first")
+    first.add_argument("--sublinear", action="store_true", help="also the plan that --mirror sublinear makes")
     first.add_argument("--equal", action="store_true", help="also with workspaces that depend on the op alone")
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")

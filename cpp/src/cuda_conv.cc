@@ -237,7 +237,7 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
   const auto candidates = [&](bool steady) {
     std::vector<Choice> all;
     std::vector<Choice> ways;
-    if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes);
+    if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes, taken.bytes > 0);
     for (Choice choice :
          Algorithms(kind, shape, made, handle, place.bytes, steady, !ways.empty())) {
       choice[1] = 1;

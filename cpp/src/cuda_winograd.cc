@@ -6,6 +6,7 @@
 #include <string>
 
 #include "memc/cuda_own.h"
+#include "memc/cuda_split.h"
 
 namespace memc::cuda {
 
@@ -15,6 +16,7 @@ constexpr int64_t kMark = 3;    // What word 8 of a choice says of these.
 constexpr int64_t kParts = 16;  // Of the transformed weights.
 constexpr int64_t kThreads = 256;
 constexpr int64_t kChannels = 4;  // Of a stage.
+constexpr int64_t kAlignment = 16;
 
 // What a block computes, as instantiated in winograd.cu.
 struct Work {
@@ -39,6 +41,8 @@ struct Params {
   int pad_h = 0, pad_w = 0;
   int64_t image_x = 0, image_y = 0;
   int tiles = 0;
+  int last_tiles = 0;
+  int last_filters = 0;
   Divisor of_image, of_row;
   int pairs = 0;
   int relu = 0;
@@ -70,6 +74,12 @@ struct Problem {
   size_t Workspace(const Work& work) const {
     return sizeof(float) * kParts * Channels() * Filters(work);
   }
+  // The filters of one image whose results take as many bytes as the transformed weights, wherever
+  // those begin at a multiple of kAlignment.
+  int64_t FiltersOfWorkspace(const Work& work) const {
+    const int64_t plane = int64_t{sizeof(float)} * height_y * width_y;
+    return Ceil(static_cast<int64_t>(Workspace(work)) + kAlignment, plane);
+  }
 };
 
 // Whether it is of planes in one group, with a kernel of 3 x 3 in steps of 1.
@@ -81,12 +91,42 @@ bool Fits(const Convolution& c) {
   return fits;
 }
 
+// Whether the transformed weights lie where the last results will be, in place of a workspace.
+bool IsInResult(const Choice& choice) { return choice[1] != 0; }
+
+// The convolution that makes the last `filters` results of one image.
+Convolution LastOf(const Convolution& shape, int64_t filters) {
+  Convolution last = shape;
+  last.x[0] = last.y[0] = 1;
+  last.y[1] = last.w[0] = static_cast<int>(filters);
+  return last;
+}
+
+// Enqueues that one.
+int RunLast(Context& context, const Convolution& shape, int64_t filters, const Place& place,
+            const float* x, const float* w, const Terms& terms, float* y) {
+  const Convolution last = LastOf(shape, filters);
+  const std::vector<Choice> ways = SplitWays(context, last);
+  if (ways.empty()) return kNoSuchKernel;
+  const int64_t before = shape.y[1] - filters;
+  const int64_t images = shape.x[0] - 1;
+  const int64_t plane = int64_t{shape.y[2]} * shape.y[3];
+  const int64_t skipped = (images * shape.y[1] + before) * plane;
+  const auto at = [](const void* data, int64_t elements) {
+    return data == nullptr ? nullptr : static_cast<const float*>(data) + elements;
+  };
+  return RunSplit(context, ways.front(), place, last,
+                  x + images * shape.x[1] * shape.x[2] * shape.x[3],
+                  w + before * shape.w[1] * shape.w[2] * shape.w[3],
+                  {nullptr, at(terms.bias, before), at(terms.residual, skipped)}, y + skipped);
+}
+
 }  // namespace
 
 bool IsWinograd(const Choice& choice) { return choice[8] == kMark; }
 
 std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convolution& shape,
-                                 size_t bytes) {
+                                 size_t bytes, bool is_residual) {
   if (context.own_images.empty() || !Fits(shape)) return {};
   const Problem problem(kind, shape);
   std::vector<Choice> ways;
@@ -95,8 +135,14 @@ std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convol
     const int64_t filters = problem.Filters(work);
     const int64_t blocks = Ceil(problem.Tiles(), work.tiles) * (filters / work.filters);
     const int64_t counted = std::max(blocks, filters * problem.Channels());
-    if (counted > kMostExtent || problem.Workspace(work) > bytes) continue;
-    ways.push_back({static_cast<int64_t>(i), 0, 0, 0, 0, 0, 0, 0, kMark});
+    if (counted > kMostExtent) continue;
+    const bool fits = problem.Workspace(work) <= bytes;
+    const int64_t last = problem.FiltersOfWorkspace(work);
+    if (!fits && (kind != kForward || is_residual || last > problem.filters ||
+                  SplitWays(context, LastOf(shape, last)).empty())) {
+      continue;
+    }
+    ways.push_back({static_cast<int64_t>(i), fits ? 0 : 1, 0, 0, 0, 0, 0, 0, kMark});
   }
   return ways;
 }
@@ -108,13 +154,23 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   if (number >= kWorks.size() || !Fits(shape)) return kNoSuchKernel;
   const Work& work = kWorks[number];
   const Problem problem(kind, shape);
-  if (problem.Workspace(work) > place.bytes || !IsAligned(place.workspace, 16)) {
-    return kNoSuchKernel;
-  }
+  const bool in_result = IsInResult(choice);
+  const int64_t last = in_result ? problem.FiltersOfWorkspace(work) : 0;
   Params p;
+  if (in_result) {
+    if (kind != kForward || terms.residual == to || last > problem.filters) return kNoSuchKernel;
+    const auto end = reinterpret_cast<uintptr_t>(to + int64_t{shape.y[0]} * shape.y[1] *
+                                                          shape.y[2] * shape.y[3]);
+    p.transformed =
+        reinterpret_cast<float*>((end - problem.Workspace(work)) / kAlignment * kAlignment);
+  } else {
+    if (problem.Workspace(work) > place.bytes || !IsAligned(place.workspace, kAlignment)) {
+      return kNoSuchKernel;
+    }
+    p.transformed = static_cast<float*>(place.workspace);
+  }
   p.x = from;
   p.w = w;
-  p.transformed = static_cast<float*>(place.workspace);
   p.bias = static_cast<const float*>(terms.bias);
   p.residual = static_cast<const float*>(terms.residual);
   p.y = to;
@@ -135,18 +191,22 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   p.image_x = problem.channels * problem.height_x * problem.width_x;
   p.image_y = problem.filters * problem.height_y * problem.width_y;
   p.tiles = static_cast<int>(problem.Tiles());
+  p.last_tiles = static_cast<int>(problem.Tiles() / problem.images * (problem.images - 1));
+  p.last_filters = static_cast<int>(problem.filters - last);
   p.of_row = DivisorOf(static_cast<int>(Ceil(problem.width_y, 2)));
   p.of_image = DivisorOf(static_cast<int>(problem.Tiles() / problem.images));
   p.pairs = problem.width_y % 2 == 0 && IsAligned(to, 8) ? 1 : 0;
   p.relu = kind == kForward && shape.relu ? 1 : 0;
   const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kThreads);
-  const int status =
-      LaunchOwn(context, "winograd_1_weights", {transforms, 1, 1, kThreads}, place.stream, &p);
+  int status =
+      LaunchOwn(context, "winograd_2_weights", {transforms, 1, 1, kThreads}, place.stream, &p);
   if (status != 0) return status;
   const std::string name =
-      "winograd_1_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
+      "winograd_2_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
   const int64_t blocks = Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters);
-  return LaunchOwn(context, name, {blocks, 1, 1, kThreads}, place.stream, &p);
+  status = LaunchOwn(context, name, {blocks, 1, 1, kThreads}, place.stream, &p);
+  if (status != 0 || !in_result) return status;
+  return RunLast(context, shape, last, place, from, w, terms, to);
 }
 
 }  // namespace memc::cuda

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tvm_ffi
 from library_groups import Array, Step, make_op
-from split_calls import assert_near, call, check_way, choose, new_workspace
+from split_calls import assert_near, call, check_way, choose, launches_of, new_workspace
 
 from memc.ir.evaluate import run_op
 
@@ -66,6 +66,45 @@ def test_convolutions(own: None, fake: Path, case: tuple[Any, ...], work: int) -
 
 
 @pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        # The last 4 of 37 filters, all of 66, 1 of 40 with rows and columns of odd lengths, an image alone.
+        ((2, 5, 80, 70), 37, (1, 1)),
+        ((3, 8, 23, 24), 66, (1, 1)),
+        ((5, 4, 67, 65), 40, (0, 1)),
+        ((1, 3, 40, 30), 70, (2, 2)),
+    ],
+)
+def test_transformed_weights_in_the_result(own: None, fake: Path, case: tuple[Any, ...], work: int) -> None:
+    """Without workspace the last results are computed by another kernel, in the end."""
+    shape, filters, pads = case
+    attrs = attributes(pads)
+    x, w, bias = some(*shape), some(filters, shape[1], 3, 3), some(filters)
+    residual = some(*make_op([x, w], [("conv", (0, 1), attrs)]).result.type.shape)
+    steps: list[Step] = [("conv", (0, 1, 2), attrs), ("add", (3, 4), {}), ("relu", (5,), {})]
+    check_way(fake, [x, w], ("conv", (0, 1), attrs), way=(work, 1), kind=3, launches=3)
+    check_way(fake, [x, w, bias, residual], *steps, way=(work, 1), kind=3, launches=3)
+
+
+def test_a_residual_in_the_result_stays_there_until_it_is_read(
+    own: None, fake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without workspace, then, and without the library, kernels that need none are taken."""
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionForward")
+    x, w, residual = some(1, 3, 40, 30), some(70, 3, 3, 3), some(1, 70, 40, 30)
+    op = make_op([x, w, residual], [("conv", (0, 1), attributes((1, 1))), ("add", (2, 3), {}), ("relu", (4,), {})])
+    (expected,) = run_op(op, [x, w, residual])
+    workspace = new_workspace()
+    for launches in (None, 1):
+        result = residual.copy()
+        before = launches_of(fake).value
+        call(op, [x, w, result], result, np.zeros(workspace, np.uint8))
+        assert_near(result, expected)
+        assert launches is None or launches_of(fake).value == before + launches
+
+
+@pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize("case", CASES)
 def test_gradients_in_images(own: None, fake: Path, case: tuple[Any, ...], work: int) -> None:
     shape, filters, pads = case
@@ -108,4 +147,22 @@ def test_kernels_are_among_the_ways_that_fit(
         return
     call(op, [y, w], result, workspace)
     wide = [y.astype(np.float64), w.astype(np.float64)]
+    assert_near(result, run_op(make_op(wide, [step]), wide)[0])
+
+
+@pytest.mark.parametrize("size", [40, 6])
+def test_kernels_without_workspace_are_among_the_ways(
+    own: None, fake: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Where the library fails; if one image's results take as many bytes as the transformed weights."""
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionForward")
+    x, w = some(2, 3, size, size), some(40, 3, 3, 3)
+    step: Step = ("conv", (0, 1), attributes((1, 1)))
+    op, result = make_op([x, w], [step]), np.zeros((2, 40, size, size), np.float32)
+    scratch = np.zeros(new_workspace(), np.uint8)
+    call(op, [x, w], result, scratch)
+    before = launches_of(fake).value
+    call(op, [x, w], result, scratch)
+    assert launches_of(fake).value == before + (3 if size == 40 else 1)
+    wide = [x.astype(np.float64), w.astype(np.float64)]
     assert_near(result, run_op(make_op(wide, [step]), wide)[0])

@@ -86,6 +86,12 @@ def test_minimal_filtering(kernels: None, arrays: Sequence[Array], steps: Sequen
     check(arrays, steps, lambda call_with: choose(call_with, work, 0, 3, enough + new_workspace()))
 
 
+@pytest.mark.parametrize("work", [0, 1])
+def test_minimal_filtering_without_workspace(kernels: None, work: int) -> None:
+    arrays = [some(3, 21, 56, 50), some(70, 21, 3, 3), some(70), some(3, 70, 56, 48)]
+    check(arrays, WINOGRAD[0][1], lambda call_with: choose(call_with, work, 1, 3))
+
+
 def test_sums_of_products(kernels: None) -> None:
     attrs = {"transpose_a": True, "transpose_b": False}
     depths = (224, 224, 32)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of f32 with kernels of 3 x 3 in steps of 1, and their gradients in the images, by
 // memc's own kernels (winograd.cu), whose workspace is 16/9 of the weights: one more way to compute
-// what cuDNN computes, whose algorithms with as few products take workspace for the images.
+// what cuDNN computes, whose algorithms with as few products take workspace for the images. Where
+// the workspace is smaller, a convolution keeps the transformed weights in its own result, where
+// the last of its filters' results will be, and computes those in the end by the kernels of
+// cuda_split.h.
 #ifndef MEMC_CUDA_WINOGRAD_H_
 #define MEMC_CUDA_WINOGRAD_H_
 
@@ -15,9 +18,10 @@ namespace memc::cuda {
 bool IsWinograd(const Choice& choice);
 
 // The ways to compute a convolution (kForward) or its gradient in x (kData) with `bytes` of
-// workspace; none for what the kernels cannot do, or without kernels.
+// workspace; none for what the kernels cannot do, or without kernels. `is_residual`: whether what
+// is added lies where the result goes.
 std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convolution& shape,
-                                 size_t bytes);
+                                 size_t bytes, bool is_residual);
 
 // Enqueues one way and returns the driver's status: `from` is x, or the gradient in y for kData,
 // and `to` the other one.

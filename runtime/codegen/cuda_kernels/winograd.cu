@@ -3,7 +3,8 @@
 // images, by minimal filtering F(2x2, 3x3) (Lavin and Gray 2016, Fast Algorithms for Convolutional
 // Neural Networks, section 4.1): a tile of 2 x 2 results takes 16 products for each channel,
 // not 36. Images are transformed on their way to shared memory and results on their way back. Only
-// the transformed weights, 16/9 of the weights' bytes, lie in a workspace.
+// the transformed weights, 16/9 of the weights' bytes, lie in memory: in a workspace, or where the
+// last results will be, which are then left to another kernel.
 //
 // `winograd_<version>_weights` transforms the weights, then `winograd_<version>_<filters>x<tiles>`
 // computes the results, so many filters and tiles to a block. `Winograd` is what
@@ -28,6 +29,8 @@ struct Winograd {
   int pad_h, pad_w;
   long long image_x, image_y;  // Elements of one image.
   int tiles;                   // Of all images.
+  int last_tiles;              // Where those of the last image begin, of which only
+  int last_filters;            // so many filters are computed.
   Divisor of_image;            // Tiles.
   Divisor of_row;
   int pairs;  // Whether two results side by side begin at multiples of 8 bytes.
@@ -69,10 +72,11 @@ struct Position {
   unsigned inside;                 // A bit for each of its 16 elements.
   long long y;                     // Its first result, from the first filter of y on.
   bool second_row, second_column;  // Of the results.
-  bool exists;
+  int filters;                     // Whose results are stored; none of a tile that does not exist.
 
   __device__ __forceinline__ Position(const Winograd& p, int tile) {
-    exists = tile < p.tiles;
+    const bool exists = tile < p.tiles;
+    filters = !exists ? 0 : tile < p.last_tiles ? p.filters : p.last_filters;
     const int image = Quotient(exists ? tile : 0, p.of_image);
     const int rest = (exists ? tile : 0) - image * p.of_image.by;
     const int down = Quotient(rest, p.of_row);
@@ -279,7 +283,7 @@ __device__ __forceinline__ void Filter(const Winograd& p, float* shared) {
     SyncBlock();
     for (int row = Thread() / W::kTiles; row < W::kRows; row += kWorkers / W::kTiles) {
       const int filter = first_filter + Place<W::kFilterLanes>(row / 2, turn * 2 + row % 2);
-      if (!position.exists || filter >= p.filters) continue;
+      if (filter >= position.filters) continue;
       const float* from = shared + row * W::kRow + own_tile;
       float rows[2][4];
 #pragma unroll
@@ -335,13 +339,13 @@ __device__ __forceinline__ void TransformWeights(const Winograd& p) {
 
 }  // namespace
 
-extern "C" __global__ void __launch_bounds__(kWorkers) winograd_1_weights(const Winograd p) {
+extern "C" __global__ void __launch_bounds__(kWorkers) winograd_2_weights(const Winograd p) {
   TransformWeights(p);
 }
 
 #define WINOGRAD(filters, tiles)                              \
   extern "C" __global__ void __launch_bounds__(kWorkers, 1)   \
-      winograd_1_##filters##x##tiles(const Winograd p) {      \
+      winograd_2_##filters##x##tiles(const Winograd p) {      \
     SHARED_FLOATS(shared, (Work<filters, tiles>::kElements)); \
     Filter<Work<filters, tiles>>(p, shared);                  \
   }
