@@ -23,8 +23,8 @@
 //                  group, window...)
 //   memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
 //   memc.cuda.conv_grad_weight(x, g, w, workspace?, the scalars of conv)
-//   memc.cuda.attention(q, k, v, mask?, result, axis, scale), of memc's own kernels, which must be
-//   there; `scale` is a float
+//
+// memc.cuda.attention, which no library computes, is in cuda_attention_exports.cc.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
@@ -32,25 +32,21 @@
 #include <tvm/ffi/string.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "memc/cuda_attention.h"
 #include "memc/cuda_kernels.h"
 #include "memc/cuda_own.h"
+#include "memc/cuda_packed.h"
 
 namespace {
 
 namespace ffi = tvm::ffi;
 namespace cuda = memc::cuda;
-
-void Require(bool condition, const char* what) {
-  if (!condition) throw std::invalid_argument(what);
-}
+using cuda::Named;
+using cuda::Require;
 
 // The tensors of a call, operands first, and its scalars.
 struct Arguments {
@@ -91,8 +87,7 @@ struct Arguments {
 
   void* Data(int64_t index) const {
     if (index < 0) return nullptr;
-    const ffi::TensorView& t = tensors.at(index);
-    return static_cast<char*>(t.data_ptr()) + t.byte_offset();
+    return cuda::DataOf(tensors.at(index));
   }
 
   // An operand of a type, whose position is scalar `index`; null for none.
@@ -103,12 +98,9 @@ struct Arguments {
     return Data(position);
   }
 
-  // Where the call runs: TVM's current stream of the result's device.
+  // Where the call runs, with its workspace.
   cuda::Place Place() const {
-    const DLDevice device = Result().device();
-    cuda::Place place;
-    place.device = device.device_id;
-    place.stream = TVMFFIEnvGetStream(device.device_type, device.device_id);
+    cuda::Place place = cuda::PlaceOf(Result());
     if (static_cast<int64_t>(tensors.size()) == operands + 2) {
       place.workspace = Data(operands + 1);
       place.bytes = static_cast<size_t>(tensors.back().numel());
@@ -239,105 +231,6 @@ void ConvGradWeight(ffi::PackedArgs packed) {
   cuda::ConvolveFilter(c, args.Place(), args.Data(0), args.Data(1), args.Data(args.operands));
 }
 
-// What a kernel of heads takes: extents [outer, inner] of the axes other than `axis`, that of
-// positions, and the last one.
-std::array<int, 2> HeadAxes(int64_t axis, int rank) {
-  std::array<int, 2> found{-1, -1};  // None.
-  for (int d = rank - 2, at = 1; d >= 0; --d) {
-    if (d != axis) found.at(static_cast<size_t>(at--)) = d;
-  }
-  return found;
-}
-
-int64_t Extent(const ffi::TensorView& t, int axis) { return axis < 0 ? 1 : t.size(axis); }
-
-// Elements between neighbours of an axis of a tensor without gaps.
-int64_t Step(const ffi::TensorView& t, int axis) {
-  int64_t step = 1;
-  for (int d = axis + 1; d < t.ndim(); ++d) step *= t.size(d);
-  return step;
-}
-
-cuda::HeadStrides StridesOf(const ffi::TensorView& t, const std::array<int, 2>& heads,
-                            int64_t axis) {
-  const auto step = [&](int d) { return d < 0 ? 0 : Step(t, d); };
-  return {step(heads[0]), step(heads[1]), step(static_cast<int>(axis))};
-}
-
-void Attention(ffi::PackedArgs args) {
-  std::vector<ffi::TensorView> tensors;
-  for (int i = 0; i + 2 < args.size(); ++i) tensors.push_back(args[i].cast<ffi::TensorView>());
-  Require(tensors.size() == 4 || tensors.size() == 5, "expected q, k, v, maybe a mask, a result");
-  const auto axis = args[args.size() - 2].cast<int64_t>();
-  const ffi::TensorView &q = tensors[0], &k = tensors[1], &v = tensors[2], &y = tensors.back();
-  const int rank = q.ndim();
-  Require(rank >= 2 && rank <= 4 && axis >= 0 && axis < rank - 1, "expected rank 2, 3 or 4");
-  for (const ffi::TensorView& t : tensors) {
-    Require(t.dtype().code == kDLFloat && t.dtype().bits == 32 && t.dtype().lanes == 1,
-            "expected tensors of f32");
-    Require(t.ndim() <= rank, "expected operands of one rank");
-  }
-  const std::array<int, 2> heads = HeadAxes(axis, rank);
-  const auto row = static_cast<int>(axis);
-  for (const ffi::TensorView* t : {&k, &v, &y}) {
-    Require(t->ndim() == rank && Extent(*t, heads[0]) == Extent(q, heads[0]) &&
-                Extent(*t, heads[1]) == Extent(q, heads[1]),
-            "expected as many heads of each operand");
-  }
-  Require(v.size(row) == k.size(row) && y.size(row) == q.size(row) && k.size(-1) == q.size(-1) &&
-              y.size(-1) == v.size(-1),
-          "the operands' shapes do not fit the result's");
-  cuda::Attention a;
-  a.scale = static_cast<float>(args[args.size() - 1].cast<double>());
-  a.outer = Extent(q, heads[0]);
-  a.inner = Extent(q, heads[1]);
-  a.queries = q.size(row);
-  a.keys = k.size(row);
-  a.depth = q.size(-1);
-  a.width = v.size(-1);
-  a.q = StridesOf(q, heads, axis);
-  a.k = StridesOf(k, heads, axis);
-  a.v = StridesOf(v, heads, axis);
-  a.result = StridesOf(y, heads, axis);
-  if (tensors.size() == 5) {
-    // A mask [outer, inner, queries, keys]; axes that it lacks or has 1 of are spread out.
-    const ffi::TensorView& mask = tensors[3];
-    const std::array<int64_t, 4> whole{a.outer, a.inner, a.queries, a.keys};
-    std::array<int64_t, 4> steps{};
-    for (int d = 1; d <= mask.ndim(); ++d) {
-      const int64_t extent = mask.size(-d);
-      Require(extent == 1 || extent == whole.at(4 - d), "the mask does not fit the scores");
-      if (extent != 1) steps.at(4 - d) = Step(mask, mask.ndim() - d);
-    }
-    a.mask = {steps[0], steps[1], steps[2]};
-    a.mask_column = steps[3];
-  }
-  const auto data = [](const ffi::TensorView& t) {
-    return reinterpret_cast<float*>(static_cast<char*>(t.data_ptr()) + t.byte_offset());
-  };
-  cuda::Place place;
-  place.device = y.device().device_id;
-  place.stream = TVMFFIEnvGetStream(y.device().device_type, place.device);
-  cuda::Attend(a, place, data(q), data(k), data(v),
-               tensors.size() == 5 ? data(tensors[3]) : nullptr, data(y));
-}
-
-// Calls a kernel; its errors get the name of its symbol.
-template <void (*kKernel)(ffi::PackedArgs)>
-ffi::Function Named(const std::string& symbol) {
-  return ffi::Function::FromPacked([symbol](ffi::PackedArgs args, ffi::Any* /*result*/) {
-    try {
-      kKernel(args);
-    } catch (const ffi::Error&) {
-      throw;
-    } catch (const std::invalid_argument& error) {
-      TVM_FFI_THROW(ValueError) << symbol << ": " << error.what();
-    } catch (const std::exception& error) {
-      TVM_FFI_THROW(RuntimeError) << symbol << ": " << error.what();
-    }
-  });
-}
-
 void SetLibraries(const ffi::String& cudnn, const ffi::String& cublaslt,
                   const ffi::String& driver) {
   cuda::SetLibraryPaths(cudnn, cublaslt, driver);
@@ -403,6 +296,5 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   add("memc.cuda.matmul", Named<Matmul>("memc.cuda.matmul"));
   add("memc.cuda.conv", Named<Conv>("memc.cuda.conv"));
   add("memc.cuda.conv_transpose", Named<ConvTranspose>("memc.cuda.conv_transpose"));
-  add("memc.cuda.attention", Named<Attention>("memc.cuda.attention"));
   add("memc.cuda.conv_grad_weight", Named<ConvGradWeight>("memc.cuda.conv_grad_weight"));
 }
