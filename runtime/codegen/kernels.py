@@ -16,7 +16,8 @@ from memc.runtime.codegen import schedule_cpu, schedule_gpu
 from memc.runtime.codegen.joint import joint_key, lower_joint
 from memc.runtime.codegen.kernel import kernel_key, lower_op
 from memc.runtime.codegen.piece import piece_kernel
-from memc.runtime.codegen.rows import RowPlan, lower_rows, rows_key
+from memc.runtime.codegen.row_plan import RowPlan
+from memc.runtime.codegen.rows import lower_rows, rows_key
 from memc.runtime.target import Target
 
 

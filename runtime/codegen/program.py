@@ -30,7 +30,7 @@ from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.lanes import Place, lower_lanes
-from memc.runtime.codegen.rows import plan_rows
+from memc.runtime.codegen.row_plan import plan_rows
 from memc.runtime.layout import slab_bytes, slab_slots
 from memc.runtime.target import Target
 

@@ -20,7 +20,7 @@ from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.codegen.rows import plan_rows
+from memc.runtime.codegen.row_plan import plan_rows
 from memc.runtime.target import Target
 
 Array = npt.NDArray[Any]
