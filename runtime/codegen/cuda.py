@@ -22,7 +22,7 @@ import tvm
 import tvm_ffi
 
 from memc.ir.errors import UnsupportedError
-from memc.runtime.codegen.math_functions import CUDA_PRELUDE
+from memc.runtime.codegen.cuda_prelude import CUDA_PRELUDE
 from memc.runtime.codegen.teams import TEAM_PRELUDE
 
 

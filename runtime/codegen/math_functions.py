@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scalar functions of kernels with numpy's semantics, as TVM expressions.
 
-What TVM offers differs from numpy where it matters: its `min` and `max` drop NaN, integer division traps on zero,
-`tanh` loses small arguments, and its CUDA functions are the fast, inaccurate ones. 16-bit floats compute in f32.
+What TVM offers differs from numpy where it matters: integer division traps on zero, `tanh` loses small arguments, and its
+CUDA functions are the fast, inaccurate ones. 16-bit floats compute in f32. `extrema.py` has the smaller and the larger of two.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from memc.runtime.codegen.expressions import bind, const, constant_value, dtype_of, is_float, is_integer, is_leaf
+from memc.runtime.codegen.float32_functions import erf_float32, exp_float32
 from memc.runtime.codegen.integers import guarded, integer_power, shift
 
 LIBM = frozenset(
@@ -124,106 +125,6 @@ def is_nan(a: Any) -> Any:
     return tirx.isnan(cast(a, computing_dtype(dtype)))
 
 
-def minimum(a: Any, b: Any, target: str = "llvm") -> Any:
-    """The smaller operand; NaN if either is NaN."""
-    return extremum("minimum", a, b, tirx.min, target)
-
-
-def maximum(a: Any, b: Any, target: str = "llvm") -> Any:
-    """The larger operand; NaN if either is NaN."""
-    return extremum("maximum", a, b, tirx.max, target)
-
-
-CUDA_PRELUDE = """
-#define MEMC_EXTREMUM(NAME, TYPE, BEFORE) \\
-  static __device__ __forceinline__ TYPE NAME(TYPE a, TYPE b) { return a BEFORE b || a != a ? a : b; }
-MEMC_EXTREMUM(memc_minimum_float32, float, <)
-MEMC_EXTREMUM(memc_minimum_float64, double, <)
-MEMC_EXTREMUM(memc_maximum_float32, float, >)
-MEMC_EXTREMUM(memc_maximum_float64, double, >)
-template <typename T> static __device__ __forceinline__ T memc_same(T a) { return a; }
-static __device__ __forceinline__ int memc_lane() {
-  int lane;
-  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-  return lane;
-}
-static __device__ __forceinline__ int memc_lane_of(int block, const int* starts, int lanes) {
-  int lane = -1;
-  for (int first = 0; first < lanes; first += 32) {
-    const int mine = first + memc_lane();
-    lane += __popc(__ballot_sync(0xffffffffu, mine < lanes && starts[mine] <= block));
-  }
-  return lane;
-}
-#define MEMC_LANE(BLOCK, ...) \\
-  [](int block) { \\
-    static const int starts[] = {__VA_ARGS__}; \\
-    return memc_lane_of(block, starts, sizeof(starts) / sizeof(int)); \\
-  }(BLOCK)
-#define MEMC_ENTRY(TYPE, LANE, ...) \\
-  [](int lane) { \\
-    static const TYPE table[] = {__VA_ARGS__}; \\
-    return table[lane]; \\
-  }(LANE)
-#define MEMC_ENTRY_INT32(LANE, ...) MEMC_ENTRY(int, LANE, __VA_ARGS__)
-#define MEMC_ENTRY_INT64(LANE, ...) MEMC_ENTRY(long long, LANE, __VA_ARGS__)
-template <typename I, typename T>
-static __device__ __forceinline__ T memc_sum_of_hits(
-    const I* indices, long long places, long long extent, long long row, const T* values, long long between) {
-  const unsigned team = __match_any_sync(__activemask(), row);
-  const int members = __popc(team), lane = memc_lane();
-  const int mine = __popc(team & ((1u << lane) - 1));
-  const bool at_end = row == 0 || row == extent - 1;
-  T sum = 0;
-  for (long long begin = 0; begin < places; begin += 4 * members) {
-    bool hit[4], any = false;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const long long place = begin + i * members + mine;
-      const long long index = place < places ? indices[place] : extent;
-      const bool beyond = at_end && (row == 0 ? index < -extent : index >= extent);
-      hit[i] = place < places && (index == row || index == row - extent || beyond);
-      any = any || hit[i];
-    }
-    if (!__any_sync(team, any)) continue;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      for (unsigned hits = __ballot_sync(team, hit[i]); hits != 0;) {
-        T found[4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const int first = __popc(team & ((hits & -hits) - 1));
-          found[j] = hits != 0 ? values[(begin + i * members + first) * between] : T(0);
-          hits &= hits - 1;
-        }
-#pragma unroll
-        for (int j = 0; j < 4; ++j) sum += found[j];
-      }
-    }
-  }
-  return sum;
-}
-"""
-"""Functions that CUDA kernels call. Extrema: b is NaN or not before a where neither condition holds. `memc_same`: see
-`integers.sealed`. `memc_sum_of_hits`: see `Builder.sum_of_hits`; threads of a warp that want the same row, whichever run
-together, look at as many indices at once and tell each other where it is. `MEMC_LANE`, `MEMC_ENTRY`: see `lanes.lane_of` and `lanes.entry`."""
-
-
-def extremum(name: str, a: Any, b: Any, integer: Callable[[Any, Any], Any], target: str) -> Any:
-    """One call, which evaluates its operands once: chains of comparisons and bindings take TVM exponential time."""
-    dtype = dtype_of(a)
-    if dtype == "float16":
-        return extremum(name, a.astype("float32"), b.astype("float32"), integer, target).astype("float16")
-    if dtype == "bool":
-        merged = integer(a.astype("int32"), b.astype("int32"))
-        return tirx.NE(merged, const(0, "int32"))
-    if not is_float(dtype):
-        return integer(a, b)
-    if target == "cuda":
-        return tirx.call_pure_extern(dtype, f"memc_{name}_{dtype}", a, b)
-    return tirx.call_llvm_pure_intrin(dtype, f"llvm.{name}", a, b)
-
-
 def divide(a: Any, b: Any, target: str) -> Any:
     """Float division; integers truncate. x / 0 is 0 for integers, as in numpy, and never traps."""
     dtype = dtype_of(a)
@@ -259,79 +160,6 @@ def floormod(a: Any, b: Any, target: str) -> Any:
 def call_math(name: str, dtype: str, *operands: Any) -> Any:
     """A function of libm (and of CUDA's device library) on f32 or f64."""
     return tirx.call_pure_extern(dtype, name + ("f" if dtype == "float32" else ""), *operands)
-
-
-ERF_SATURATES = 3.92
-"""From here on erf is 1 in f32."""
-
-ERF_NUMERATOR = (1.1283791, 0.19146259, 0.052864017, 0.0038044905, 0.00028462138, 2.0267678e-06)
-ERF_DENOMINATOR = (1.0, 0.50301198, 0.11452353, 0.015047668, 0.0011698693, 3.7837296e-05)
-"""erf(x) / x as a quotient of polynomials in x^2, lowest powers first, by least squares that were weighted anew until the
-relative error was even: 2e-8 at most, 4e-7 once computed in f32."""
-
-
-EXP_RANGE = (-105.0, 89.0)
-"""Outside of it exp is 0 or infinite in f32."""
-
-EXP_COEFFICIENTS = (0.49999994, 0.16666521, 0.041668389, 0.0083687454, 0.0013814541)
-"""(exp(r) - 1 - r) / r^2 for |r| <= log(2) / 2, lowest powers first, by least squares as for erf: the relative error of exp is
-3e-9 at most, 8e-8 once computed in f32."""
-
-LOG_2 = (0.693359375, -2.1219444e-4)
-"""log(2) in two parts, the first of so few bits that whole numbers up to 150 times it are exact."""
-
-ROUNDING = 12582912.0
-"""1.5 * 2^23: added to an f32 of less than 2^22, its last bits are the nearest whole number."""
-
-ROUNDING_BITS = 0x4B400000
-
-
-def polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
-    """Of an f32, lowest powers first."""
-    value = const(coefficients[-1], "float32")
-    for coefficient in reversed(coefficients[:-1]):
-        value = value * x + const(coefficient, "float32")
-    return value
-
-
-def exp_float32(a: Any) -> Any:
-    """exp of an f32 without a call, so that loops over it become vector instructions: 2^n exp(r) with r = a - n log(2).
-
-    NaN stays NaN. Subnormal results are rounded twice.
-    """
-
-    low, high = (const(limit, "float32") for limit in EXP_RANGE)
-
-    def power_of_2(n: Any) -> Any:
-        return tirx.reinterpret("float32", (n + const(127, "int32")) << const(23, "int32"))
-
-    def scaled(x: Any, bits: Any) -> Any:
-        # By way of the bits, as TVM takes (x + c) - c for x.
-        whole = tirx.reinterpret("float32", bits) - const(ROUNDING, "float32")
-        rest = x - whole * const(LOG_2[0], "float32") - whole * const(LOG_2[1], "float32")
-        value = bind(rest, lambda r: polynomial(EXP_COEFFICIENTS, r) * r * r + r + const(1, "float32"))
-        n = bits - const(ROUNDING_BITS, "int32")
-        # In two steps, each of which is a normal number.
-        half = n >> const(1, "int32")
-        return value * power_of_2(half) * power_of_2(n - half)
-
-    def rounded(x: Any) -> Any:
-        near = x * const(math.log2(math.e), "float32") + const(ROUNDING, "float32")
-        return bind(tirx.reinterpret("int32", near), lambda bits: scaled(x, bits))
-
-    return bind(maximum(minimum(a, high), low), rounded)
-
-
-def erf_float32(a: Any) -> Any:
-    """erf of an f32 without a call, so that loops over it become vector instructions."""
-
-    def clamped(x: Any, most: float) -> Any:
-        return maximum(minimum(x, const(most, "float32")), const(-most, "float32"))
-
-    def quotient(x: Any) -> Any:
-        return bind(x * x, lambda square: x * polynomial(ERF_NUMERATOR, square) / polynomial(ERF_DENOMINATOR, square))
-
-    return clamped(bind(clamped(a, ERF_SATURATES), quotient), 1.0)
 
 
 def unary_float(name: str, a: Any, target: str = "llvm") -> Any:

@@ -10,7 +10,7 @@ import tvm
 from tvm import te, tirx
 
 from memc.runtime.codegen.expressions import const, is_float
-from memc.runtime.codegen.math_functions import maximum, minimum
+from memc.runtime.codegen.extrema import maximum, minimum
 
 
 def limits(dtype: str) -> tuple[Any, Any]:
