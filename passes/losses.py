@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Losses: what a training step minimizes, as one number from what a model computes and what it should.
 
-Half precision is computed in f32. Each function appends ops to the builder and returns a rank-0 value.
+Half precision is computed in f32. Each loss appends ops to the builder and returns a rank-0 value.
 """
 
 from __future__ import annotations
@@ -14,11 +14,36 @@ from memc.ir.core import Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.ops.casts import cast, widen
 from memc.ir.ops.derivatives import one_minus, scaled, square
+from memc.ir.types import DType, TensorType
+
+LOSSES = ("softmax-cross-entropy", "mse", "bce", "bce-with-logits")
+LossName = Literal["softmax-cross-entropy", "mse", "bce", "bce-with-logits"]
 
 Reduction = Literal["mean", "sum"]
 
 LEAST_LOG = -100.0
 """What logarithms of probabilities are cut off at, as in PyTorch: so a probability of 0 has a finite loss."""
+
+
+def label_type(loss: LossName, logits: TensorType, parts: int) -> TensorType:
+    """What a loss of `logits` takes as labels, those of `parts` micro-batches together."""
+    if logits.rank == 0 or not logits.dtype.is_float:
+        raise UnsupportedError(f"expected a result of floats with a batch axis to train on, got {logits}")
+    shape = (logits.shape[0] * parts, *logits.shape[1:])
+    if loss != "softmax-cross-entropy":
+        return logits.with_shape(shape)
+    if logits.rank < 2:
+        raise UnsupportedError(f"softmax-cross-entropy: expected logits [N, classes, ...], got {logits}")
+    return TensorType(DType.I64, (shape[0], *shape[2:]))
+
+
+def append_loss(b: IRBuilder, loss: LossName, logits: Value, labels: Value) -> Value:
+    """A loss by its name."""
+    if loss == "softmax-cross-entropy":
+        return softmax_cross_entropy(b, logits, labels)
+    if loss == "mse":
+        return mean_squared_error(b, logits, labels)
+    return binary_cross_entropy(b, logits, labels, from_logits=loss == "bce-with-logits")
 
 
 def softmax_cross_entropy(

@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from memc.passes.build_gradient import LOSSES
+from memc.passes.losses import LOSSES
 from memc.passes.mirror import POLICIES
 
 Dims = Annotated[

@@ -17,8 +17,9 @@ from memc.ir.errors import UsageError
 from memc.ir.sizes import parse_size
 from memc.ir.types import TensorType
 from memc.passes.base import Pass
-from memc.passes.build_gradient import LOSSES, BuildGradient
+from memc.passes.build_gradient import BuildGradient
 from memc.passes.duration import Seconds
+from memc.passes.losses import LOSSES
 from memc.passes.mirror import POLICIES
 from memc.passes.optimizers import OPTIMIZERS, Optimizer
 from memc.passes.pipeline_text import parse_pipeline

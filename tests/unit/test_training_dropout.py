@@ -17,8 +17,9 @@ from memc.ir.core import Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.types import DType, TensorType
-from memc.passes.build_gradient import DRAWS, BuildGradient
+from memc.passes.build_gradient import BuildGradient
 from memc.passes.order_problem import order_problem, ordered_ops
+from memc.passes.training_step import DRAWS
 
 from .gradients.conftest import finite_differences
 
