@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from memc.ir.core import Function, Module, Op, Value
-from memc.ir.liveness import ARENA
 from memc.ir.ops.base import Compute, Trait, inner_ops, lookup
+from memc.ir.span import Span
 from memc.passes.base import Pass
 from memc.passes.op_rules import pointwise_operands, slice_offsets, view_offset
 from memc.passes.select_kernels import KERNEL
@@ -32,35 +32,16 @@ MOST_TENSORS = 24
 """Limits that keep a kernel's code and argument list sane."""
 
 
-@dataclass(frozen=True)
-class Bytes:
-    """Where a value lies: bytes [begin, end) of the arena, or of a storage of its own."""
-
-    storage: Value | str
-    begin: int
-    end: int
-
-    @staticmethod
-    def of(value: Value) -> Bytes:
-        root = value.root
-        placed = root.placement if root.placement is not None and root.placement.space == ARENA else None
-        begin = value.offset_in_root + (placed.offset if placed else 0)
-        return Bytes(ARENA if placed else root, begin, begin + value.type.nbytes)
-
-    def meets(self, other: Bytes) -> bool:
-        return self.storage == other.storage and self.begin < other.end and other.begin < self.end
-
-
 @dataclass
 class Run:
     """Ops for one kernel, in their order, and what they read and write."""
 
     ops: list[Op] = field(default_factory=list)
-    elsewhere: list[Bytes] = field(default_factory=list)
+    elsewhere: list[Span] = field(default_factory=list)
     """Read at other elements than the one that is computed."""
-    here: list[Bytes] = field(default_factory=list)
+    here: list[Span] = field(default_factory=list)
     """Read at the same element."""
-    written: list[Bytes] = field(default_factory=list)
+    written: list[Span] = field(default_factory=list)
     made: set[Value] = field(default_factory=set)
     values: set[Value] = field(default_factory=set)
 
@@ -73,14 +54,14 @@ class Run:
             return False
         if len(self.values | {*op.operands, result}) > MOST_TENSORS:
             return False
-        target = Bytes.of(result)
+        target = Span.of(result)
         if any(target.meets(b) for b in self.elsewhere):
             return False
         if any(target.meets(b) and target != b for b in (*self.here, *self.written)):
             return False
         pointwise = pointwise_operands(op)
         for number, operand in enumerate(op.operands):
-            source = Bytes.of(operand)
+            source = Span.of(operand)
             if any(source.meets(b) for b in self.written) and not (operand in self.made and number in pointwise):
                 return False
         return True
@@ -88,11 +69,11 @@ class Run:
     def add(self, op: Op) -> None:
         pointwise = pointwise_operands(op)
         for number, operand in enumerate(op.operands):
-            (self.here if number in pointwise else self.elsewhere).append(Bytes.of(operand))
+            (self.here if number in pointwise else self.elsewhere).append(Span.of(operand))
         self.ops.append(op)
-        target = Bytes.of(op.result)
+        target = Span.of(op.result)
         # What lies there from now on is this result.
-        self.made = {v for v in self.made if not Bytes.of(v).meets(target)} | {op.result}
+        self.made = {v for v in self.made if not Span.of(v).meets(target)} | {op.result}
         self.written.append(target)
         self.values |= {*op.operands, op.result}
 

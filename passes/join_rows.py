@@ -24,9 +24,10 @@ from typing import ClassVar
 from memc.ir.core import Function, Module, Op, Value
 from memc.ir.ops.base import Compute, Trait, inner_ops, lookup
 from memc.ir.ops.common import ints_attr
+from memc.ir.span import Span
 from memc.ir.types import DType
 from memc.passes.base import Pass
-from memc.passes.join_kernels import JOINT, MOST_OPS, MOST_TENSORS, Bytes, has_no_code, joint_kernels
+from memc.passes.join_kernels import JOINT, MOST_OPS, MOST_TENSORS, has_no_code, joint_kernels
 from memc.passes.op_rules import has, slice_offsets, view_offset
 from memc.passes.select_kernels import KERNEL
 
@@ -129,11 +130,11 @@ class RowRun:
 
     frame: Frame | None = None
     ops: list[Op] = field(default_factory=list)
-    shared: list[Bytes] = field(default_factory=list)
+    shared: list[Span] = field(default_factory=list)
     """Read from memory by several threads."""
-    own: list[tuple[Bytes, bool]] = field(default_factory=list)
+    own: list[tuple[Span, bool]] = field(default_factory=list)
     """Read or written by one thread for each element; whether they are numbers of rows."""
-    written: list[Bytes] = field(default_factory=list)
+    written: list[Span] = field(default_factory=list)
     made: set[Value] = field(default_factory=set)
     values: set[Value] = field(default_factory=set)
 
@@ -144,20 +145,20 @@ class RowRun:
             return False
         shared, own = list(self.shared), list(self.own)
         for operand in op.operands:
-            source = Bytes.of(operand)
+            source = Span.of(operand)
             if operand not in self.made and any(source.meets(b) for b in self.written):
                 return False
             if frame.is_whole(operand):
                 own.append((source, False))
             elif operand not in self.made:
                 shared.append(source)
-        target = (Bytes.of(op.result), not frame.is_whole(op.result))
+        target = (Span.of(op.result), not frame.is_whole(op.result))
         if any(target[0].meets(b) for b in shared) or any(target[0].meets(b[0]) and target != b for b in own):
             return False
         self.frame, self.shared, self.own = frame, shared, [*own, target]
         self.ops.append(op)
         # What lies there from now on is this result.
-        self.made = {v for v in self.made if not Bytes.of(v).meets(target[0])} | {op.result}
+        self.made = {v for v in self.made if not Span.of(v).meets(target[0])} | {op.result}
         self.written.append(target[0])
         self.values |= {*op.operands, op.result}
         return True

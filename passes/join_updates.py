@@ -8,13 +8,14 @@ read or write. Ops of one kernel have one number as attribute `joint`, those of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.core import Function, Module, Op, Value
+from memc.ir.core import Function, Module, Op
+from memc.ir.span import Span
 from memc.passes.base import Pass
-from memc.passes.join_kernels import JOINT, Bytes, Run, has_no_code
+from memc.passes.join_kernels import JOINT, Run, has_no_code
 from memc.passes.op_rules import pointwise_operands
 from memc.passes.update_ops import update_ops
 
@@ -30,7 +31,7 @@ class Lanes:
     """The lanes of one kernel, and what they read and write."""
 
     runs: list[Run] = field(default_factory=list)
-    touched: dict[Value | str, list[tuple[Bytes, Run, bool]]] = field(default_factory=dict)
+    touched: dict[Hashable, list[tuple[Span, Run, bool]]] = field(default_factory=dict)
     """By storage; whether the bytes are written."""
 
     def add(self, op: Op) -> bool:
@@ -40,13 +41,13 @@ class Lanes:
             return False
         run.add(op)
         for value in op.operands:
-            self._touch(Bytes.of(value), run, False)
-        self._touch(Bytes.of(op.result), run, True)
+            self._touch(Span.of(value), run, False)
+        self._touch(Span.of(op.result), run, True)
         return True
 
     def _run_for(self, op: Op) -> Run | None:
         """The lane of those that the op depends on, else one that reads the same; a new one; or None."""
-        target, sources = Bytes.of(op.result), [Bytes.of(v) for v in op.operands]
+        target, sources = Span.of(op.result), [Span.of(v) for v in op.operands]
         if any(b.begin % v.type.dtype.itemsize for b, v in zip((target, *sources), (op.result, *op.operands))):
             return None
         bound = {id(run): run for _, run, _ in self._meeting(target)}
@@ -63,10 +64,10 @@ class Lanes:
         self.runs.append(Run())
         return self.runs[-1]
 
-    def _meeting(self, span: Bytes) -> Iterator[tuple[Bytes, Run, bool]]:
+    def _meeting(self, span: Span) -> Iterator[tuple[Span, Run, bool]]:
         return (found for found in self.touched.get(span.storage, ()) if found[0].meets(span))
 
-    def _touch(self, span: Bytes, run: Run, written: bool) -> None:
+    def _touch(self, span: Span, run: Run, written: bool) -> None:
         self.touched.setdefault(span.storage, []).append((span, run, written))
 
 

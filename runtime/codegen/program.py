@@ -25,6 +25,7 @@ from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
 from memc.ir.ops.base import chosen_kernel, definition, lookup
+from memc.ir.span import Span
 from memc.ir.types import DType
 from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.joint import parameters
@@ -358,11 +359,9 @@ def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
 
 def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
     """Whether some of the values have bytes in common."""
-    placed = [(emitter.place(v), v.type.nbytes) for v in values]
-    return any(
-        a.storage == b.storage and a.offset < b.offset + size and b.offset < a.offset + other
-        for (a, other), (b, size) in combinations(placed, 2)
-    )
+    places = [(emitter.place(v), v.type.nbytes) for v in values]
+    spans = [Span(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
+    return any(a.meets(b) for a, b in combinations(spans, 2))
 
 
 def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str:
