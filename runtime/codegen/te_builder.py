@@ -51,6 +51,14 @@ def address(load: Any) -> Any:
     return tirx.call_intrin("handle", "tirx.address_of", load)
 
 
+def position_of(index: Any, type: TensorType) -> tuple[Any, ...]:
+    """An index into a tensor, which may be a single number, as one of each axis."""
+    position = index if isinstance(index, tuple) else (index,)
+    if len(position) != type.rank:
+        raise KernelError(f"index of rank {len(position)} into {type}")
+    return position
+
+
 @dataclass
 class Scope:
     """Inner values that were read at a known index since the scope (a compute's or a reduction's body) began."""
@@ -88,10 +96,7 @@ class Operand:
         return self.type.shape
 
     def __getitem__(self, index: Any) -> Any:
-        position = index if isinstance(index, tuple) else (index,)
-        if len(position) != len(self.shape):
-            raise KernelError(f"index of rank {len(position)} into {self.type}")
-        value = self.tensor(*[self.builder.unbound(node(i)) for i in position])
+        value = self.tensor(*[self.builder.unbound(node(i)) for i in position_of(index, self.type)])
         return bf16.value_of_bf16(value) if self.encoded else value
 
 
@@ -123,10 +128,7 @@ class Inline:
         return self.type.shape
 
     def __getitem__(self, index: Any) -> Any:
-        position = index if isinstance(index, tuple) else (index,)
-        if len(position) != len(self.shape):
-            raise KernelError(f"index of rank {len(position)} into {self.type}")
-        return self.builder.read_inline(self, tuple(position))
+        return self.builder.read_inline(self, position_of(index, self.type))
 
 
 class Reduction:
