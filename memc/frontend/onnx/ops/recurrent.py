@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,7 @@ from memc.ir.core import Value
 from ..context import Known, NodeContext, imports
 from .gate_order import GateRows, cut, gate_rows, row_ranges
 from .matmul import product
-
-Activation = Callable[[Value], Value]
+from .recurrent_activations import activations
 
 CHUNKS = 8
 """Input projections per sequence and direction, each made right before its steps. More of them keep fewer gates live and
@@ -155,58 +154,6 @@ def _masks(ctx: NodeContext, steps: int, batch: int) -> list[Value | None]:
     return [ctx.b.op("greater", [column, ctx.b.scalar(step, column.type.dtype)]) for step in range(steps)]
 
 
-_DEFAULTS = {
-    "affine": (1.0, 0.0),
-    "leakyrelu": (0.01, None),
-    "thresholdedrelu": (1.0, None),
-    "scaledtanh": (1.0, 1.0),
-    "hardsigmoid": (0.2, 0.5),
-    "elu": (1.0, None),
-}
-"""Default alpha and beta of the activations that take them."""
-
-
-def _activations(ctx: NodeContext, defaults: Sequence[str], directions: int) -> list[list[Activation]]:
-    """The node's activation functions, per direction. alpha and beta are used up by those that take them."""
-    names = [str(n).lower() for n in ctx.attr("activations", ())] or list(defaults) * directions
-    if len(names) != len(defaults) * directions:
-        raise ctx.unsupported(f"expected {len(defaults) * directions} activations, got {names}")
-    alphas, betas = (list(ctx.attr(n, ())) for n in ("activation_alpha", "activation_beta"))
-    found: list[Activation] = []
-    for name in names:
-        alpha, beta = _DEFAULTS.get(name, (None, None))
-        if alpha is not None and alphas:
-            alpha = float(alphas.pop(0))
-        if beta is not None and betas:
-            beta = float(betas.pop(0))
-        found.append(_activation(ctx, name, alpha, beta))
-    return [found[i : i + len(defaults)] for i in range(0, len(found), len(defaults))]
-
-
-def _activation(ctx: NodeContext, name: str, alpha: float | None, beta: float | None) -> Activation:
-    b = ctx.b
-
-    def number(value: float | None, x: Value) -> Value:
-        return b.scalar(value or 0.0, x.type.dtype)
-
-    rules: dict[str, Activation] = {
-        "relu": lambda x: b.op("relu", [x]),
-        "tanh": lambda x: b.op("tanh", [x]),
-        "sigmoid": lambda x: b.op("sigmoid", [x]),
-        "softplus": lambda x: b.op("softplus", [x]),
-        "softsign": lambda x: b.op("div", [x, b.op("add", [b.op("abs", [x]), number(1.0, x)])]),
-        "affine": lambda x: b.op("add", [b.op("mul", [x, number(alpha, x)]), number(beta, x)]),
-        "leakyrelu": lambda x: b.op("leaky_relu", [x], alpha=float(alpha or 0.0)),
-        "thresholdedrelu": lambda x: b.op("select", [b.op("greater_equal", [x, number(alpha, x)]), x, number(0.0, x)]),
-        "scaledtanh": lambda x: b.op("mul", [b.op("tanh", [b.op("mul", [x, number(beta, x)])]), number(alpha, x)]),
-        "hardsigmoid": lambda x: b.op("hard_sigmoid", [x], alpha=float(alpha or 0.0), beta=float(beta or 0.0)),
-        "elu": lambda x: b.op("elu", [x], alpha=float(alpha or 0.0)),
-    }
-    if name not in rules:
-        raise ctx.unsupported(f"activation {name}")
-    return rules[name]
-
-
 def _clipped(ctx: NodeContext, x: Value) -> Value:
     """The input of a gate's activation, clipped if the node says so."""
     clip = ctx.attr("clip")
@@ -294,7 +241,7 @@ def _lstm_gate(s: Sequences, gates: Value, number: int, peephole: Value | None, 
 def lstm(ctx: NodeContext) -> Sequence[Known]:
     s = _sequences(ctx)
     b, n = s.b, s.hidden
-    functions = _activations(ctx, ("sigmoid", "tanh", "tanh"), len(s.directions))
+    functions = activations(ctx, ("sigmoid", "tanh", "tanh"), len(s.directions))
     coupled = bool(ctx.attr("input_forget", 0))
     outputs: list[list[Value]] = []
     last_h, last_c = [], []
@@ -328,7 +275,7 @@ def lstm(ctx: NodeContext) -> Sequence[Known]:
 def gru(ctx: NodeContext) -> Sequence[Known]:
     s = _sequences(ctx)
     b, n = s.b, s.hidden
-    functions = _activations(ctx, ("sigmoid", "tanh"), len(s.directions))
+    functions = activations(ctx, ("sigmoid", "tanh"), len(s.directions))
     reset_after = bool(ctx.attr("linear_before_reset", 0))
     outputs: list[list[Value]] = []
     last: list[Value] = []
@@ -373,7 +320,7 @@ def gru(ctx: NodeContext) -> Sequence[Known]:
 def rnn(ctx: NodeContext) -> Sequence[Known]:
     s = _sequences(ctx)
     b = s.b
-    functions = _activations(ctx, ("tanh",), len(s.directions))
+    functions = activations(ctx, ("tanh",), len(s.directions))
     outputs: list[list[Value]] = []
     last: list[Value] = []
     for d, (f,) in enumerate(functions):
