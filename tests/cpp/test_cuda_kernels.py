@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,6 @@ import pytest
 import tvm_ffi
 from library_groups import Array, Step, make_op
 
-from memc import native
 from memc.ir.evaluate import run_op
 from memc.ir.types import DType
 from memc.passes.op_rules import in_place_operands
@@ -331,47 +327,3 @@ def test_convolutions_that_stay_generated() -> None:
     attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 4, "kernel": (3, 3)}
     assert library_kernel(make_op([x, x], [("conv_grad_weight", (0, 1), attrs)]), "cuda") is None
     assert kernel(x.astype(np.float64), w.astype(np.float64)) is None
-
-
-def in_process(fake: str, body: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Runs `body` where the libraries are not yet loaded; `a` is a tensor and `call(symbol, ...)` calls a kernel."""
-    program = (
-        "import numpy as np, tvm_ffi\nfrom memc import native\nnative.load()\n"
-        "a = tvm_ffi.from_dlpack(np.ones((1, 1, 4, 4), np.float32))\ncall = lambda s, *x: tvm_ffi.get_global_func(s)(*x)\n"
-    )
-    paths = {"MEMC_CUDNN": fake, "MEMC_CUBLASLT": fake, "MEMC_CUDA_DRIVER": fake}
-    given = {**os.environ, **paths, **environment}
-    return subprocess.run([sys.executable, "-c", program + body], capture_output=True, text=True, env=given)
-
-
-CONV = "call('memc.cuda.conv', a, a, tvm_ffi.from_dlpack(np.ones((1,1,1,1),np.float32)), 2,-1,-1,0,0,1,2,1,1,0,0,1,1)"
-MATMUL = "call('memc.cuda.matmul', a, a, a, 2, -1, 0, 0, 0, -1, -1, 0)"
-
-
-@pytest.mark.parametrize(
-    ("name", "call", "message"),
-    [
-        ("cudnnCreate", CONV, "memc.cuda.conv: cudnnCreate: FAKE_CUDNN_ERROR (no reason)"),
-        (
-            "cudnnConvolutionForward",
-            CONV,
-            "memc.cuda.conv: the library has no algorithm for this call in its workspace",
-        ),
-        ("cublasLtMatmulAlgoGetHeuristic", MATMUL, "memc.cuda.matmul: cublasLtMatmulAlgoGetHeuristic: FAKE_CUBLAS"),
-        ("cublasLtMatmul", MATMUL, "memc.cuda.matmul: the library has no algorithm"),
-    ],
-)
-def test_errors_name_the_kernel_and_the_function(fake: Path, name: str, call: str, message: str) -> None:
-    done = in_process(str(fake), call, FAKE_CUDA_FAILS=name)
-    assert done.returncode != 0 and message in done.stderr
-
-
-def test_a_missing_library_names_its_wheel() -> None:
-    done = in_process("/nowhere/libnone.so", MATMUL)
-    assert "cannot load /nowhere/libnone.so" in done.stderr
-    assert "install the wheel nvidia-cublas, or compile with --kernels generated" in done.stderr
-
-
-def test_a_library_without_a_function_says_so(fake: Path) -> None:
-    done = in_process(str(native.library_path()), MATMUL)
-    assert "it lacks cublasLtCreate" in done.stderr
