@@ -219,9 +219,7 @@ def row(call: Call, library: Sequence[tuple[float, list[str]]]) -> str:
     cells = [call.name, *(f"{taken:.1f}" for taken, _ in library), time, way]
     errors = [f"{error:.1e}"]
     for place in (0, 1):  # Of the transformed weights.
-        works = (
-            (name, n, place, 3) for n, name in enumerate(WINOGRAD) if call.has_winograd and place <= call.has_tiles
-        )
+        works = ((name, n, place, 3) for n, name in enumerate(WINOGRAD) if call.has_winograd)
         time, way, error, _ = best(works)
         cells += [time, way]
         errors.append(f"{error:.1e}")

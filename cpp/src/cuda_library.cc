@@ -122,6 +122,7 @@ Driver FindDriver() {
   Find(lib, "cuDeviceGetAttribute", d.attribute);
   Find(lib, "cuLibraryLoadData", d.load_library);
   Find(lib, "cuLibraryGetKernel", d.library_kernel);
+  Find(lib, "cuKernelSetAttribute", d.set_kernel);
   Find(lib, "cuLaunchKernelEx", d.launch_kernel);
   Find(lib, "cuStreamCreate", d.create_stream);
   Find(lib, "cuStreamBeginCapture_v2", d.begin_capture);

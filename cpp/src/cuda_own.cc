@@ -8,14 +8,20 @@ namespace memc::cuda {
 
 namespace {
 
-// A kernel by its name, from the first image that has it, and the driver's status. Kernels of one
-// name are the same: it has a version.
-int Find(Context& context, const std::string& name, Handle* kernel) {
+constexpr unsigned kUsualShared = 48 << 10;  // What any launch may give.
+
+// A kernel by its name, from the first image that has it, to be launched with so many bytes of
+// shared memory, and the driver's status. Kernels of one name are the same: it has a version.
+int Find(Context& context, const std::string& name, unsigned shared_bytes, Handle* kernel) {
   Handle& found = context.own_kernels[name];
   int status = found == nullptr ? kNoSuchKernel : 0;
   for (const auto& [hash, image] : context.own_images) {
     if (status == 0) break;
     status = LoadDriver().library_kernel(&found, image, name.c_str());
+    if (status == 0 && shared_bytes > kUsualShared) {
+      status = LoadDriver().set_kernel(kMostShared, static_cast<int>(shared_bytes), found,
+                                       context.number);
+    }
     if (status != 0) found = nullptr;
   }
   *kernel = found;
@@ -41,11 +47,14 @@ void AddOwnKernels(int device, const std::string& cubin) {
   const std::lock_guard<std::mutex> lock(context.mutex);
   const size_t hash = std::hash<std::string>{}(cubin);
   if (context.own_images.count(hash) != 0) return;
-  int handle = 0;
-  int clusters = 0;
-  CheckDriver(LoadDriver().device(&handle, device), "cuDeviceGet");
-  CheckDriver(LoadDriver().attribute(&clusters, kClusterLaunch, handle), "cuDeviceGetAttribute");
-  context.has_clusters = clusters != 0;
+  CheckDriver(LoadDriver().device(&context.number, device), "cuDeviceGet");
+  const auto attribute = [&](int which) {
+    int value = 0;
+    CheckDriver(LoadDriver().attribute(&value, which, context.number), "cuDeviceGetAttribute");
+    return value;
+  };
+  context.has_clusters = attribute(kClusterLaunch) != 0;
+  context.multiprocessors = attribute(kMultiprocessors);
   Handle image = nullptr;
   CheckDriver(
       LoadDriver().load_library(&image, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
@@ -56,7 +65,7 @@ void AddOwnKernels(int device, const std::string& cubin) {
 int LaunchOwn(Context& context, const std::string& name, const Blocks& blocks, Stream stream,
               void* params) {
   Handle kernel = nullptr;
-  const int status = Find(context, name, &kernel);
+  const int status = Find(context, name, blocks.shared_bytes, &kernel);
   if (status != 0) return status;
   LaunchAttribute cluster{};
   cluster.id = kClusterDimension;
@@ -65,6 +74,7 @@ int LaunchOwn(Context& context, const std::string& name, const Blocks& blocks, S
   config.grid = {static_cast<unsigned>(blocks.tiles * blocks.splits),
                  static_cast<unsigned>(blocks.batch), 1};
   config.block = {static_cast<unsigned>(blocks.threads), 1, 1};
+  config.shared_bytes = blocks.shared_bytes;
   config.stream = stream;
   config.attributes = &cluster;
   config.attribute_count = blocks.splits > 1 ? 1 : 0;

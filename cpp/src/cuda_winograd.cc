@@ -6,7 +6,6 @@
 #include <string>
 
 #include "memc/cuda_own.h"
-#include "memc/cuda_split.h"
 
 namespace memc::cuda {
 
@@ -14,16 +13,24 @@ namespace {
 
 constexpr int64_t kMark = 3;    // What word 8 of a choice says of these.
 constexpr int64_t kParts = 16;  // Of the transformed weights.
-constexpr int64_t kThreads = 256;
-constexpr int64_t kChannels = 4;  // Of a stage.
+constexpr int kThreads = 512;
+constexpr int kFewThreads = 256;  // Of the kernels that go before and after.
 constexpr int64_t kAlignment = 16;
+// What a block of the last results has.
+constexpr int64_t kLastFilters = 4;
+constexpr int64_t kLastPositions = 64;
 
-// What a block computes, as instantiated in winograd.cu.
+// What a block computes, and channels of a stage, as instantiated in winograd.cu.
 struct Work {
-  int64_t filters, tiles;
+  int64_t filters, tiles, channels;
+
+  // Two stages.
+  constexpr int64_t SharedBytes() const {
+    return int64_t{2 * sizeof(float)} * kParts * channels * (filters + tiles);
+  }
 };
 
-constexpr std::array<Work, 2> kWorks{{{64, 32}, {32, 64}}};
+constexpr std::array<Work, 2> kWorks{{{64, 32, 8}, {32, 64, 4}}};
 
 // The kernels' parameters, as in winograd.cu.
 struct Params {
@@ -44,7 +51,7 @@ struct Params {
   int last_tiles = 0;
   int last_filters = 0;
   Divisor of_image, of_row;
-  int pairs = 0;
+  int pairs_x = 0, pairs_y = 0;
   int relu = 0;
 };
 
@@ -68,11 +75,11 @@ struct Problem {
     pad_w = forward ? c.pads[1] : 2 - c.pads[1];
   }
 
-  int64_t Channels() const { return Ceil(channels, kChannels) * kChannels; }
+  int64_t Channels(const Work& work) const { return Ceil(channels, work.channels) * work.channels; }
   int64_t Filters(const Work& work) const { return Ceil(filters, work.filters) * work.filters; }
   int64_t Tiles() const { return images * Ceil(height_y, 2) * Ceil(width_y, 2); }
   size_t Workspace(const Work& work) const {
-    return sizeof(float) * kParts * Channels() * Filters(work);
+    return sizeof(float) * kParts * Channels(work) * Filters(work);
   }
   // The filters of one image whose results take as many bytes as the transformed weights, wherever
   // those begin at a multiple of kAlignment.
@@ -94,33 +101,6 @@ bool Fits(const Convolution& c) {
 // Whether the transformed weights lie where the last results will be, in place of a workspace.
 bool IsInResult(const Choice& choice) { return choice[1] != 0; }
 
-// The convolution that makes the last `filters` results of one image.
-Convolution LastOf(const Convolution& shape, int64_t filters) {
-  Convolution last = shape;
-  last.x[0] = last.y[0] = 1;
-  last.y[1] = last.w[0] = static_cast<int>(filters);
-  return last;
-}
-
-// Enqueues that one.
-int RunLast(Context& context, const Convolution& shape, int64_t filters, const Place& place,
-            const float* x, const float* w, const Terms& terms, float* y) {
-  const Convolution last = LastOf(shape, filters);
-  const std::vector<Choice> ways = SplitWays(context, last);
-  if (ways.empty()) return kNoSuchKernel;
-  const int64_t before = shape.y[1] - filters;
-  const int64_t images = shape.x[0] - 1;
-  const int64_t plane = int64_t{shape.y[2]} * shape.y[3];
-  const int64_t skipped = (images * shape.y[1] + before) * plane;
-  const auto at = [](const void* data, int64_t elements) {
-    return data == nullptr ? nullptr : static_cast<const float*>(data) + elements;
-  };
-  return RunSplit(context, ways.front(), place, last,
-                  x + images * shape.x[1] * shape.x[2] * shape.x[3],
-                  w + before * shape.w[1] * shape.w[2] * shape.w[3],
-                  {nullptr, at(terms.bias, before), at(terms.residual, skipped)}, y + skipped);
-}
-
 }  // namespace
 
 bool IsWinograd(const Choice& choice) { return choice[8] == kMark; }
@@ -134,14 +114,11 @@ std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convol
     const Work& work = kWorks[i];
     const int64_t filters = problem.Filters(work);
     const int64_t blocks = Ceil(problem.Tiles(), work.tiles) * (filters / work.filters);
-    const int64_t counted = std::max(blocks, filters * problem.Channels());
+    const int64_t counted = std::max(blocks, filters * problem.Channels(work));
     if (counted > kMostExtent) continue;
     const bool fits = problem.Workspace(work) <= bytes;
     const int64_t last = problem.FiltersOfWorkspace(work);
-    if (!fits && (kind != kForward || is_residual || last > problem.filters ||
-                  SplitWays(context, LastOf(shape, last)).empty())) {
-      continue;
-    }
+    if (!fits && (is_residual || last > problem.filters)) continue;
     ways.push_back({static_cast<int64_t>(i), fits ? 0 : 1, 0, 0, 0, 0, 0, 0, kMark});
   }
   return ways;
@@ -158,11 +135,10 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   const int64_t last = in_result ? problem.FiltersOfWorkspace(work) : 0;
   Params p;
   if (in_result) {
-    if (kind != kForward || terms.residual == to || last > problem.filters) return kNoSuchKernel;
-    const auto end = reinterpret_cast<uintptr_t>(to + int64_t{shape.y[0]} * shape.y[1] *
-                                                          shape.y[2] * shape.y[3]);
-    p.transformed =
-        reinterpret_cast<float*>((end - problem.Workspace(work)) / kAlignment * kAlignment);
+    if (terms.residual == to || last > problem.filters) return kNoSuchKernel;
+    const float* end = to + problem.images * problem.filters * problem.height_y * problem.width_y;
+    const auto begin = reinterpret_cast<uintptr_t>(end) - problem.Workspace(work);
+    p.transformed = reinterpret_cast<float*>(begin / kAlignment * kAlignment);
   } else {
     if (problem.Workspace(work) > place.bytes || !IsAligned(place.workspace, kAlignment)) {
       return kNoSuchKernel;
@@ -177,7 +153,7 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   p.filters = static_cast<int>(problem.filters);
   p.channels = static_cast<int>(problem.channels);
   p.padded_filters = static_cast<int>(problem.Filters(work));
-  p.padded_channels = static_cast<int>(problem.Channels());
+  p.padded_channels = static_cast<int>(problem.Channels(work));
   const int64_t outer = int64_t{9} * shape.w[1];
   p.flipped = kind == kForward ? 0 : 1;
   p.filter_w = kind == kForward ? outer : 9;
@@ -195,18 +171,25 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   p.last_filters = static_cast<int>(problem.filters - last);
   p.of_row = DivisorOf(static_cast<int>(Ceil(problem.width_y, 2)));
   p.of_image = DivisorOf(static_cast<int>(problem.Tiles() / problem.images));
-  p.pairs = problem.width_y % 2 == 0 && IsAligned(to, 8) ? 1 : 0;
+  p.pairs_x = problem.width_x % 2 == 0 && problem.pad_w == 1 && IsAligned(from, 8) ? 1 : 0;
+  p.pairs_y = problem.width_y % 2 == 0 && IsAligned(to, 8) ? 1 : 0;
   p.relu = kind == kForward && shape.relu ? 1 : 0;
-  const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kThreads);
+  const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kFewThreads);
   int status =
-      LaunchOwn(context, "winograd_2_weights", {transforms, 1, 1, kThreads}, place.stream, &p);
+      LaunchOwn(context, "winograd_3_weights", {transforms, 1, 1, kFewThreads}, place.stream, &p);
   if (status != 0) return status;
   const std::string name =
-      "winograd_2_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
-  const int64_t blocks = Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters);
-  status = LaunchOwn(context, name, {blocks, 1, 1, kThreads}, place.stream, &p);
+      "winograd_3_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
+  // Each works on tiles until there are no more: a multiprocessor has room for one.
+  const int64_t blocks = std::min<int64_t>(
+      context.multiprocessors, Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters));
+  status =
+      LaunchOwn(context, name, {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
+                place.stream, &p);
   if (status != 0 || !in_result) return status;
-  return RunLast(context, shape, last, place, from, w, terms, to);
+  const int64_t results = int64_t{problem.height_y} * problem.width_y;
+  const int64_t parts = Ceil(results, kLastPositions) * Ceil(last, kLastFilters);
+  return LaunchOwn(context, "winograd_3_last", {parts, 1, 1, kFewThreads}, place.stream, &p);
 }
 
 }  // namespace memc::cuda

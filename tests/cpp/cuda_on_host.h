@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -62,6 +63,8 @@ struct Cluster {
   ucontext_t scheduler{};
   Thread* current = nullptr;
   int first_block = 0;
+  int grid = 0;  // Blocks of it.
+  unsigned given_bytes = 0;  // Of a block's shared memory, by the launch.
   int matrix = 0;
   int arrived = 0;
   int turn = 0;
@@ -92,6 +95,7 @@ void Run(int blocks, int matrices, int threads, int blocks_of_cluster, const Bod
       for (Block& block : cluster.blocks) block.warps.resize((threads + 31) / 32);
       cluster.threads.resize(static_cast<size_t>(blocks_of_cluster) * threads);
       cluster.first_block = first;
+      cluster.grid = blocks;
       cluster.matrix = matrix;
       cluster.arrived = cluster.turn = 0;
       for (size_t i = 0; i < cluster.threads.size(); ++i) {
@@ -133,6 +137,12 @@ inline float* Shared(size_t elements) {
   return shared.data();
 }
 
+// What is used must be what the launch gives: the end of the process, if not.
+inline float* Given(size_t elements) {
+  if (cluster.given_bytes != elements * sizeof(float)) std::abort();
+  return Shared(elements);
+}
+
 inline void Start(float* to, const float* from, int bytes, int size) {
   cluster.current->groups.back().push_back({to, from, bytes, size});
 }
@@ -143,6 +153,7 @@ namespace {
 
 int Thread() { return host::cluster.current->thread; }
 int Block() { return host::cluster.first_block + host::cluster.current->block; }
+int Blocks() { return host::cluster.grid; }
 int Matrix() { return host::cluster.matrix; }
 
 void SyncBlock() {
@@ -193,5 +204,6 @@ using std::fmaf;
 }  // namespace
 
 #define SHARED_FLOATS(name, elements) float* name = host::Shared(elements)
+#define GIVEN_FLOATS(name, elements) float* name = host::Given(elements)
 
 #endif  // MEMC_TESTS_CUDA_ON_HOST_H_

@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string>
@@ -39,6 +40,9 @@ using Runner = void (*)(const Config&, int, void*, const void*);
 // How to run the kernels that were asked for, by what they are given.
 std::map<void*, Runner> runners;
 
+// What a launch may give them of shared memory beyond 48 KiB.
+std::map<void*, unsigned> given_bytes;
+
 Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "attention", 9) == 0) return Run<Attention>;
   return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
@@ -52,10 +56,17 @@ int launches = 0;
 
 int cuDeviceGet(int* found, int number) { return *found = number + 7, 0; }
 
-// With FAKE_CUDA_ALONE, blocks are no clusters, as on devices before sm_90.
+// With FAKE_CUDA_ALONE, blocks are no clusters, as on devices before sm_90. There are three multiprocessors.
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = std::getenv("FAKE_CUDA_ALONE") == nullptr ? 1 : 0;
-  return attribute == 120 && device == 7 ? 0 : kFails;
+  *value = attribute == 16 ? 3 : std::getenv("FAKE_CUDA_ALONE") == nullptr ? 1 : 0;
+  return (attribute == 16 || attribute == 120) && device == 7 ? 0 : kFails;
+}
+
+// A block may have 99 KiB of shared memory, as on most devices, but more than 48 only by this.
+int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
+  if (attribute != 8 || device != 7 || value > 99 << 10) return kFails;
+  given_bytes[kernel] = static_cast<unsigned>(value);
+  return 0;
 }
 
 // An image is "cubin", which has all kernels, or "cubin:" and what the names begin with of those that
@@ -90,6 +101,8 @@ int cuLaunchKernelEx(const Config* config, void* kernel, void** arguments, void*
     blocks = a.extents[0];
   }
   if (config->grid[0] % blocks != 0 || config->grid[2] != 1 || config->block[1] != 1) return kFails;
+  if (config->shared_bytes > std::max(48u << 10, given_bytes[kernel])) return kFails;
+  host::cluster.given_bytes = config->shared_bytes;
   runners.at(kernel)(*config, blocks, kernel, arguments[0]);
   return 0;
 }

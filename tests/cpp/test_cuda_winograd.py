@@ -15,8 +15,8 @@ from split_calls import assert_near, call, check_way, choose, launches_of, new_w
 from memc.ir.evaluate import run_op
 
 RNG = np.random.default_rng(8)
-WORKS = {0: 64, 1: 32}
-"""The kernels, by how many filters a block has."""
+WORKS = {0: (64, 8), 1: (32, 4)}
+"""The kernels, by how many filters a block has, and a stage channels."""
 
 WINOGRAD = {"kind": 3, "launches": 2}
 """They are launched behind one that transforms the weights."""
@@ -33,7 +33,8 @@ def own(kernels: None) -> None:
 
 def transformed_bytes(filters: int, channels: int, work: int) -> int:
     """Of the transformed weights of so many filters of the result."""
-    return 16 * 4 * -(-channels // 4) * 4 * -(-filters // WORKS[work]) * WORKS[work]
+    of_block, of_stage = WORKS[work]
+    return 16 * 4 * -(-channels // of_stage) * of_stage * -(-filters // of_block) * of_block
 
 
 CASES = [
@@ -85,6 +86,10 @@ def test_transformed_weights_in_the_result(own: None, fake: Path, case: tuple[An
     steps: list[Step] = [("conv", (0, 1, 2), attrs), ("add", (3, 4), {}), ("relu", (5,), {})]
     check_way(fake, [x, w], ("conv", (0, 1), attrs), way=(work, 1), kind=3, launches=3)
     check_way(fake, [x, w, bias, residual], *steps, way=(work, 1), kind=3, launches=3)
+    # x is the gradient of what has so many channels.
+    w = some(shape[1], filters, 3, 3)
+    step: Step = ("conv_transpose", (0, 1), {**attrs, "output_padding": (0, 0)})
+    check_way(fake, [x, w], step, way=(work, 1), kind=3, launches=3)
 
 
 def test_a_residual_in_the_result_stays_there_until_it_is_read(

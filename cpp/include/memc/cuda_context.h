@@ -101,6 +101,8 @@ struct Context {
   float* factors = nullptr;             // See Factors.
   std::map<size_t, Handle> own_images;  // Of memc's own kernels, by their hash (cuda_own.h).
   std::map<std::string, Handle> own_kernels;
+  int number = 0;             // The driver's, of the device.
+  int multiprocessors = 1;    // Known, as what follows, once there are own images.
   bool has_clusters = false;  // Whether several blocks may share a tile.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;

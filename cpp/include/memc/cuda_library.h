@@ -155,6 +155,8 @@ constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part of the graph.
 constexpr int kCaptureThreadLocal = 1;   // Calls of other threads are none of a capture's business.
 constexpr int kClusterDimension = 4;     // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+constexpr int kMultiprocessors = 16;     // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+constexpr int kMostShared = 8;           // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kClusterLaunch = 120;      // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: 0 before sm_90.
 constexpr int kNoSuchKernel = 500;       // CUDA_ERROR_NOT_FOUND
 
@@ -194,6 +196,7 @@ struct Driver {
   int (*load_library)(Handle*, const void* code, int* options, void** values, unsigned count,
                       int* library_options, void** library_values, unsigned library_count);
   int (*library_kernel)(Handle*, Handle library, const char* name);
+  int (*set_kernel)(int attribute, int value, Handle kernel, int device);
   int (*launch_kernel)(const LaunchConfig*, Handle kernel, void** arguments, void** extra);
   int (*create_stream)(Stream*, unsigned flags);
   int (*begin_capture)(Stream, int mode);

@@ -35,7 +35,8 @@ struct Blocks {
   int64_t tiles = 1;
   int64_t splits = 1;
   int64_t batch = 1;
-  int threads = 1;  // Of a block.
+  int threads = 1;            // Of a block.
+  unsigned shared_bytes = 0;  // Of a block, beyond what the kernel has by itself.
 };
 
 // Takes the kernels of a device from a cubin, too, unless it has that one: artifacts of several

@@ -13,6 +13,7 @@ namespace {
 
 __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 __device__ __forceinline__ int Block() { return static_cast<int>(blockIdx.x); }
+__device__ __forceinline__ int Blocks() { return static_cast<int>(gridDim.x); }
 __device__ __forceinline__ int Matrix() { return static_cast<int>(blockIdx.y); }
 __device__ __forceinline__ void SyncBlock() { __syncthreads(); }
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
@@ -71,6 +72,8 @@ __device__ __forceinline__ float4 ReadShared(const float* shared, int block) {
 }  // namespace
 
 #define SHARED_FLOATS(name, elements) __shared__ __align__(16) float name[elements]
+// The same, of what the launch gives to a block.
+#define GIVEN_FLOATS(name, elements) extern __shared__ __align__(16) float name[]
 #endif
 
 #endif  // MEMC_CUDA_KERNELS_PRIMITIVES_CUH_
