@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares CUDA artifacts with onnxruntime, on two machines: one compiles, one has the GPU.
 
-    python benchmarks/gpu_compare.py prepare --models DIR --cache CACHE --out FOLDER [--arch sm_90] [PATTERN ...]
-    python benchmarks/gpu_compare.py run FOLDER [--json FILE] [--markdown FILE]
+    python benchmarks/gpu_compare.py prepare --models DIR --cache CACHE --out FOLDER [--arch sm_90] [--kernels KIND] [PATTERN ...]
+    python benchmarks/gpu_compare.py run FOLDER [--jobs N] [--json FILE] [--markdown FILE]
 
 `prepare` cross-compiles each model (no GPU needed) and stores code, plan and the model's file, but no weights, which may be
 too much to carry. `run` imports and plans each model again, checks that this gives the very same planned IR, and takes
@@ -12,7 +12,7 @@ memc is not installed, MEMC_CORE names its libmemc_core.so.
 The error of an output is norm(memc - onnxruntime) / norm(onnxruntime); a model's is that of its worst output. Each model
 runs in a process of its own. Its device memory is what the card reports as used after the runs, less what it reported
 once the process had a CUDA context; the card counts in steps of 2 MiB. What it has beyond arena and weights are the code
-of its kernels, inputs, outputs and those steps.
+of its kernels, inputs, outputs and those steps. With several `--jobs`, times and memory are not measured.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def prepare_model(model: Any, args: argparse.Namespace, folder: Path) -> str:
     from memc.runtime import manifest
 
     path = model.path(args.models, args.cache)
-    compiled = plan(model, path, args.batch, args.arch, folder / "model.memc")
+    compiled = plan(model, path, args.batch, args.arch, args.kernels, folder / "model.memc")
     (folder / "model.memc" / manifest.WEIGHTS).unlink()
     sources = args.out / "sources"
     if model.family in ("training", "inference"):
@@ -69,12 +70,14 @@ def prepare_model(model: Any, args: argparse.Namespace, folder: Path) -> str:
     if model.family != "light":
         (sources / model.family).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, sources / model.family)
-    (folder / "names.json").write_text(json.dumps({"model": model.name, "batch": args.batch, "arch": args.arch}))
+    (folder / "names.json").write_text(
+        json.dumps({"model": model.name, "batch": args.batch, "arch": args.arch, "kernels": args.kernels})
+    )
     size = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file())
     return f"{compiled.report.kernels} kernels, {size / 2**20:.2f} MiB"
 
 
-def plan(model: Any, path: Path, batch: int, arch: str, output: Path | None) -> Any:
+def plan(model: Any, path: Path, batch: int, arch: str, kernels: Any, output: Path | None) -> Any:
     """The compilation of a model, or without `output` only its plan."""
     from memc import driver
 
@@ -83,6 +86,7 @@ def plan(model: Any, path: Path, batch: int, arch: str, output: Path | None) -> 
         output,
         target="cuda",
         arch=arch,
+        kernels=kernels,
         input_shapes=model.shapes(batch),
         bind=model.bind,
         plan_only=output is None,
@@ -90,19 +94,11 @@ def plan(model: Any, path: Path, batch: int, arch: str, output: Path | None) -> 
 
 
 def run(args: argparse.Namespace) -> int:
-    rows = []
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory() as cache, ThreadPoolExecutor(args.jobs) as pool:
         # Models of wheels are looked for in the cache, the exports in a folder of their own.
         shutil.copytree(args.folder / "sources", cache, dirs_exist_ok=True)
-        for folder in sorted(p for p in args.folder.iterdir() if (p / "names.json").is_file()):
-            command = [sys.executable, __file__, "one", str(folder), "--cache", cache]
-            done = subprocess.run(command, capture_output=True, text=True)
-            try:
-                rows.append(json.loads(done.stdout.splitlines()[-1]))
-            except (IndexError, ValueError):  # A row that says so is worth more than a table that is not there.
-                note = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-                rows.append({"model": folder.name, "batch": 0, "error": None, "note": note[:300]})
-            print(json.dumps(rows[-1]), flush=True)
+        folders = sorted(p for p in args.folder.iterdir() if (p / "names.json").is_file())
+        rows = list(pool.map(lambda folder: row_of(folder, Path(cache), args.jobs == 1), folders))
     text = table(rows)
     print(text)
     if args.json:
@@ -110,6 +106,21 @@ def run(args: argparse.Namespace) -> int:
     if args.markdown:
         args.markdown.write_text(text + "\n")
     return int(any(row["error"] is None or not row["error"] < TOLERANCE for row in rows))
+
+
+def row_of(folder: Path, cache: Path, alone: bool) -> dict[str, Any]:
+    """One model's row, from a process of its own; without times and memory unless it is `alone` on the device."""
+    command = [sys.executable, __file__, "one", str(folder), "--cache", str(cache)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):  # A row that says so is worth more than a table that is not there.
+        note = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        row = {"model": folder.name, "batch": 0, "error": None, "note": note[:300]}
+    if not alone and row["error"] is not None:
+        row["ms"] = row["device_bytes"] = None
+    print(json.dumps(row), flush=True)
+    return row
 
 
 def one(args: argparse.Namespace) -> int:
@@ -133,7 +144,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     (model,) = [m for m in all_models.MODELS if m.name == names["model"]]
     batch = names["batch"]
     path = model.path(sources, cache)
-    module = plan(model, path, batch, names["arch"], None).module
+    module = plan(model, path, batch, names["arch"], names["kernels"], None).module
     if print_module(module) != (folder / "model.memc" / manifest.TEXT).read_text():
         raise AssertionError("planning again gives another plan")
     start_device()
@@ -222,13 +233,16 @@ def table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"| {row['model']} | {row['batch']} | | | | | | | {row['note']} |")
             continue
         verdict = "match" if row["error"] < TOLERANCE else "DIFFERS"
-        sizes = [row[key] / 2**20 for key in ("arena_bytes", "weights_bytes", "device_bytes")]
-        sizes.append(sizes[2] - sizes[0] - sizes[1])
-        lines.append(
-            f"| {row['model']} | {row['batch']} | {row['error']:.1e} | {row['ms']:.2f} | "
-            + " | ".join(f"{size:.1f}" for size in sizes)
-            + f" | {verdict} |"
-        )
+        sizes = [row[key] for key in ("arena_bytes", "weights_bytes", "device_bytes")]
+        sizes.append(None if sizes[2] is None else sizes[2] - sizes[0] - sizes[1])
+        cells = [
+            row["model"],
+            str(row["batch"]),
+            f"{row['error']:.1e}",
+            "" if row["ms"] is None else f"{row['ms']:.2f}",
+        ]
+        cells += ["" if size is None else f"{size / 2**20:.1f}" for size in sizes]
+        lines.append("| " + " | ".join([*cells, verdict]) + " |")
     return "\n".join(lines)
 
 
@@ -275,9 +289,11 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--batch", type=int, default=1)
+    first.add_argument("--kernels", default="auto", help="auto, library or generated")
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="compare on a machine with a GPU")
     second.add_argument("folder", type=Path)
+    second.add_argument("--jobs", type=int, default=1, help="models at a time")
     second.add_argument("--json", type=Path)
     second.add_argument("--markdown", type=Path)
     second.set_defaults(verb=run)
