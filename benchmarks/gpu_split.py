@@ -205,14 +205,17 @@ def row(call: Call, library: Sequence[tuple[float, list[str]]]) -> str:
 
     def best(ways: Iterable[tuple[str, int, int, int]]) -> tuple[str, str, float, list[str]]:
         """The least time and its way, the largest error, and all times."""
-        times, worst = {}, 0.0
+        times: dict[str, float] = {}
+        worst = 0.0
         for name, number, splits, kind in ways:
             times[name] = time_of(call, known, words, (number, splits, kind))
-            worst = max(worst, call.error()) if worst == worst else worst
-        if not times:
-            return "", "", 0.0, []
-        least = min(times, key=lambda way: times[way])
-        return f"{times[least]:.1f}", least, worst, [f"{t:.1f}" for t in times.values()]
+            if times[name] < float("inf"):
+                worst = max(worst, call.error()) if worst == worst else worst
+        least = min(times, key=lambda way: times[way], default="")
+        shown = {name: f"{t:.1f}" if t < float("inf") else "" for name, t in times.items()}
+        if not shown.get(least):
+            return "", "", 0.0, list(shown.values())
+        return shown[least], least, worst, list(shown.values())
 
     tiles = ((f"{name}, {s}", n, s, 2) for (n, name), s in product(enumerate(TILES), SPLITS) if call.has_tiles)
     time, way, error, all_times = best(tiles)
@@ -228,15 +231,17 @@ def row(call: Call, library: Sequence[tuple[float, list[str]]]) -> str:
 
 
 def time_of(call: Call, known: str, words: Sequence[str], way: tuple[int, int, int]) -> float:
-    """Microseconds of one way, by a call site that is told to take it."""
+    """Microseconds of one way, by a call site that is told to take it; infinite for a way that cannot be taken."""
     import tvm_ffi
 
     own = WORKSPACES[0] + next(_sites)
     key = [str(own) if word == known else word for word in words[:32]]
     number, splits, kind = way
-    tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, number, splits, *[0] * 6, kind, 0])))
+    told = " ".join(map(str, [*key, number, splits, *[0] * 6, kind, 0]))
+    tvm_ffi.get_global_func("memc.cuda.remember")(0, told)
     call.result.fill_(float("nan"))
-    return microseconds(call.function(own))
+    time = microseconds(call.function(own))
+    return time if told in choices() else float("inf")
 
 
 def compile_kernels(args: argparse.Namespace) -> int:
