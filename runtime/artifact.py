@@ -27,7 +27,7 @@ from memc.ir.printer import print_module
 from memc.ir.types import DType
 from memc.runtime import safetensors
 from memc.runtime.layout import Slot, slab_slots, slot_data
-from memc.runtime.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
+from memc.runtime.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS, checksum
 from memc.runtime.target import Target, machine
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def describe(
 ) -> dict[str, Any]:
     """The contents of plan.json."""
     target: Target = compiled.target
+    image = compiled.image
     names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
     outputs = [(name, v) for name, v in zip(names, function.returns) if not updates_state(v)]
     return {
@@ -108,6 +109,7 @@ def describe(
         "arena_bytes": compiled.arena_bytes,
         "weights_bytes": compiled.weights_bytes,
         "library_bytes": len(compiled.library),
+        "checksums": {LIBRARY: checksum(compiled.library), **({IMAGE: checksum(image)} if image else {})},
         "weights": [{**tensor(s.name, s.value), "offset": s.offset, "layout": layout(s)} for s in slots],
         "states": [s.name for s in slots if s.value.role is Role.STATE],
         "library_functions": list(compiled.symbols),

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import numpy as np
 from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError
 from memc.runtime import safetensors
 from memc.runtime.device_errors import device_errors
-from memc.runtime.manifest import IMAGE, LIBRARY, WEIGHTS, Manifest
+from memc.runtime.manifest import IMAGE, LIBRARY, WEIGHTS, Manifest, content
 from memc.runtime.target import machine, missing_flags
 from memc.runtime.tensors import array_over
 
@@ -51,8 +50,11 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     load_kernel_library(manifest)
     # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
     # there then, although the artifact was written anew.
+    code = content(manifest, LIBRARY)
     with _loading(manifest, device), tempfile.TemporaryDirectory(prefix="memc-") as folder:
-        library = tvm.runtime.load_module(shutil.copy(manifest.path / LIBRARY, folder))
+        copy = Path(folder) / LIBRARY
+        copy.write_bytes(code)
+        library = tvm.runtime.load_module(str(copy))
     return Loaded(manifest, device, library, cuda_graph)
 
 
@@ -142,9 +144,10 @@ def add_own_kernels(manifest: Manifest) -> None:
     path = manifest.path / IMAGE
     if not path.is_file():
         return
+    image = content(manifest, IMAGE)
     try:
-        tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, path.read_bytes())
-    except (OSError, RuntimeError) as error:
+        tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, image)
+    except RuntimeError as error:
         text = str(error).strip().splitlines() or [type(error).__name__]
         raise InvalidError(f"{path}: cannot be loaded: {text[-1]}; compile again") from None
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,7 +80,9 @@ class Manifest:
     arena_bytes: int
     weights_bytes: int
     library_bytes: int
-    """Size of model.so: loading a cut one would end the process."""
+    """Size of model.so."""
+    checksums: dict[str, str]
+    """CRC-32 of files with code, by name: a damaged one would end the process, or compute something else."""
     weights: tuple[Slot, ...]
     states: frozenset[str]
     """Names of those that runs update."""
@@ -99,9 +104,7 @@ def read(path: str | Path) -> Manifest:
     path = Path(path)
     if not path.is_dir():
         raise InvalidError(f"{path}: expected an artifact folder that `memc compile` wrote, found {what_is(path)}")
-    for name in (PLAN, LIBRARY, WEIGHTS):
-        if not (path / name).is_file():
-            raise InvalidError(f"{path}: artifact has no {name}; compile the model again")
+    require_files(path, (PLAN, LIBRARY, WEIGHTS))
     try:
         data = json.loads((path / PLAN).read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
@@ -110,37 +113,93 @@ def read(path: str | Path) -> Manifest:
             raise InvalidError(f"{path / PLAN}: expected version {VERSION}, got {data['version']!r}; compile again")
         manifest = Manifest(
             path=path,
-            machine=data["machine"],
-            kind=data["target"]["kind"],
-            arch=data["target"]["arch"],
-            cpu=data["target"]["cpu"],
+            machine=text(data["machine"]),
+            kind=text(data["target"]["kind"]),
+            arch=text(data["target"]["arch"]),
+            cpu=text(data["target"]["cpu"]),
             alignment=int(data["alignment"]),
             inputs=tuple(spec(item) for item in data["inputs"]),
             outputs=tuple(spec(item) for item in data["outputs"]),
             arena_bytes=int(data["arena_bytes"]),
             weights_bytes=int(data["weights_bytes"]),
             library_bytes=int(data["library_bytes"]),
+            checksums={text(name): text(value) for name, value in data.get("checksums", {}).items()},
             weights=tuple(Slot(spec(item), int(item["offset"])) for item in data["weights"]),
-            states=frozenset(data.get("states", ())),
-            library_functions=tuple(data["library_functions"]),
-            calls=tuple((int(op), str(name)) for op, name in data.get("calls", ())),
-            precision=str(data.get("precision", "f32")),
-            report=data["report"],
+            states=frozenset(text(name) for name in data.get("states", ())),
+            library_functions=tuple(text(name) for name in data["library_functions"]),
+            calls=tuple((int(op), text(name)) for op, name in data.get("calls", ())),
+            precision=text(data.get("precision", "f32")),
+            report=dict(data["report"]),
         )
+        require_sense(manifest)
         size = (path / LIBRARY).stat().st_size
     except OSError as error:
         raise InvalidError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidError(f"{path / PLAN}: damaged plan ({type(error).__name__}: {error}); compile again") from None
+    require_files(path, manifest.checksums)
     if size != manifest.library_bytes:
         raise InvalidError(f"{path / LIBRARY}: expected {manifest.library_bytes} bytes, found {size}; compile again")
     return manifest
 
 
+def require_files(path: Path, names: Iterable[str]) -> None:
+    """Raise InvalidError for a file that the artifact lacks."""
+    for name in names:
+        if not (path / name).is_file():
+            raise InvalidError(f"{path}: artifact has no {name}; compile the model again")
+
+
+def require_sense(manifest: Manifest) -> None:
+    """Raise ValueError for what no plan says: code or weights would be taken for something else."""
+    if manifest.kind not in ("llvm", "cuda"):
+        raise ValueError(f"target: expected the kind llvm or cuda, got {manifest.kind!r}")
+    if manifest.kind == "cuda" and not re.fullmatch(r"sm_\d{2,3}[af]?", manifest.arch):
+        raise ValueError(f"target: expected an arch such as sm_90, got {manifest.arch!r}")
+    if manifest.alignment < 1:
+        raise ValueError(f"alignment: expected a number of bytes from 1 on, got {manifest.alignment}")
+    end = 0
+    for slot in sorted(manifest.weights, key=lambda slot: (slot.offset, slot.spec.nbytes)):
+        if slot.offset < end or slot.offset % manifest.alignment:
+            raise ValueError(f"weight {slot.spec.name}: expected an offset from {end} on, got {slot.offset}")
+        end = slot.offset + slot.spec.nbytes
+    if end > manifest.weights_bytes:
+        raise ValueError(f"weights: expected room for {end} bytes, got {manifest.weights_bytes}")
+
+
+def content(manifest: Manifest, name: str) -> bytes:
+    """The bytes of a file with code. Raises InvalidError if they are not what was compiled."""
+    path = manifest.path / name
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidError(f"{path}: cannot be read: {error.strerror or error}") from None
+    said = manifest.checksums.get(name)
+    if said is not None and said != checksum(data):
+        raise InvalidError(f"{path}: damaged: expected the checksum {said}, got {checksum(data)}; compile again")
+    return data
+
+
+def checksum(data: bytes) -> str:
+    """CRC-32 as eight digits: against damage, not against malice."""
+    return f"{zlib.crc32(data):08x}"
+
+
+def text(item: object) -> str:
+    """A string of the plan. Raises TypeError for anything else."""
+    if not isinstance(item, str):
+        raise TypeError(f"expected a string, got {item!r}")
+    return item
+
+
 def spec(item: dict[str, Any]) -> Spec:
+    """A tensor of the plan. Raises ValueError, KeyError or TypeError if it is none."""
     if item["dtype"] not in ITEMSIZE:
         raise ValueError(f"unknown element type {item['dtype']!r}")
-    return Spec(item["name"], item["dtype"], tuple(int(d) for d in item["shape"]))
+    shape = tuple(int(d) for d in item["shape"])
+    if any(d < 0 for d in shape):
+        raise ValueError(f"{item['name']}: expected sizes from 0 on, got {list(shape)}")
+    return Spec(text(item["name"]), item["dtype"], shape)
 
 
 def what_is(path: Path) -> str:

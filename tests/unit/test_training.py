@@ -237,6 +237,39 @@ def test_state_of_another_model(tmp_path: Path) -> None:
         step.restore(path)
 
 
+def test_saved_state_that_was_damaged_is_refused(tmp_path: Path) -> None:
+    step, path = compiled(), tmp_path / "state.safetensors"
+    step.save(path)
+    whole = path.read_bytes()
+    for position in (len(whole) - 1, whole.index(b'"b"') + 1):
+        data = bytearray(whole)
+        data[position] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(InvalidError, match="expected the checksum"):
+            step.restore(path)
+
+
+def test_saved_state_survives_when_its_successor_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, path = compiled(), tmp_path / "state.safetensors"
+    step.save(path)
+    (tmp_path / "latest").symlink_to(path)
+    before = path.read_bytes()
+
+    def fail(array: np.ndarray) -> np.ndarray:
+        raise OSError(28, "No space left on device")
+
+    step(X, T)
+    with monkeypatch.context() as patched:
+        patched.setattr(safetensors.np, "ascontiguousarray", fail)
+        with pytest.raises(UsageError, match="No space left"):
+            step.save(path)
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+    step.save(tmp_path / "latest")
+    assert (tmp_path / "latest").is_symlink() and path.read_bytes() != before
+
+
 def test_names_that_training_needs() -> None:
     model = linear()
     model.graph.node[0].input[0] = model.graph.input[0].name = "labels"

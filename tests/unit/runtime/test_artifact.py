@@ -164,6 +164,20 @@ def write_as_long(path: Path, data: bytes) -> None:
     path.write_bytes(data + b"\0" * (path.stat().st_size - len(data)))
 
 
+def flip(path: Path, at: float) -> None:
+    """Turn a byte over, `at` of the way through the file."""
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * at)] ^= 0xFF
+    path.write_bytes(data)
+
+
+def change(path: Path, key: str, **changes: object) -> None:
+    """`changes` in the first of the tensors that plan.json lists as `key`."""
+    data = json.loads((path / "plan.json").read_text())
+    data[key][0].update(changes)
+    edit(path, **{key: data[key]})
+
+
 @pytest.mark.parametrize(
     "damage,kind,message",
     [
@@ -176,11 +190,26 @@ def write_as_long(path: Path, data: bytes) -> None:
         (lambda p: edit(p, machine="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
         (lambda p: edit(p, library_functions=["memc.cpu.no"]), UnsupportedError, "needs memc.cpu.no"),
         (lambda p: cut(p / "model.so", 3), InvalidError, "model.so: expected"),
-        (lambda p: write_as_long(p / "model.so", b"not a library"), InvalidError, "cannot be loaded"),
+        (lambda p: (write_as_long(p / "model.so", b"no"), edit(p, checksums={})), InvalidError, "cannot be loaded"),
         (lambda p: cut(p / "weights.safetensors", 2), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"[]"), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\xff" * 9), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"{}"), InvalidError, "found nothing"),
+        (lambda p: flip(p / "weights.safetensors", 0.9), InvalidError, "expected the checksum"),
+        (lambda p: flip(p / "model.so", 0.02), InvalidError, "model.so: damaged: expected the checksum"),
+        (lambda p: flip(p / "model.so", 0.6), InvalidError, "model.so: damaged: expected the checksum"),
+        (lambda p: edit(p, checksums={"kernels.cubin": "00000000"}), InvalidError, "artifact has no kernels.cubin"),
+        (lambda p: edit(p, checksums=["model.so"]), InvalidError, "damaged plan"),
+        (lambda p: edit(p, weights_bytes=0), InvalidError, "damaged plan (ValueError: weights: expected room for"),
+        (lambda p: edit(p, alignment=0), InvalidError, "damaged plan (ValueError: alignment"),
+        (lambda p: edit(p, library_functions=[3]), InvalidError, "damaged plan (TypeError: expected a string, got 3"),
+        (lambda p: edit(p, target={"kind": "metal", "arch": "", "cpu": ""}), InvalidError, "got 'metal'"),
+        (lambda p: edit(p, target={"kind": "cuda", "arch": "", "cpu": ""}), InvalidError, "expected an arch such as"),
+        (lambda p: change(p, "weights", offset=1 << 30), InvalidError, "damaged plan (ValueError: weights"),
+        (lambda p: change(p, "weights", offset=64), InvalidError, "damaged plan (ValueError: weight"),
+        (lambda p: change(p, "weights", offset=-64), InvalidError, "expected an offset from 0 on, got -64"),
+        (lambda p: change(p, "inputs", shape=[-1, 8]), InvalidError, "x: expected sizes from 0 on, got [-1, 8]"),
+        (lambda p: change(p, "inputs", name=3), InvalidError, "damaged plan (TypeError: expected a string, got 3"),
     ],
 )
 def test_damaged_artifacts(
