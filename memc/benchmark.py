@@ -8,6 +8,7 @@ import math
 import os
 import statistics
 import time
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -159,9 +160,11 @@ def bench(
             progress("run")
         for _ in range(warmup):
             run()
-        seconds = [run() for _ in range(runs)]
-        while sum(seconds) < min_seconds:
+        seconds = array("d")  # A list's objects would count as memory that the model takes.
+        total = 0.0
+        while len(seconds) < runs or total < min_seconds:
             seconds.append(run())
+            total += seconds[-1]
         after = _bytes_in_use(loaded.device, manifest)
         profile = None
         if profiled_runs:

@@ -45,6 +45,8 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     """Load the code. Raises InvalidError for a damaged file, and UnsupportedError if this machine cannot run it."""
     check_machine(manifest)
     tvm = import_tvm(manifest)
+    import tvm_ffi
+
     device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
     check_device(manifest, device)
     load_kernel_library(manifest)
@@ -54,7 +56,8 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     with _loading(manifest, device), tempfile.TemporaryDirectory(prefix="memc-") as folder:
         copy = Path(folder) / LIBRARY
         copy.write_bytes(code)
-        library = tvm.runtime.load_module(str(copy))
+        # Unloaded with the last of its executables; on CUDA never, where its kernels may still run then.
+        library = tvm_ffi.load_module(str(copy), keep_module_alive=manifest.kind == "cuda")
     return Loaded(manifest, device, library, cuda_graph)
 
 

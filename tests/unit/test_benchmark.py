@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,6 +55,14 @@ def test_models_and_training_steps() -> None:
     step = memc.bench(module(), runs=2, profiled_runs=1, train=BuildGradient(loss="mse"))
     assert step.training and step.profile is not None
     assert sum(op.flops for op in step.profile.ops if op.name == "matmul") == 2 * 2 * 8 * 16 * 4
+
+
+def test_many_short_runs_take_hardly_longer_than_what_is_measured() -> None:
+    compiled = memc.compile(module())
+    start = time.perf_counter()
+    found = memc.bench(compiled.path, runs=1, min_seconds=2.0, threads=1)
+    assert sum(found.seconds) >= 2.0 > sum(found.seconds[:-1])
+    assert time.perf_counter() - start - sum(found.seconds) < 4.0
 
 
 def test_inputs_may_be_made_of_their_descriptions() -> None:

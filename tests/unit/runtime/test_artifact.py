@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -284,6 +285,26 @@ def test_calls_from_several_threads(network: Module, plan: Callable, write: Writ
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(run, range(4)))
+
+
+def test_code_is_unloaded_with_its_last_executable(network: Module, plan: Callable, write: Write) -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("model.so")
+
+    path = write(plan(network))
+    gc.collect()
+    before = mapped()
+    executable = load(path)
+    session = executable.session()
+    expected = executable(X)
+    del executable
+    found = session(X)
+    assert mapped() > before
+    del session
+    gc.collect()
+    assert mapped() == before
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
 
 
 def test_weights_and_constants_of_one_name_are_told_apart() -> None:
