@@ -102,7 +102,12 @@ def describe(
         "format": FORMAT,
         "version": VERSION,
         "machine": machine(),
-        "target": {"kind": target.kind, "arch": target.arch if target.kind == "cuda" else "", "cpu": target.cpu},
+        "target": {
+            "kind": target.kind,
+            "arch": target.arch if target.kind == "cuda" else "",
+            "cpu": target.cpu,
+            "cpu_flags": list(compiled.cpu_flags),
+        },
         "alignment": target.alignment,
         "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
         "outputs": [tensor(name, value) for name, value in outputs],

@@ -75,7 +75,7 @@ def _loading(manifest: Manifest, device: Any) -> Iterator[None]:
 def check_machine(manifest: Manifest) -> None:
     if manifest.machine != machine():
         raise UnsupportedError(f"{manifest.path}: compiled for {manifest.machine}, this is {machine()}; compile again")
-    missing = missing_flags(manifest.cpu)
+    missing = missing_flags(manifest.cpu, manifest.cpu_flags)
     if missing:
         raise UnsupportedError(
             f"{manifest.path}: compiled for CPU {manifest.cpu}, this one lacks {', '.join(missing)}; compile for it "

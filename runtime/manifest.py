@@ -74,6 +74,8 @@ class Manifest:
     kind: str
     arch: str
     cpu: str
+    cpu_flags: tuple[str, ...]
+    """What the CPU must have, by the names in /proc/cpuinfo."""
     alignment: int
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
@@ -117,6 +119,7 @@ def read(path: str | Path) -> Manifest:
             kind=text(data["target"]["kind"]),
             arch=text(data["target"]["arch"]),
             cpu=text(data["target"]["cpu"]),
+            cpu_flags=tuple(text(flag) for flag in data["target"].get("cpu_flags", ())),
             alignment=int(data["alignment"]),
             inputs=tuple(spec(item) for item in data["inputs"]),
             outputs=tuple(spec(item) for item in data["outputs"]),

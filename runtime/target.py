@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,15 @@ X86_LEVELS: dict[str, frozenset[str]] = {
     "x86-64-v4": frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split()),
 }
 """Flags of /proc/cpuinfo that each level of the x86-64 psABI adds to the one before."""
+
+CODE_FLAGS: dict[str, str] = {
+    **{name: name for name in "avx avx2 f16c fma fma4 xop tbm movbe popcnt ssse3 sse4a adx gfni".split()},
+    **{f"avx512{part}": f"avx512{part}" for part in "f bw cd dq vl ifma vbmi".split()},
+    **{f"avx512{part}": f"avx512_{part}" for part in "bf16 bitalg fp16 vbmi2 vnni vpopcntdq".split()},
+    **{"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "bmi2": "bmi2", "lzcnt": "abm"},
+    **{"avxvnni": "avx_vnni", "avxifma": "avx_ifma", "avxvnniint8": "avx_vnni_int8"},
+}
+"""Flags of /proc/cpuinfo by LLVM's names of the features, for those whose instructions LLVM chooses by itself."""
 
 
 @dataclass(frozen=True)
@@ -87,13 +97,14 @@ def native_cpu() -> str:
     return best
 
 
-def missing_flags(cpu: str) -> list[str]:
-    """CPU flags that code for `cpu` may use and this machine lacks. Empty too if either is unknown."""
+def missing_flags(cpu: str, used: Iterable[str] = ()) -> list[str]:
+    """CPU flags that code for `cpu`, or code that may use `used`, needs and this machine lacks. Empty too if the machine's are
+    unknown."""
     flags = cpu_flags()
-    if cpu not in X86_LEVELS or not flags:
+    if not flags:
         return []
-    needed: set[str] = set()
-    for level, added in X86_LEVELS.items():
+    needed = set(used)
+    for level, added in X86_LEVELS.items() if cpu in X86_LEVELS else ():
         needed |= added
         if level == cpu:
             break

@@ -12,7 +12,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.target.codegen import llvm_is_valid_cpu
+from tvm.target.codegen import llvm_get_cpu_features, llvm_is_valid_cpu
 
 from memc.ir.core import Module
 from memc.ir.errors import UsageError
@@ -20,7 +20,7 @@ from memc.runtime.codegen import cuda
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.program import Program, emit
-from memc.runtime.target import Target
+from memc.runtime.target import CODE_FLAGS, Target
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class CompiledModule:
     weights_bytes: int
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op among the main function's, and name."""
+    cpu_flags: tuple[str, ...] = ()
+    """What the CPU must have, by the names in /proc/cpuinfo."""
     image: bytes = b""
     """A cubin of memc's own CUDA kernels, which attention takes, and calls of the CUDA libraries may."""
 
@@ -58,6 +60,7 @@ def build(module: Module, target: Target) -> CompiledModule:
         program.arena_bytes,
         program.weights_bytes,
         program.calls,
+        flags_of(host_target(target)),
         own_kernels(target.arch) if target.kind == "cuda" and may_call(module.main) else b"",
     )
 
@@ -68,6 +71,11 @@ def host_target(target: Target, options: Mapping[str, Any] | None = None) -> tvm
         raise UsageError(f"mcpu: LLVM knows no CPU {target.cpu!r}; give native, or a name such as x86-64-v3")
     own = {"mcpu": target.cpu} if target.cpu != "generic" else {}
     return tvm.target.Target({"kind": "llvm", **own, **(options or {})})
+
+
+def flags_of(host: tvm.target.Target) -> tuple[str, ...]:
+    """Flags of the CPU that code for this target may use."""
+    return tuple(sorted({CODE_FLAGS[str(f)] for f in llvm_get_cpu_features(host) if str(f) in CODE_FLAGS}))
 
 
 def tvm_target(target: Target) -> tvm.target.Target:

@@ -84,8 +84,8 @@ def fused_op() -> Callable[..., Op]:
 def write(tmp_path: Path) -> Callable[..., Path]:
     """`write(module, target="llvm")`: the artifact of a planned module."""
 
-    def write(module: Module, target: str = "llvm", name: str = "model.memc") -> Path:
-        compiled = codegen.build(module, Target.create(target))
+    def write(module: Module, target: str = "llvm", name: str = "model.memc", mcpu: str | None = None) -> Path:
+        compiled = codegen.build(module, Target.create(target, mcpu=mcpu))
         return artifact.write(tmp_path / name, module, compiled, {"note": "test"})
 
     return write

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import json
+import platform
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,9 +20,11 @@ from memc.ir.core import Function, Module, Role, Value
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.types import DType, TensorType
-from memc.runtime import artifact, codegen
+from memc.runtime import artifact, codegen, manifest, target
+from memc.runtime.codegen.build import flags_of, host_target
 from memc.runtime.executable import load
 from memc.runtime.layout import slab_slots
+from memc.runtime.loading import check_machine
 from memc.runtime.target import Target
 
 Write = Callable[..., Path]
@@ -221,6 +224,33 @@ def test_damaged_artifacts(
     with pytest.raises(kind) as caught:
         load(path)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names CPUs of x86-64")
+@pytest.mark.parametrize(
+    "cpu,lacks",
+    [("x86-64-v4", "avx512bw"), ("haswell", "fma"), ("znver4", "avx512_bf16"), ("sapphirerapids", "avx512_fp16")],
+)
+def test_code_for_another_cpu_is_refused(
+    network: Module, plan: Callable, write: Write, monkeypatch: pytest.MonkeyPatch, cpu: str, lacks: str
+) -> None:
+    path = write(plan(network), mcpu=cpu)
+    has = frozenset(json.loads((path / "plan.json").read_text())["target"]["cpu_flags"]) | {"cx16", "lahf_lm", "xsave"}
+    monkeypatch.setattr(target, "cpu_flags", lambda: has)
+    check_machine(manifest.read(path))
+    monkeypatch.setattr(target, "cpu_flags", lambda: has - {lacks})
+    with pytest.raises(UnsupportedError, match=f"compiled for CPU {cpu}, this one lacks {lacks}; compile for it"):
+        load(path)
+    monkeypatch.setattr(target, "cpu_flags", frozenset)
+    check_machine(manifest.read(path))
+
+
+def test_the_flags_of_named_levels_are_those_that_code_for_them_uses() -> None:
+    known: set[str] = {"sse", "sse2"}
+    for level, added in target.X86_LEVELS.items():
+        known |= added
+        used = set(flags_of(host_target(Target.create("llvm", mcpu=level))))
+        assert used <= known and known - used <= {"sse", "sse2", "cx16", "lahf_lm", "xsave"}
 
 
 def test_no_artifact(tmp_path: Path) -> None:
