@@ -242,8 +242,9 @@ __device__ __forceinline__ void Filter(const Winograd& p, float* shared) {
   const int steps = p.padded_channels / W::kChannels;
 
   const auto begin_weights = [&](int block) {
+    const int first_filter = block % across * W::kFilters;
     weights = p.transformed + row / W::kChannels * of_part + row % W::kChannels * p.padded_filters +
-              block % across * W::kFilters + Thread() % kInner * 4;
+              first_filter + Thread() % kInner * 4;
     copy(0);
   };
   const auto tile_of = [&](int block) {
@@ -316,8 +317,9 @@ __device__ __forceinline__ void Filter(const Winograd& p, float* shared) {
         }
       }
       SyncBlock();
-#pragma unroll
-      for (int row = Thread() / W::kTiles; row < W::kRows; row += kWorkers / W::kTiles) {
+#pragma unroll 1  // Unrolled, it takes registers that spill.
+      for (int pass = 0; pass < W::kRows * W::kTiles / kWorkers; ++pass) {
+        const int row = Thread() / W::kTiles + pass * (kWorkers / W::kTiles);
         const int filter =
             first_filter + Place<W::kFilterLanes>(row % W::kFilterLanes,
                                                   turn * W::kOfEight + row / W::kFilterLanes);
