@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported or invalid model, 4 o
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
-from memc.ir.errors import MemcError
+from memc.ir.errors import MemcError, UsageError
 
 from . import bench as bench_verb
 from . import compile as compile_verb
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake gives one line on stderr, never a traceback."""
     try:
         code = app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="memc", standalone_mode=False)
+        sys.stdout.flush()  # Here, where an error can still be told.
         return code if isinstance(code, int) else 0
     except MemcError as error:
         error_line(str(error))
@@ -68,10 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error_line("interrupted")
         return 130
     except BrokenPipeError:
-        # The reader (a pager, head) went away; what is left to flush has nowhere to go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
+        return 0
+    except SystemExit as error:
+        if not isinstance(error.__context__, BrokenPipeError):  # Which the parser of arguments turns into an exit.
+            raise
+        _drop_output()
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            _drop_output()
+            error_line(f"{error.filename or 'standard output'}: cannot write: {error.strerror}")
+            return UsageError.exit_code
         message = getattr(error, "format_message", None)
         if message is not None:
             error_line(" ".join(message().split()))
@@ -84,3 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"internal error: {type(error).__name__}: {error}; please report this with the command and the model"
         )
         return INTERNAL
+
+
+def _drop_output() -> None:
+    """The reader (a pager, head) went away, or the disk is full: what is left to flush has nowhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
@@ -88,7 +89,20 @@ def test_as_a_module(module: str) -> None:
     assert done.stderr.startswith("memc: error: <stdin>:1:")
 
 
-def test_a_closed_pipe_is_no_error() -> None:
-    command = f"{sys.executable} -m memc opt --list-ops | head -n 1"
+@pytest.mark.parametrize("reader", ["head -n 1", "true"])
+@pytest.mark.parametrize("lines", [1, 20000])
+def test_a_closed_pipe_is_no_error(tmp_path: Path, reader: str, lines: int) -> None:
+    path = tmp_path / "long.memir"
+    body = "".join(f"  %v{n + 1} = neg(%v{n}) : f32[1]\n" for n in range(lines))
+    path.write_text(f"func @main(%v0: f32[1] {{role = input}}) -> f32[1] {{\n{body}  return %v{lines}\n}}\n")
+    command = f"{sys.executable} -m memc opt {path} | {reader}; echo ${{PIPESTATUS[0]}} >&2"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == "0\n" and done.stdout.startswith("" if reader == "true" else "func @main(")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_standard_output() -> None:
+    command = f"{sys.executable} -m memc opt --list-ops > /dev/full"
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.startswith("abs ") and done.stderr == ""
+    assert done.returncode == 2
+    assert done.stderr == "memc: error: standard output: cannot write: No space left on device\n"
