@@ -50,23 +50,26 @@ def write(
     path = Path(path)
     if path.exists() and not (path.is_dir() and ((path / PLAN).is_file() or not any(path.iterdir()))):
         raise UsageError(f"{path}: exists and is not an artifact; choose another output or remove it")
-    partial = path.parent / f".{path.name}.{uuid.uuid4().hex}"
+    place = path.resolve()  # Behind a link, which stays.
+    if place == Path.cwd():
+        raise UsageError(f"{path}: is the current folder, which cannot be replaced; choose another output")
+    partial = place.parent / f".{place.name}.{uuid.uuid4().hex}"
     try:
         partial.mkdir(parents=True)
         fill(partial, module, compiled, plan)
         if source is not None:
             (partial / SOURCE).write_bytes(source)
-        if path.exists():
+        if place.exists():
             replaced = partial.with_name(partial.name + ".old")
-            os.rename(path, replaced)
+            os.rename(place, replaced)
             try:
-                os.rename(partial, path)
+                os.rename(partial, place)
             except OSError:
-                os.rename(replaced, path)
+                os.rename(replaced, place)
                 raise
             shutil.rmtree(replaced, ignore_errors=True)
         else:
-            os.rename(partial, path)
+            os.rename(partial, place)
     except OSError as error:
         raise UsageError(f"{path}: cannot write the artifact: {error.strerror or error}") from None
     finally:

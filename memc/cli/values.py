@@ -83,7 +83,7 @@ def parse_binding(text: str) -> Any:
         array = np.asarray(value)
     except (ValueError, TypeError):
         raise UsageError(f"value `{text}`: expected @file.npy, a number, true, false or a JSON list") from None
-    if array.dtype.kind not in "bif":
+    if array.dtype.kind not in "biuf":
         raise UsageError(f"value `{text}`: expected numbers, got {array.dtype}")
     return array
 
@@ -113,8 +113,19 @@ def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array
     if array.dtype != type.dtype.numpy:
         if text.startswith("@"):
             raise UsageError(f"input `{name}`: expected {type.dtype.value}, got {array.dtype} in {text[1:]}")
-        array = array.astype(type.dtype.numpy)
+        array = _converted(array, type, name, text)
     return array
+
+
+def _converted(array: Array, type: TensorType, name: str, text: str) -> Array:
+    """Typed numbers as the input's element type, rounded if that is of floats. Raises UsageError if it does not hold them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = array.astype(type.dtype.numpy)
+        exact = type.dtype.numpy.kind in "iub"
+        lost = found.astype(array.dtype) != array if exact else np.isinf(found) & np.isfinite(array)
+    if lost.any():
+        raise UsageError(f"input `{name}`: expected {type.dtype.value}, got {array[lost].flat[0]} in `{text}`")
+    return found
 
 
 def require_known(given: Iterable[str], known: Iterable[str]) -> None:

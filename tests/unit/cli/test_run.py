@@ -6,8 +6,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
+
+from memc.cli.values import parse_tensor
+from memc.ir.errors import UsageError
+from memc.ir.types import DType, TensorType
 
 
 def expected(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -93,6 +98,35 @@ def test_errors(memc, artifact: str, arguments: list[str], message: str) -> None
     np.save("short.npy", np.zeros(2, np.float32))
     result = memc("run", artifact, *arguments)
     assert result.code == 2 and result.err.startswith(f"memc: error: {message}") and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "text", "found"),
+    [
+        (DType.I64, "2.0", 2),
+        (DType.I64, "9223372036854775807", 2**63 - 1),
+        (DType.U64, "18446744073709551615", 2**64 - 1),
+        (DType.BOOL, "1", True),
+        (DType.F16, "0.1", np.float16(0.1)),
+        (DType.F32, "Infinity", np.float32("inf")),
+        (DType.BF16, "1e9", ml_dtypes.bfloat16(1e9)),
+        (DType.I64, "2.7", None),
+        (DType.I64, "1e30", None),
+        (DType.I64, "NaN", None),
+        (DType.I32, "3000000000", None),
+        (DType.U8, "-1", None),
+        (DType.U8, "[1, 300]", None),
+        (DType.BOOL, "0.5", None),
+        (DType.F16, "1e9", None),
+    ],
+)
+def test_numbers_that_the_type_does_not_hold_are_refused(dtype: DType, text: str, found: object) -> None:
+    if found is not None:
+        array = parse_tensor(text, TensorType(dtype, (2,)), "x")
+        assert array.dtype == dtype.numpy and array.tolist() == [found, found]
+        return
+    with pytest.raises(UsageError, match=f"input `x`: expected {dtype.value}, got .* in `"):
+        parse_tensor(text, TensorType(dtype, (2,)), "x")
 
 
 def test_no_artifact(memc, model: str) -> None:

@@ -286,6 +286,24 @@ def test_an_artifact_is_replaced_and_other_folders_are_not(
     assert (tmp_path / "mine" / "thesis.txt").exists()
 
 
+def test_a_link_to_an_artifact_stays(network: Module, plan: Callable, write: Write, tmp_path: Path) -> None:
+    path = write(plan(network))
+    link = tmp_path / "latest.memc"
+    link.symlink_to(path.name)
+    (path / "old").touch()
+    assert write(network, name=link.name) == link and link.is_symlink() and not (path / "old").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["latest.memc", "model.memc"]
+    assert list(load(link)(X)) == ["y0", "y1"]
+
+
+def test_the_current_folder_is_not_replaced(
+    network: Module, plan: Callable, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write(plan(network)))
+    with pytest.raises(UsageError, match="is the current folder"):
+        artifact.write(".", network, codegen.build(network, Target.create("llvm")), {})
+
+
 def test_weights_of_every_type_survive(make_module: Callable, plan: Callable, write: Write) -> None:
     rng = np.random.default_rng(0)
     half = rng.normal(size=(4, 9)).astype(ml_dtypes.bfloat16)
