@@ -127,8 +127,10 @@ def bench(
         MemcError: if the model does not compile or run, or an option makes no sense.
     """
     for name, value, least in (("warmup", warmup, 0), ("runs", runs, 1), ("profiled runs", profiled_runs, 0)):
-        if value < least:
-            raise UsageError(f"{name}: expected a number from {least} on, got {value}")
+        if not driver.is_whole(value) or value < least:
+            raise UsageError(f"{name}: expected a number from {least} on, got {value!r}")
+    if threads is not None and not driver.is_whole(threads):
+        raise UsageError(f"threads: expected a whole number, got {threads!r}")
     if not min_seconds >= 0:
         raise UsageError(f"min seconds: expected a number from 0 on, got {min_seconds}")
     path, keeps = _artifact(source, progress, options)

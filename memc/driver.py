@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
+import numpy as np
 import onnx
 
 from memc.ir.core import Array, Module, Role
@@ -154,13 +155,9 @@ def compile(
     Raises:
         MemcError: for anything wrong with the model, the options or the memory budget; no artifact is left behind.
     """
-    try:
-        chosen = Options(**options)
-    except TypeError:
-        known = [item.name for item in fields(Options)]
-        wrong = next(name for name in options if name not in known)
-        raise UsageError(f"compile: no option `{wrong}`; options are {', '.join(known)}") from None
-    _require_types(chosen)
+    chosen = checked_options(options)
+    if output is not None and not isinstance(output, (str, Path)):
+        raise UsageError(f"output: expected the path of a folder, got {output!r}")
     if not 0 <= chosen.opt_level <= 3:
         raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
     if chosen.kernels not in KERNELS:
@@ -241,17 +238,48 @@ def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
     return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})
 
 
-def _require_types(options: Options) -> None:
-    """Raise UsageError for an option of another type than `Options` says, before it is used."""
+def checked_options(given: Mapping[str, Any]) -> Options:
+    """The options by name, with whole numbers as Python has them. Raises UsageError for an unknown one, or one of another type
+    than `Options` says, before it is used."""
+    try:
+        options = Options(**given)
+    except TypeError:
+        known = [item.name for item in fields(Options)]
+        wrong = next(name for name in given if name not in known)
+        raise UsageError(f"compile: no option `{wrong}`; options are {', '.join(known)}") from None
     for name in ("opt_level", "alignment", "memory_budget"):
         value = getattr(options, name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        if value is not None and not is_whole(value):
             raise UsageError(f"{name}: expected a whole number, got {value!r}")
+    for name in ("arch", "mcpu", "pass_pipeline"):
+        value = getattr(options, name)
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{name}: expected text, got {value!r}")
+    for name in ("dims", "input_shapes", "bind"):
+        value = getattr(options, name)
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{name}: expected a dict by name, got {value!r}")
     if isinstance(options.disabled_passes, str):
         raise UsageError(f"disabled_passes: expected a list of names, got {options.disabled_passes!r}")
+    if options.train is not None and not isinstance(options.train, BuildGradient):
+        raise UsageError(f"train: expected a BuildGradient, such as memc.BuildGradient(), got {options.train!r}")
     for name, size in options.dims.items():
-        if isinstance(size, bool) or not isinstance(size, int):
+        if not is_whole(size):
             raise UsageError(f"dims: `{name}`: expected a whole number, got {size!r}")
+    for name, shape in options.input_shapes.items():
+        if not isinstance(shape, (Sequence, np.ndarray)) or isinstance(shape, str) or not all(map(is_whole, shape)):
+            raise UsageError(f"input_shapes: `{name}`: expected a list of whole numbers, got {shape!r}")
+    numbers: dict[str, Any] = {
+        name: int(value)
+        for name in ("opt_level", "alignment", "memory_budget", "workspace")
+        if is_whole(value := getattr(options, name))
+    }
+    return replace(options, dims={name: int(size) for name, size in options.dims.items()}, **numbers)
+
+
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, numpy's included."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def _workspace(given: int | str) -> Workspace:
@@ -260,7 +288,7 @@ def _workspace(given: int | str) -> Workspace:
         return "none"
     if given == "free":
         return "free"
-    if isinstance(given, str) or isinstance(given, bool) or given < 0:
+    if isinstance(given, str) or not is_whole(given) or given < 0:
         raise UsageError(f"workspace: expected none, free or a number of bytes, got {given!r}")
     return given
 
@@ -370,4 +398,6 @@ def run(path: str | Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Load an artifact and run it once on numpy arrays; outputs by name."""
     from memc.runtime.executable import load
 
+    if not isinstance(inputs, Mapping):
+        raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
     return {name: value.numpy() if hasattr(value, "numpy") else value for name, value in load(path)(**inputs).items()}

@@ -70,7 +70,7 @@ def verify(
     if str(model).endswith(".memir") and (against != "numpy" or all_tensors):
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
-    chosen = driver.Options(**options)
+    chosen = driver.checked_options(options)
     usual = TOLERANCES.get(chosen.precision, TOLERANCES["tf32"])
     norm = NORMS.get(chosen.precision) if rtol is None and atol is None else None
     rtol, atol = (usual[0] if rtol is None else rtol), (usual[1] if atol is None else atol)

@@ -106,7 +106,9 @@ class Executable:
         return {spec.name: value for spec, (value, _) in zip(self.outputs, made)}
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device."""
+        """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device. Raises UsageError as a call does."""
+        if not isinstance(inputs, Mapping):
+            raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
         results = Executable.__call__(self, **inputs)  # A training step's own call may return the loss alone.
         return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs}
 

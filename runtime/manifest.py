@@ -9,10 +9,11 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memc.ir.errors import InvalidError
+from memc.ir.errors import InvalidError, UsageError
 
 if TYPE_CHECKING:
     from memc.ir.types import TensorType
@@ -102,7 +103,10 @@ class Manifest:
 
 
 def read(path: str | Path) -> Manifest:
-    """The manifest of the artifact in folder `path`. Raises InvalidError if it is missing, damaged or too new."""
+    """The manifest of the artifact in folder `path`. Raises InvalidError if it is missing, damaged or too new, and UsageError
+    if `path` is none."""
+    if not isinstance(path, (str, PathLike)):
+        raise UsageError(f"expected the path of an artifact, got {path!r}")
     path = Path(path)
     if not path.is_dir():
         raise InvalidError(f"{path}: expected an artifact folder that `memc compile` wrote, found {what_is(path)}")

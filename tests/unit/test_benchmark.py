@@ -85,6 +85,8 @@ def test_bad_arguments(tmp_path: Path) -> None:
         ({"opt_level": 1}, "is an artifact; expected a model for the option opt-level"),
         ({"min_seconds": float("nan")}, "min seconds: expected a number from 0 on, got nan"),
         ({"warmup": -1}, "warmup: expected a number from 0 on, got -1"),
+        ({"runs": 2.5}, "runs: expected a number from 1 on, got 2.5"),
+        ({"threads": "1"}, "threads: expected a whole number, got .1."),
     ):
         with pytest.raises(UsageError, match=message):
             memc.bench(path, **arguments)

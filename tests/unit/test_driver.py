@@ -33,6 +33,17 @@ def model() -> onnx.ModelProto:
         ({"precision": "f8"}, "precision: expected one of f32, tf32, f16, bf16, got 'f8'"),
         ({"precision": "tf32"}, "precision tf32: expected target cuda, got llvm"),
         ({"precision": "tf32", "target": "cuda", "kernels": "generated"}, "generated kernels compute in f32"),
+        ({"dims": [("batch", 2)]}, "dims: expected a dict by name, got [('batch', 2)]"),
+        ({"dims": {"batch": 2.0}}, "dims: `batch`: expected a whole number, got 2.0"),
+        ({"input_shapes": {"x": 4}}, "input_shapes: `x`: expected a list of whole numbers, got 4"),
+        ({"input_shapes": {"x": (4.5,)}}, "input_shapes: `x`: expected a list of whole numbers, got (4.5,)"),
+        ({"bind": 3}, "bind: expected a dict by name, got 3"),
+        ({"workspace": 1.5}, "workspace: expected none, free or a number of bytes, got 1.5"),
+        ({"workspace": None}, "workspace: expected none, free or a number of bytes, got None"),
+        ({"target": "cuda", "arch": 90}, "arch: expected text, got 90"),
+        ({"mcpu": 3}, "mcpu: expected text, got 3"),
+        ({"pass_pipeline": 3}, "pass_pipeline: expected text, got 3"),
+        ({"train": True}, "train: expected a BuildGradient, such as memc.BuildGradient(), got True"),
         ({"mcpu": "abacus"}, "mcpu: LLVM knows no CPU 'abacus'"),
     ],
 )
@@ -41,6 +52,38 @@ def test_wrong_options(model: onnx.ModelProto, options: dict[str, Any], words: s
         memc.compile(model, tmp_path / "m.memc", **options)
     assert words in str(caught.value) and caught.value.exit_code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_paths_and_inputs_of_a_wrong_kind(model: onnx.ModelProto, tmp_path: Path) -> None:
+    wrong: Any = 3
+    with pytest.raises(memc.MemcError, match="output: expected the path of a folder, got 3"):
+        memc.compile(model, wrong)
+    with pytest.raises(memc.MemcError, match="expected the path of an artifact, got 3"):
+        memc.load(wrong)
+    executable = memc.compile(model, tmp_path / "m.memc").load()
+    with pytest.raises(memc.MemcError, match="inputs: expected a dict of arrays by name, got int"):
+        executable.run_numpy(wrong)
+    with pytest.raises(memc.MemcError, match="inputs: expected a dict of arrays by name, got int"):
+        memc.run(tmp_path / "m.memc", wrong)
+
+
+def test_wrong_options_of_verify(model: onnx.ModelProto, tmp_path: Path) -> None:
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(memc.MemcError, match="no option `dim`; options are target, arch"):
+        memc.verify(tmp_path / "m.onnx", dim={"n": 1})
+    with pytest.raises(memc.MemcError, match="dims: expected a dict by name, got 3"):
+        memc.verify(tmp_path / "m.onnx", dims=3)
+
+
+def test_whole_numbers_of_numpy() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }'
+    )
+    two = np.int64(2)
+    options: dict[str, Any] = {"dims": {"n": two}, "opt_level": two, "workspace": 32 * two, "memory_budget": 512 * two}
+    report = memc.compile(model, **options).report
+    assert '"n": 2' in report.to_json() and report.peak_bytes <= 1024
+    assert memc.compile(model, input_shapes={"x": [two, 4]}).load().inputs[0].shape == (2, 4)
 
 
 def test_a_precision_is_written_down(tmp_path: Path) -> None:
