@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,10 +41,15 @@ class TrainingStep(Executable):
 
         Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
         """
-        if any(spec.name == RATE for spec in self.inputs) and RATE not in kwargs and len(args) < len(self.inputs):
+        names = [spec.name for spec in self.inputs]
+        if RATE in names and RATE not in kwargs and len(args) < len(names):
             kwargs[RATE] = self.learning_rate
         if isinstance(kwargs.get(RATE), (int, float)):
             kwargs[RATE] = np.float32(kwargs[RATE])
+        args = tuple(
+            np.float32(value) if name == RATE and isinstance(value, (int, float)) else value
+            for name, value in itertools.zip_longest(names[: len(args)], args)
+        )
         results = super().__call__(*args, **kwargs)
         if len(self.outputs) > 1:
             return results
@@ -74,6 +80,8 @@ class TrainingStep(Executable):
 
         Raises UsageError for an unknown name, or another shape or element type.
         """
+        if not isinstance(content, Mapping):
+            raise UsageError(f"state: expected a dict of arrays by name, got {type(content).__name__}")
         checked = {name: self._checked(name, array) for name, array in content.items()}
         with self.running:
             slab = self._slab()

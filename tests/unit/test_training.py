@@ -222,6 +222,11 @@ def test_the_learning_rate_of_one_step_may_be_a_number() -> None:
     step, given = compiled(), compiled()
     given.learning_rate = 0.0
     assert [step(X, T), step(X, T)] == [given(X, T, learning_rate=RATE), given(X, T, learning_rate=np.float32(RATE))]
+    assert [step(X, T), step(X, T)] == [given(X, T, RATE), given(X, T, np.float32(RATE))]
+    with pytest.raises(UsageError, match="got 4 inputs, expected 3"):
+        given(X, T, RATE, RATE)
+    with pytest.raises(UsageError, match="state: expected a dict of arrays by name, got list"):
+        given.load_state([W])  # type: ignore[arg-type]
 
 
 def test_state_of_another_model(tmp_path: Path) -> None:
