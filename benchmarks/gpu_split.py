@@ -189,7 +189,7 @@ def microseconds(function: Callable[[], None]) -> float:
 def choices() -> set[str]:
     import tvm_ffi
 
-    return set(tvm_ffi.get_global_func("memc.cuda.choices")(0).splitlines())
+    return {line.strip() for line in tvm_ffi.get_global_func("memc.cuda.choices")(0).splitlines()}
 
 
 def library_time(call: Call, workspace: int) -> tuple[float, list[str]]:

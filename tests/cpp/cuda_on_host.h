@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What runtime/codegen/cuda_kernels needs of CUDA, on the host: the threads of a cluster are fibers that
 // take turns at barriers. Shared memory starts as NaN, and what is copied to it arrives when it is
-// waited for, at the latest possible time.
+// waited for, at the latest possible time, or with FAKE_CUDA_EAGER at once.
 #ifndef MEMC_TESTS_CUDA_ON_HOST_H_
 #define MEMC_TESTS_CUDA_ON_HOST_H_
 
@@ -66,6 +66,7 @@ struct Cluster {
   int grid = 0;  // Blocks of it.
   unsigned given_bytes = 0;  // Of a block's shared memory, by the launch.
   int matrix = 0;
+  bool eager = false;
   int arrived = 0;
   int turn = 0;
 };
@@ -89,6 +90,7 @@ template <typename Body>
 void Run(int blocks, int matrices, int threads, int blocks_of_cluster, const Body& body) {
   static const Body* running;
   running = &body;
+  cluster.eager = std::getenv("FAKE_CUDA_EAGER") != nullptr;
   for (int matrix = 0; matrix < matrices; ++matrix) {
     for (int first = 0; first < blocks; first += blocks_of_cluster) {
       cluster.blocks.assign(blocks_of_cluster, {});
@@ -143,8 +145,15 @@ inline float* Given(size_t elements) {
   return Shared(elements);
 }
 
+inline void Arrive(const Copy& copy) {
+  std::memset(copy.to, 0, copy.size);
+  std::memcpy(copy.to, copy.from, copy.bytes);
+}
+
 inline void Start(float* to, const float* from, int bytes, int size) {
-  cluster.current->groups.back().push_back({to, from, bytes, size});
+  const Copy copy{to, from, bytes, size};
+  if (cluster.eager) return Arrive(copy);
+  cluster.current->groups.back().push_back(copy);
 }
 
 }  // namespace host
@@ -186,10 +195,7 @@ template <int kBut>
 void WaitForCopies() {
   auto& groups = host::cluster.current->groups;
   while (groups.size() > kBut + 1) {
-    for (const host::Copy& copy : groups.front()) {
-      std::memset(copy.to, 0, copy.size);
-      std::memcpy(copy.to, copy.from, copy.bytes);
-    }
+    for (const host::Copy& copy : groups.front()) host::Arrive(copy);
     groups.erase(groups.begin());
   }
 }

@@ -67,14 +67,24 @@ def test_convolutions(own: None, fake: Path, case: tuple[Any, ...], work: int) -
 
 
 @pytest.mark.parametrize("work", WORKS)
+def test_copies_may_arrive_at_once(own: None, fake: Path, monkeypatch: pytest.MonkeyPatch, work: int) -> None:
+    """And not where they are still in the way; each of the three blocks has several turns."""
+    monkeypatch.setenv("FAKE_CUDA_EAGER", "1")
+    x, w = some(2, 9, 30, 31), some(40, 9, 3, 3)
+    step: Step = ("conv", (0, 1), attributes((1, 1)))
+    check_way(fake, [x, w], step, way=(work, 0), **WINOGRAD, least=transformed_bytes(40, 9, work))
+
+
+@pytest.mark.parametrize("work", WORKS)
 @pytest.mark.parametrize(
     "case",
     [
-        # The last 4 of 37 filters, all of 66, 1 of 40 with rows and columns of odd lengths, an image alone.
-        ((2, 5, 80, 70), 37, (1, 1)),
+        # Many of the filters or few, rows and columns of odd lengths, an image alone.
+        ((2, 5, 31, 26), 37, (1, 1)),
         ((3, 8, 23, 24), 66, (1, 1)),
-        ((5, 4, 67, 65), 40, (0, 1)),
-        ((1, 3, 40, 30), 70, (2, 2)),
+        ((3, 4, 27, 25), 40, (0, 1)),
+        ((1, 3, 20, 21), 70, (2, 2)),
+        ((1, 4, 66, 64), 5, (1, 1)),
     ],
 )
 def test_transformed_weights_in_the_result(own: None, fake: Path, case: tuple[Any, ...], work: int) -> None:
