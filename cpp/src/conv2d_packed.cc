@@ -86,11 +86,23 @@ void RunPart(const Conv2dShape& s, const Part& part, const ConvOperands& o, floa
   }
 }
 
-// Whether cutting `extent` into multiples of `grain` gives `parts` parts of about the same size.
-bool CutsEvenly(int64_t extent, int64_t grain, int64_t parts) {
-  const int64_t grains = CeilDiv(extent, grain);
-  return CeilDiv(grains, parts) * parts * 20 <= grains * 21;
-}
+// How an extent is cut into parts, each of which begins at a multiple of `grain`, near to where it
+// would begin if all were of one size.
+struct Cuts {
+  int64_t extent, grain, parts;
+
+  int64_t Begin(int64_t part) const {
+    if (part == parts) return extent;
+    return std::min(extent, (2 * part * extent + parts * grain) / (2 * parts * grain) * grain);
+  }
+
+  // Whether the parts are of about the same size.
+  bool AreEven() const {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < parts; ++i) largest = std::max(largest, Begin(i + 1) - Begin(i));
+    return largest * parts * 20 <= extent * 21;
+  }
+};
 
 }  // namespace
 
@@ -104,16 +116,14 @@ void PackedConv2d(const Conv2dShape& s, const ConvOperands& o) {
     // twice.
     const int64_t units = s.batch * s.group;
     const int64_t parts = units % tasks == 0 || units >= 8 * tasks ? 1 : tasks;
-    const bool cut_rows =
-        !CutsEvenly(pixels, kPanelColumns, parts) && s.GroupOut() >= parts * 2 * kPanelRows;
-    const int64_t extent = cut_rows ? s.GroupOut() : pixels;
-    const int64_t grain = cut_rows ? kPanelRows : kPanelColumns;
-    const int64_t step = CeilDiv(CeilDiv(extent, parts), grain) * grain;
+    const Cuts of_pixels{pixels, kPanelColumns, parts};
+    const bool cut_rows = !of_pixels.AreEven() && s.GroupOut() >= parts * 2 * kPanelRows;
+    const Cuts cuts = cut_rows ? Cuts{s.GroupOut(), kPanelRows, parts} : of_pixels;
     const int64_t items = units * parts;
     for (int64_t item = task * items / tasks; item < (task + 1) * items / tasks; ++item) {
       const int64_t unit = item / parts;
-      const int64_t begin = item % parts * step;
-      const int64_t end = std::min(begin + step, extent);
+      const int64_t begin = cuts.Begin(item % parts);
+      const int64_t end = cuts.Begin(item % parts + 1);
       if (begin >= end) continue;
       Part part{unit / s.group, unit % s.group, 0, s.GroupOut(), 0, pixels};
       if (cut_rows) {

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,6 +196,7 @@ PACKED = [
     ((2, 24, 9, 9), 28, (3, 3), (2, 2), (1, 1, 1, 1), (1, 1), 2),
     ((1, 40, 3, 3), 13, (3, 3), (1, 1), (0, 0, 0, 0), (1, 1), 1),
     ((1, 5, 6, 17), 7, (2, 3), (3, 3), (1, 1, 1, 1), (1, 1), 1),
+    ((1, 600, 3, 4), 20, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 1),
 ]
 
 
@@ -211,6 +217,34 @@ def test_packed_conv2d(case: tuple[Any, ...], with_bias: bool, addend: str) -> N
     actual = run_packed(PACKED_CONV2D_CPU, op, operands, add, addend == "over")
     expected = np.clip(expected if add is None else expected + add, -1, 3)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+
+
+TASKS = """
+#include <stdlib.h>
+struct Group { void* sync; int tasks; };
+int TVMBackendParallelLaunch(int (*run)(int, struct Group*, void*), void* data, int count) {
+  struct Group group = {0, atoi(getenv("FAKE_TASKS"))};
+  for (int i = 0; i < group.tasks; ++i) run(i, &group, data);
+  return 0;
+}
+"""
+"""TVM's launch of a parallel loop, as on a machine with as many cores as that says."""
+
+
+@pytest.mark.parametrize("tasks", [3, 7])
+def test_packed_conv2d_by_more_threads(tasks: int, tmp_path: Path) -> None:
+    """Than there are panels of pixels, or than divide them."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    (tmp_path / "tasks.c").write_text(TASKS)
+    library = tmp_path / "tasks.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(tmp_path / "tasks.c")], check=True)
+    chosen = "test_packed_conv2d and not threads"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, __file__]
+    env = {**os.environ, "LD_PRELOAD": str(library), "FAKE_TASKS": str(tasks)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("addend", ["none", "add", "over"])

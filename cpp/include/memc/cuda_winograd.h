@@ -2,9 +2,8 @@
 // Convolutions of f32 with kernels of 3 x 3 in steps of 1, and their gradients in the images, by
 // memc's own kernels (winograd.cu), whose workspace is 16/9 of the weights: one more way to compute
 // what cuDNN computes, whose algorithms with as few products take workspace for the images. Where
-// the workspace is smaller, a convolution keeps the transformed weights in its own result, where
-// the last of its filters' results will be, and computes those in the end by the kernels of
-// cuda_split.h.
+// the workspace is smaller, they keep the transformed weights in their own result, where the last
+// filters' results of the last image will be, and compute those in the end.
 #ifndef MEMC_CUDA_WINOGRAD_H_
 #define MEMC_CUDA_WINOGRAD_H_
 
