@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memc.ir.errors import InvalidError, UsageError
+from memc.runtime.target import is_arch
 
 if TYPE_CHECKING:
     from memc.ir.types import TensorType
@@ -161,7 +161,7 @@ def require_sense(manifest: Manifest) -> None:
     """Raise ValueError for what no plan says: code or weights would be taken for something else."""
     if manifest.kind not in ("llvm", "cuda"):
         raise ValueError(f"target: expected the kind llvm or cuda, got {manifest.kind!r}")
-    if manifest.kind == "cuda" and not re.fullmatch(r"sm_\d{2,3}[af]?", manifest.arch):
+    if manifest.kind == "cuda" and not is_arch(manifest.arch):
         raise ValueError(f"target: expected an arch such as sm_90, got {manifest.arch!r}")
     if manifest.alignment < 1:
         raise ValueError(f"alignment: expected a number of bytes from 1 on, got {manifest.alignment}")

@@ -33,6 +33,11 @@ CODE_FLAGS: dict[str, str] = {
 """Flags of /proc/cpuinfo by LLVM's names of the features, for those whose instructions LLVM chooses by itself."""
 
 
+def is_arch(text: str) -> bool:
+    """Whether a text names a CUDA compute capability, such as sm_90."""
+    return re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", text) is not None
+
+
 @dataclass(frozen=True)
 class Target:
     """A code generation target."""
@@ -52,7 +57,7 @@ class Target:
             raise UsageError(f"target: expected one of {', '.join(KINDS)}, got {kind!r}")
         if arch is not None and kind != "cuda":
             raise UsageError(f"arch {arch!r}: only --target cuda has GPU architectures")
-        if arch is not None and not re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", arch):
+        if arch is not None and not is_arch(arch):
             raise UsageError(f"arch: expected a CUDA compute capability such as sm_90, got {arch!r}")
         chosen = "" if mcpu in (None, "native") else str(mcpu)
         if not re.fullmatch(r"[A-Za-z0-9_.-]*", chosen):
