@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The quickest cells of benchmarks/compile_sweep.py, on models that the repository makes, and what the sweep does with faults."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def sweep() -> ModuleType:
+    sys.path.insert(0, str(BENCHMARKS))
+    return importlib.import_module("compile_sweep")
+
+
+@pytest.fixture(scope="module")
+def parts(sweep: ModuleType) -> ModuleType:
+    return importlib.import_module("sweep_cells")
+
+
+def quick() -> list[Any]:
+    sys.path.insert(0, str(BENCHMARKS))
+    return list(importlib.import_module("compile_sweep").QUICK)
+
+
+@pytest.mark.parametrize("cell", quick(), ids=lambda cell: cell.key.replace(" ", "-"))
+def test_a_quick_cell(parts: ModuleType, cell: Any) -> None:
+    """It compiles, its plan is right, and on the CPU its results are those of onnxruntime, or of numpy's step in f32."""
+    if cell.target != "llvm" and shutil.which("nvcc") is None:
+        pytest.skip("needs nvcc")
+    row = parts.measure(cell, parts.Folders())
+    least_is_above = cell.mode == "training-half"
+    assert row["status"] == "ok" or (least_is_above and row["status"] == "budget"), row.get("trace", row["detail"])
+    assert ("error" in row) == (cell.target == "llvm" and row["status"] == "ok")
+
+
+def test_wrong_results_are_found(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = parts.Cell("steps/mlp", "inference", "f32", "llvm", 2)
+    plain = parts.reference_outputs
+
+    def other(*given: Any) -> Any:
+        return {name: np.asarray(array * np.float32(1.01)) for name, array in plain(*given).items()}
+
+    monkeypatch.setattr(parts, "reference_outputs", other)
+    row = parts.measure(cell, parts.Folders())
+    assert row["status"] == "wrong" and "error 9.9e-03, allowed 1e-04" in row["detail"]
+    monkeypatch.setattr(parts, "moved_error", lambda *given: 0.01)
+    row = parts.measure(parts.Cell("steps/mlp", "training", "f32", "llvm", 2), parts.Folders())
+    assert row["status"] == "wrong" and "1.0e-02, allowed 1e-03" in row["detail"]
+
+
+def test_a_budget_error_must_name_a_least_peak_above_the_budget(parts: ModuleType) -> None:
+    cell = parts.Cell("steps/mlp", "training-half", "f32", "llvm", 2)
+    text = "memory budget of 90 bytes (90 B) cannot be met: the least reachable peak is {} bytes (...)"
+    assert parts._least(cell, text.format(100), {"budget": 90})[0] == "budget"
+    assert parts._least(cell, text.format(80), {"budget": 90})[0] == "error"
+    assert parts._least(cell, "out of memory", {"budget": 90})[0] == "error"
+
+
+def test_a_hang_and_a_death_lose_one_cell(
+    sweep: ModuleType, parts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = tmp_path / "worker.py"
+    worker.write_text(
+        "import json, os, sys, time\n"
+        "cell = json.loads(sys.argv[1])\n"
+        "if cell['batch'] == 2: time.sleep(60)\n"
+        "if cell['batch'] == 3: os.abort()\n"
+        "cell.pop('folders')\n"
+        "print(json.dumps({**cell, 'status': 'ok', 'detail': '', 'seconds': 0.1}))\n"
+    )
+    monkeypatch.setattr(sweep.Path, "with_name", lambda self, name: worker)
+    todo = [parts.Cell("a/b", "inference", "f32", "llvm", batch) for batch in (1, 2, 3, 7)]
+    sweep.sweep(todo, parts.Folders(), tmp_path / "rows.jsonl", jobs=2, limit=3)
+    rows = sweep.read_rows(tmp_path / "rows.jsonl")
+    assert [rows[cell.key]["status"] for cell in todo] == ["ok", "hang", "died", "ok"]
+    assert "exit code -6" in rows[todo[2].key]["detail"]
+    assert "| a/b | inference | f32 | 2 ok; **died at 3**; **hang at 2** |" in sweep.table(list(rows.values()))
+
+
+def test_a_stopped_sweep_goes_on(sweep: ModuleType, parts: ModuleType, tmp_path: Path) -> None:
+    """Rows are kept, a line cut short is measured again, and a failure is measured again where that is asked for."""
+    out = tmp_path / "rows.jsonl"
+    row = {
+        "model": "steps/mlp",
+        "mode": "inference",
+        "precision": "f32",
+        "target": "llvm",
+        "detail": "",
+        "seconds": 1.0,
+    }
+    lines = [json.dumps({**row, "batch": 1, "status": "ok"}), json.dumps({**row, "batch": 2, "status": "crash"})]
+    out.write_text("\n".join([*lines, json.dumps({**row, "batch": 3, "status": "ok"})[:40]]))
+    command = [sys.executable, str(BENCHMARKS / "compile_sweep.py"), "--out", str(out), "--model", "steps/mlp"]
+    command += ["--mode", "inference", "--precision", "f32", "--target", "llvm", "--batch", "1", "2", "3"]
+
+    def left(*further: str) -> list[str]:
+        done = subprocess.run([*command, "--list", *further], capture_output=True, text=True, check=True)
+        return [line.split()[-1] for line in done.stdout.splitlines()]
+
+    assert left() == ["b3"]
+    assert left("--retry") == ["b2", "b3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout  # For the crash that is there.
+    assert "[1/1] ok          steps/mlp inference f32 llvm b3" in done.stdout
+    assert sweep.read_rows(out)["steps/mlp inference f32 llvm b3"]["error"] < 1e-5
+
+
+def test_every_model_of_the_repository_is_in_the_sweep(sweep: ModuleType) -> None:
+    named = {
+        f"{kind}/{name}"
+        for kind, module, table in (
+            ("own", "sweep_models", "BUILDERS"),
+            ("small", "small_models", "MODELS"),
+            ("steps", "training_models", "MODELS"),
+        )
+        for name in getattr(importlib.import_module(module), table)
+    }
+    assert set(sweep.all_models(sweep.Folders())) == named
