@@ -86,8 +86,8 @@ def main() -> int:
             print(f"seed {seed}: {len(found)} differences; {found[0]}", flush=True)
             if args.save:
                 onnx.save(drawn.proto(), args.save)
-    print(f"{failed} of {args.count} graphs differ; {sum(counts.values())} nodes of {len(counts)} op types")
     print(", ".join(f"{op} {n}" for op, n in counts.most_common()))
+    print(f"{failed} of {args.count} graphs differ; {sum(counts.values())} nodes of {len(counts)} op types")
     return 1 if failed else 0
 
 
