@@ -39,6 +39,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from gpu_compare import link_package
 from sweep_cells import GOOD, Cell
 from sweep_sources import MODES, Folders, SweepModel, all_models
 
@@ -200,6 +201,7 @@ def main() -> int:
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=TARGETS)
     options = parser.parse_args()
+    link_package()
     if options.models is not None and options.cache is None:
         parser.error("--models: expected --cache, too, for their seeded weights")
     if options.fetch:
