@@ -63,7 +63,7 @@ def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
 
     `trace` has a failure's traceback; `error` is the largest error of a cell that was run.
     """
-    from memc.ir.errors import BudgetError, CheckError, MemcError, UnsupportedError
+    from memc.ir.errors import BudgetError, CheckError, MemcError
 
     start, facts = time.perf_counter(), {}
     try:
@@ -75,7 +75,7 @@ def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
             status, detail = "wrong", str(error)
         elif isinstance(error, BudgetError):
             status, detail = _least(cell, str(error), facts)
-        elif isinstance(error, UnsupportedError) and "nvcc failed" not in str(error):
+        elif _says_unsupported(error, cell):
             status, detail = "unsupported", str(error)
         elif isinstance(error, MemcError):
             status, detail = "plan" if isinstance(error, CheckError) else "error", f"{type(error).__name__}: {error}"
@@ -85,6 +85,20 @@ def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
     facts["cpu_seconds"] = round(sum(u.ru_utime + u.ru_stime for u in used), 1)
     facts["seconds"] = round(time.perf_counter() - start, 1)
     return {**asdict(cell), "status": status, "detail": detail[:300], **facts}
+
+
+def _says_unsupported(error: Exception, cell: Cell) -> bool:
+    """Also for models of wheels whose weights are constants; not for what nvcc rejects, which memc wrote."""
+    from memc.ir.errors import UnsupportedError, UsageError
+
+    if isinstance(error, UsageError):
+        return "nothing to train" in str(error) and cell.model.split("/")[0] not in (
+            "own",
+            "small",
+            "steps",
+            "training",
+        )
+    return isinstance(error, UnsupportedError) and "nvcc failed" not in str(error)
 
 
 class Wrong(Exception):

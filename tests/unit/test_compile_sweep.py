@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memc.ir import errors
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
@@ -66,6 +68,16 @@ def test_a_budget_error_must_name_a_least_peak_above_the_budget(parts: ModuleTyp
     assert parts._least(cell, text.format(100), {"budget": 90})[0] == "budget"
     assert parts._least(cell, text.format(80), {"budget": 90})[0] == "error"
     assert parts._least(cell, "out of memory", {"budget": 90})[0] == "error"
+
+
+def test_what_nvcc_rejects_is_a_fault(parts: ModuleType) -> None:
+    cell = parts.Cell("silero/silero_vad", "training", "f32", "sm_75", 2)
+    assert parts._says_unsupported(errors.UnsupportedError("unsupported: node `a` (Foo)"), cell)
+    assert not parts._says_unsupported(errors.UnsupportedError("arch sm_75: nvcc failed: ptxas fatal"), cell)
+    nothing = errors.UsageError("build-gradient: nothing to train: result `y` depends on no weight")
+    assert parts._says_unsupported(nothing, cell)
+    assert not parts._says_unsupported(nothing, parts.Cell("own/unet", "training", "f32", "llvm", 2))
+    assert not parts._says_unsupported(errors.UsageError("loss: expected another"), cell)
 
 
 def test_a_hang_and_a_death_lose_one_cell(
