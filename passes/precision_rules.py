@@ -38,6 +38,10 @@ MOVES = frozenset(
 POOLS = frozenset({"max_pool", "avg_pool", "reduce_max", "reduce_min"})
 """No result is larger than the largest element."""
 
+WIDENED = frozenset({"reduce_max", "reduce_min"})
+"""Read bf16 by a cast, as they take no bf16 themselves. What they give is one of the elements, so it is bf16 without being
+rounded."""
+
 FOLLOWERS = POINTWISE | MOVES | POOLS
 """Half where what they read is half already."""
 
