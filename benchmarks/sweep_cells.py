@@ -9,12 +9,14 @@ prints what `measure` returns as the last line, in JSON.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import resource
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,7 +61,8 @@ class Cell:
 
 def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
     """What came of the cell: `status` is ok; budget, where half of the arena cannot be kept and the least is named;
-    unsupported, where memc says so; or what failed: wrong (results), plan (the checker), error (of a valid model), crash.
+    unsupported, where memc says so; or what failed: wrong (results), plan (the checker), error (of a valid model), crash;
+    fallback, where a kernel did not compile and plainer ones, whose results are right, took its place.
 
     `trace` has a failure's traceback; `error` is the largest error of a cell that was run.
     """
@@ -67,8 +70,10 @@ def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
 
     start, facts = time.perf_counter(), {}
     try:
-        _measure(all_models(folders)[cell.model], cell, folders, facts)
-        status, detail = "ok", ""
+        with warnings_of("memc") as told:
+            _measure(all_models(folders)[cell.model], cell, folders, facts)
+        fallbacks = [line for line in told if "not compile" in line]
+        status, detail = ("fallback", fallbacks[0]) if fallbacks else ("ok", "")
     except Exception as error:
         status, detail = "crash", f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
         if isinstance(error, Wrong):
@@ -88,7 +93,7 @@ def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
 
 
 def _says_unsupported(error: Exception, cell: Cell) -> bool:
-    """Also for models of wheels whose weights are constants; not for what nvcc rejects, which memc wrote."""
+    """Also for models of wheels whose weights are constants; not for kernels that do not compile, which memc wrote."""
     from memc.ir.errors import UnsupportedError, UsageError
 
     if isinstance(error, UsageError):
@@ -98,7 +103,21 @@ def _says_unsupported(error: Exception, cell: Cell) -> bool:
             "steps",
             "training",
         )
-    return isinstance(error, UnsupportedError) and "nvcc failed" not in str(error)
+    own = any(text in str(error) for text in ("nvcc failed", "no kernel compiles"))
+    return isinstance(error, UnsupportedError) and not own
+
+
+@contextmanager
+def warnings_of(name: str) -> Iterator[list[str]]:
+    """What a logger warns of meanwhile."""
+    told: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger(name).addHandler(handler)
+    try:
+        yield told
+    finally:
+        logging.getLogger(name).removeHandler(handler)
 
 
 class Wrong(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import memc
 from memc.ir import errors
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -70,10 +72,25 @@ def test_a_budget_error_must_name_a_least_peak_above_the_budget(parts: ModuleTyp
     assert parts._least(cell, "out of memory", {"budget": 90})[0] == "error"
 
 
+def test_a_kernel_that_gives_way_to_plainer_ones_is_a_fault(parts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = memc.compile
+
+    def compile(*given: Any, **options: Any) -> Any:
+        logging.getLogger("memc").warning(
+            "conv: the kernel's schedule does not compile (...); using a plain, slower one"
+        )
+        return plain(*given, **options)
+
+    monkeypatch.setattr(memc, "compile", compile)
+    row = parts.measure(parts.Cell("steps/mlp", "inference", "f32", "llvm", 2), parts.Folders())
+    assert row["status"] == "fallback" and row["detail"].startswith("conv: ") and row["error"] < 1e-5
+
+
 def test_what_nvcc_rejects_is_a_fault(parts: ModuleType) -> None:
     cell = parts.Cell("silero/silero_vad", "training", "f32", "sm_75", 2)
     assert parts._says_unsupported(errors.UnsupportedError("unsupported: node `a` (Foo)"), cell)
     assert not parts._says_unsupported(errors.UnsupportedError("arch sm_75: nvcc failed: ptxas fatal"), cell)
+    assert not parts._says_unsupported(errors.UnsupportedError("add: no kernel compiles for it: why"), cell)
     nothing = errors.UsageError("build-gradient: nothing to train: result `y` depends on no weight")
     assert parts._says_unsupported(nothing, cell)
     assert not parts._says_unsupported(nothing, parts.Cell("own/unet", "training", "f32", "llvm", 2))
