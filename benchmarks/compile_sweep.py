@@ -8,8 +8,9 @@
 A cell is one model (`sweep_sources.py`) at one batch in one precision, for inference, training, or training under a budget
 that halves the arena, on the CPU (llvm) or for a GPU (sm_75 and so on; needs nvcc, no GPU). It passes if it compiles and the
 plan checker accepts its plan; if half of the arena is too little and the error names a least peak above the budget; or if memc
-says that something is unsupported. It fails, too, where a kernel did not compile and gave way to plainer ones. Small cells on the CPU are run, too: inference beside onnxruntime (numpy where
-that is not installed), training beside numpy's evaluation of the step in f32.
+says that something is unsupported. It fails, too, where a kernel did not compile and gave way to plainer ones. Small cells on
+the CPU are run: inference beside onnxruntime (numpy where that is not installed), training beside numpy's evaluation of
+the step in f32.
 
 Each cell has a process of its own with a time limit, so a crash or a hang loses one cell. A line of JSON is added to ROWS.jsonl
 as each is done; cells that are there are not measured again (`--retry`: but those that failed), so a sweep that was stopped
