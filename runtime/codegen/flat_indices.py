@@ -44,7 +44,7 @@ BINARY: dict[type, Any] = {
 }
 """How numpy computes what indices and conditions are made of."""
 
-SAME = ("memc_same", "prim.likely")
+SAME = ("memc_same", "memc_same_int32", "memc_same_int64", "prim.likely")
 
 
 class Unknown(Exception):

@@ -27,7 +27,8 @@ __device__ __forceinline__ unsigned AddressOf(const float* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-// Copy `bytes`, 0 for the rest of 4 or 16, as part of what the next CommitCopies closes. Devices before sm_80 copy at once.
+// Copy `bytes`, 0 for the rest of 4 or 16, as part of what the next CommitCopies closes. Devices
+// before sm_80 copy at once.
 #if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ void CopyAsync4(float* to, const float* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(AddressOf(to)), "l"(from),
