@@ -54,6 +54,7 @@ void AddOwnKernels(int device, const std::string& cubin) {
     return value;
   };
   context.has_clusters = attribute(kClusterLaunch) != 0;
+  context.shared_limit = attribute(kSharedLimit);
   context.multiprocessors = attribute(kMultiprocessors);
   Handle image = nullptr;
   CheckDriver(

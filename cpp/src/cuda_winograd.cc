@@ -112,6 +112,7 @@ std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convol
   std::vector<Choice> ways;
   for (size_t i = 0; i < kWorks.size(); ++i) {
     const Work& work = kWorks[i];
+    if (work.SharedBytes() > context.shared_limit) continue;
     const int64_t filters = problem.Filters(work);
     const int64_t blocks = Ceil(problem.Tiles(), work.tiles) * (filters / work.filters);
     const int64_t counted = std::max(blocks, filters * problem.Channels(work));

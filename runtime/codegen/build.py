@@ -19,6 +19,7 @@ from memc.ir.errors import UsageError
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.codegen.pipeline import pipeline_of
 from memc.runtime.codegen.program import Program, emit
 from memc.runtime.target import CODE_FLAGS, Target
 
@@ -92,7 +93,7 @@ def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) 
         return None
     goal = tvm_target(target)
     with cuda.source_stays():
-        built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal)
+        built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal, pipeline=pipeline_of(target.kind))
         if target.kind == "cuda":
             cuda.replace_sources(built, target.arch)
     return built

@@ -9,6 +9,19 @@ MEMC_EXTREMUM(memc_minimum_float64, double, <)
 MEMC_EXTREMUM(memc_maximum_float32, float, >)
 MEMC_EXTREMUM(memc_maximum_float64, double, >)
 template <typename T> static __device__ __forceinline__ T memc_same(T a) { return a; }
+#define MEMC_INTEGERS(NAME, TYPE, BITS) \\
+  static __device__ __forceinline__ TYPE memc_same_##NAME(TYPE a) { return a; } \\
+  static __device__ __forceinline__ TYPE memc_add_##NAME(TYPE a, TYPE b) { return (TYPE)((BITS)a + (BITS)b); } \\
+  static __device__ __forceinline__ TYPE memc_sub_##NAME(TYPE a, TYPE b) { return (TYPE)((BITS)a - (BITS)b); } \\
+  static __device__ __forceinline__ TYPE memc_mul_##NAME(TYPE a, TYPE b) { return (TYPE)((BITS)a * (BITS)b); }
+MEMC_INTEGERS(int8, signed char, unsigned)
+MEMC_INTEGERS(int16, short, unsigned)
+MEMC_INTEGERS(int32, int, unsigned)
+MEMC_INTEGERS(int64, long long, unsigned long long)
+MEMC_INTEGERS(uint8, unsigned char, unsigned)
+MEMC_INTEGERS(uint16, unsigned short, unsigned)
+MEMC_INTEGERS(uint32, unsigned, unsigned)
+MEMC_INTEGERS(uint64, unsigned long long, unsigned long long)
 static __device__ __forceinline__ int memc_lane() {
   int lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
@@ -71,6 +84,6 @@ static __device__ __forceinline__ T memc_sum_of_hits(
   return sum;
 }
 """
-"""Functions that CUDA kernels call. Extrema: b is NaN or not before a where neither condition holds. `memc_same`: see
-`integers.sealed`. `memc_sum_of_hits`: see `Builder.sum_of_hits`; threads of a warp that want the same row, whichever run
+"""Functions that CUDA kernels call. Extrema: b is NaN or not before a where neither condition holds. `memc_same`: what TVM does
+not look into; `memc_same_int64` and the like: see `integers.sealed`. `memc_add_int64` and the like wrap. `memc_sum_of_hits`: see `Builder.sum_of_hits`; threads of a warp that want the same row, whichever run
 together, look at as many indices at once and tell each other where it is. `MEMC_LANE`, `MEMC_ENTRY`: see `lanes.lane_of` and `lanes.entry`."""

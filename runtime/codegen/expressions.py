@@ -112,7 +112,8 @@ def const(value: float | int | bool, dtype: str) -> Any:
         if dtype.startswith("int") and wrapped >> (bits - 1):
             wrapped -= 1 << bits
         if dtype == "uint64" and wrapped >> 63:
-            return tirx.reinterpret("uint64", tirx.IntImm("int64", wrapped - (1 << 64)))
+            # TVM's literals have 63 bits; it would narrow one of i64, and does not compute with a complement.
+            return tirx.bitwise_not(tirx.IntImm("uint64", (1 << 64) - 1 - wrapped))
         return tirx.const(wrapped, dtype)
     if dtype == "bool":
         return tirx.const(bool(value), "bool")

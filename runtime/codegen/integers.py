@@ -23,7 +23,7 @@ def sealed(expr: Any, target: str) -> Any:
     if is_leaf(expr) or not is_integer(dtype):
         return expr
     if target == "cuda":
-        return tirx.call_pure_extern(dtype, "memc_same", expr)
+        return tirx.call_pure_extern(dtype, f"memc_same_{dtype}", expr)
     reversed_bits = tirx.call_llvm_pure_intrin(dtype, "llvm.bitreverse", expr)
     same = tirx.call_llvm_pure_intrin(dtype, "llvm.bitreverse", reversed_bits)  # LLVM reduces both to nothing.
     if not dtype.endswith("64"):

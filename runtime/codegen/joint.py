@@ -37,7 +37,9 @@ def lower_joint(ops: Sequence[Op], target: str) -> tvm.tirx.PrimFunc:
         for operand in op.operands:
             literal = splat(operand)
             if literal is not None:
-                known[operand] = Literal(builder.const(literal.item(), operand.type.dtype), operand.type)
+                known[operand] = Literal(
+                    builder.const(literal.item(), operand.type.dtype), operand.type, builder.target
+                )
             elif operand not in known:
                 known[operand] = builder.placeholder(operand.type, f"operand{len(known)}")
         (result,) = lower_body(builder, op, [known[v] for v in op.operands])

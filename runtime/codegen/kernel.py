@@ -51,7 +51,7 @@ def lower_result(op: Op, number: int, target: str, may_alias: bool) -> Kernel:
     for n, operand in enumerate(op.operands):
         literal = splat(operand)
         if literal is not None:
-            inputs.append(Literal(builder.const(literal.item(), operand.type.dtype), operand.type))
+            inputs.append(Literal(builder.const(literal.item(), operand.type.dtype), operand.type, builder.target))
             continue
         inputs.append(builder.placeholder(operand.type, f"operand{n}"))
         if operand.type.elements:
@@ -108,7 +108,7 @@ def constant_tensor(builder: TEBuilder, op: Op) -> Any:
     type = op.result.type
     repeated = splat(op.result)
     if repeated is not None:
-        return Literal(builder.const(repeated.item(), type.dtype), type)
+        return Literal(builder.const(repeated.item(), type.dtype), type, builder.target)
     array = op.attrs["value"]
     assert isinstance(array, np.ndarray)
 

@@ -249,10 +249,11 @@ class _KindWriter:
         """All that is done with one element; `known`: what was read, by slot."""
         for op, (operands, made), literals in zip(self.kind.ops, self.kind.numbers, self.kind.literals):
             builder = TEBuilder(self.target)
+            builder.only_loads = False
             inputs: list[Any] = []
             for slot, value, literal in zip(operands, op.operands, literals):
                 if slot is None:
-                    inputs.append(Literal(builder.const(literal.item(), value.type.dtype), value.type))
+                    inputs.append(Literal(builder.const(literal.item(), value.type.dtype), value.type, builder.target))
                 else:
                     inputs.append(Element(_decoded(known[slot], value.type.dtype), value.type))
             (result,) = lower_body(builder, op, inputs)

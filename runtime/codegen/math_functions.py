@@ -54,10 +54,12 @@ def cast(value: Any, dtype: str) -> Any:
     return value.astype(dtype)
 
 
-def hidden(a: Any) -> Any:
+def hidden(a: Any, target: str = "llvm") -> Any:
     """A float that TVM's simplifier does not recognize: it takes x - x and x * 0 for 0, 0 / x too, and x = x for true,
     which is wrong for NaN and infinities."""
     dtype = dtype_of(a)
+    if target == "cuda":
+        return tirx.call_pure_extern(dtype, "memc_same", a)
     return tirx.reinterpret(dtype, tirx.reinterpret(dtype.replace("float", "int"), a))
 
 

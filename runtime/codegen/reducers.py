@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm import te, tirx
 
-from memc.runtime.codegen.expressions import const, is_float
+from memc.runtime.codegen.expressions import const, dtype_of, is_float, is_integer
 from memc.runtime.codegen.extrema import maximum, minimum
 
 
@@ -44,10 +44,11 @@ def identity(kind: str, dtype: str) -> Any:
 
 def combine(kind: str, a: Any, b: Any, target: str) -> Any:
     """One step of a reduction."""
-    if kind == "sum":
-        return a + b
-    if kind == "prod":
-        return a * b
+    if kind in ("sum", "prod"):
+        dtype = dtype_of(a)
+        if target == "cuda" and is_integer(dtype):
+            return tirx.call_pure_extern(dtype, f"memc_{'add' if kind == 'sum' else 'mul'}_{dtype}", a, b)
+        return a + b if kind == "sum" else a * b
     if kind == "max":
         return maximum(a, b, target)
     if kind == "min":

@@ -18,6 +18,7 @@ from memc.ir.core import Op, Value
 from memc.ir.ops.base import inner_ops
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
+from memc.runtime.codegen.exact import exact
 from memc.runtime.codegen.expressions import COMPUTED, STORED, const, dtype_of, node
 from memc.runtime.codegen.kernel import kernel_key, lower_body, splat
 from memc.runtime.codegen.lanes import named
@@ -55,6 +56,7 @@ class _RowBuilder(TEBuilder):
 
     def __init__(self, target: str, fold: Callable[[str, Callable[[], Any]], Any]) -> None:
         super().__init__(target)
+        self.only_loads = False
         self.fold = fold
 
     def compute(self, type: TensorType, body: Callable[..., Any]) -> Any:
@@ -66,7 +68,7 @@ class _RowBuilder(TEBuilder):
         def element() -> Any:
             self.scopes.append(Scope())
             value = node(body(*axes))
-            return self.scopes.pop().close(value)
+            return exact(self.scopes.pop().close(value), self.target, self.only_loads)
 
         return self.fold(kind, element)
 
@@ -260,7 +262,7 @@ class _RowWriter:
         for operand in op.operands:
             literal = splat(operand)
             if literal is not None:
-                inputs.append(Literal(builder.const(literal.item(), operand.type.dtype), operand.type))
+                inputs.append(Literal(builder.const(literal.item(), operand.type.dtype), operand.type, builder.target))
             else:
                 inputs.append(_Cell(self._reader(operand), operand.type))
         (result,) = lower_body(builder, op, inputs)

@@ -19,18 +19,22 @@ from tvm import te, tirx
 
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
+from memc.runtime.codegen.exact import exact
 from memc.runtime.codegen.expressions import (
     COMPUTED,
     STORED,
     KernelError,
     const,
+    constant_value,
     dtype_of,
+    is_float,
     is_leaf,
     is_load,
     node,
     walk,
 )
 from memc.runtime.codegen.integers import sealed
+from memc.runtime.codegen.math_functions import hidden
 from memc.runtime.codegen.scalar_builder import ScalarBuilder
 
 INDEX_LIMIT = 2**31 - 1
@@ -103,8 +107,9 @@ class Operand:
 class Literal:
     """A tensor of one repeated value, known when the kernel is built."""
 
-    def __init__(self, value: Any, type: TensorType) -> None:
-        self.value = value
+    def __init__(self, value: Any, type: TensorType, target: str) -> None:
+        # TVM takes x + 0 for x when it makes the sum, which is wrong for -0.
+        self.value = hidden(value, target) if constant_value(value) == 0 and is_float(dtype_of(value)) else value
         self.type = type
 
     @property
@@ -146,6 +151,8 @@ class TEBuilder(ScalarBuilder):
         self.stages: list[te.Tensor] = []
         self.may_reduce = True
         """Whether the op being lowered may reduce. Where it cannot, bodies are not tried out in advance."""
+        self.only_loads = True
+        """Whether elements are read where expressions say so; or before, so that they are variables."""
         self.scopes: list[Scope] = []
         self.bound: dict[Any, Any] = {}
         """The value of every variable that a scope binds."""
@@ -205,7 +212,8 @@ class TEBuilder(ScalarBuilder):
         if isinstance(value, Reduction):
             raise KernelError("a reduction must be the whole body of a compute")
         value = self.convert(value, COMPUTED[tensor.type.dtype])
-        return self.scopes.pop().close(bf16.bits_of_bf16(value) if tensor.type.dtype is DType.BF16 else value)
+        stored = bf16.bits_of_bf16(value) if tensor.type.dtype is DType.BF16 else value
+        return exact(self.scopes.pop().close(stored), self.target, self.only_loads)
 
     def read_inline(self, tensor: Inline, index: tuple[Any, ...]) -> Any:
         """The element of an inline tensor, bound once per scope where reading it early is safe."""
@@ -262,7 +270,7 @@ class TEBuilder(ScalarBuilder):
         self.bind_ranges([a.var for a in axes], extents)
         self.scopes.append(Scope())
         value = body(*[a.var for a in axes])
-        value = node(self.scopes.pop().close(node(value)))
+        value = exact(self.scopes.pop().close(node(value)), self.target, self.only_loads)
         if not extents or 0 in extents:
             return reducers.identity(kind, dtype_of(value)) if 0 in extents else value
         # On a GPU many threads share a sum, each with few terms, and f64 may be slow.

@@ -58,6 +58,11 @@ int cuDeviceGet(int* found, int number) { return *found = number + 7, 0; }
 
 // With FAKE_CUDA_ALONE, blocks are no clusters, as on devices before sm_90. There are three multiprocessors.
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  if (attribute == 97) {  // Bytes of shared memory.
+    const char* limit = std::getenv("FAKE_CUDA_SHARED");
+    *value = limit != nullptr ? std::atoi(limit) : 99 << 10;
+    return device == 7 ? 0 : kFails;
+  }
   *value = attribute == 16 ? 3 : std::getenv("FAKE_CUDA_ALONE") == nullptr ? 1 : 0;
   return (attribute == 16 || attribute == 120) && device == 7 ? 0 : kFails;
 }

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +166,32 @@ def test_kernels_are_among_the_ways_that_fit(
     call(op, [y, w], result, workspace)
     wide = [y.astype(np.float64), w.astype(np.float64)]
     assert_near(result, run_op(make_op(wide, [step]), wide)[0])
+
+
+def test_devices_with_little_shared_memory_have_no_such_kernels(fake: Path) -> None:
+    """One of the kernels takes 96 KiB a block, more than devices of sm_75 give; the other 48."""
+    program = """
+import numpy as np, sys, tvm_ffi
+sys.path.insert(0, sys.argv[1])
+from library_groups import make_op
+from split_calls import call
+from test_cuda_winograd import attributes, some, transformed_bytes
+from memc import native
+native.load()
+tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[sys.argv[2]] * 3)
+tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, b"cubin")
+y, w = some(1, 6, 9, 9), some(6, 5, 3, 3)
+op = make_op([y, w], [("conv_transpose", (0, 1), {**attributes((1, 1)), "output_padding": (0, 0)})])
+scratch = np.zeros(transformed_bytes(5, 6, 0) + 16, np.uint8)
+call(op, [y, w], np.zeros((1, 5, 9, 9), np.float32), scratch[-scratch.ctypes.data % 16 :])
+"""
+    given = {**os.environ, "FAKE_CUDA_FAILS": "cudnnConvolutionBackwardData"}
+    command = [sys.executable, "-c", program, str(Path(__file__).parent), str(fake)]
+    for limit, works in (("99000", True), ("49152", True), ("40000", False)):
+        given["FAKE_CUDA_SHARED"] = limit
+        done = subprocess.run(command, capture_output=True, text=True, env=given)
+        assert (done.returncode == 0) == works, done.stderr
+        assert works or "no algorithm" in done.stderr
 
 
 @pytest.mark.parametrize("size", [40, 6])

@@ -103,6 +103,7 @@ struct Context {
   std::map<std::string, Handle> own_kernels;
   int number = 0;             // The driver's, of the device.
   int multiprocessors = 1;    // Known, as what follows, once there are own images.
+  int shared_limit = 0;       // Bytes of shared memory that a block may be given.
   bool has_clusters = false;  // Whether several blocks may share a tile.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;

@@ -156,6 +156,7 @@ constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part
 constexpr int kCaptureThreadLocal = 1;   // Calls of other threads are none of a capture's business.
 constexpr int kClusterDimension = 4;     // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
 constexpr int kMultiprocessors = 16;     // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+constexpr int kSharedLimit = 97;         // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
 constexpr int kMostShared = 8;           // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr int kClusterLaunch = 120;      // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: 0 before sm_90.
 constexpr int kNoSuchKernel = 500;       // CUDA_ERROR_NOT_FOUND

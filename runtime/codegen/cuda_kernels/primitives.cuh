@@ -27,7 +27,9 @@ __device__ __forceinline__ unsigned AddressOf(const float* shared) {
   return static_cast<unsigned>(__cvta_generic_to_shared(shared));
 }
 
-// Copy `bytes`, 0 for the rest of 4 or 16, as part of what the next CommitCopies closes.
+// Copy `bytes`, 0 for the rest of 4 or 16, as part of what the next CommitCopies closes. Devices
+// before sm_80 copy at once.
+#if __CUDA_ARCH__ >= 800
 __device__ __forceinline__ void CopyAsync4(float* to, const float* from, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(AddressOf(to)), "l"(from),
                "r"(bytes));
@@ -43,6 +45,26 @@ template <int kBut>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kBut) : "memory");
 }
+#else
+__device__ __forceinline__ void CopyAsync4(float* to, const float* from, int bytes) {
+  *to = bytes > 0 ? *from : 0.0F;
+}
+__device__ __forceinline__ void CopyAsync16(float* to, const float* from, int bytes) {
+  float4 four = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+  if (bytes == 16) {
+    four = *reinterpret_cast<const float4*>(from);
+  } else {
+    if (bytes > 0) four.x = from[0];
+    if (bytes > 4) four.y = from[1];
+    if (bytes > 8) four.z = from[2];
+  }
+  *reinterpret_cast<float4*>(to) = four;
+}
+__device__ __forceinline__ void CommitCopies() {}
+
+template <int kBut>
+__device__ __forceinline__ void WaitForCopies() {}
+#endif
 
 // Blocks of older devices are alone.
 __device__ __forceinline__ void SyncCluster() {

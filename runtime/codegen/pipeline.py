@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TVM's passes from scheduled kernels to code, with those watched that give wrong code for some kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.tirx import compilation_pipeline
+
+from memc.runtime.codegen.flat_indices import flatten
+
+
+def pipeline_of(target: str) -> str:
+    """The name of the pipeline for llvm or cuda, by which `tirx.build` finds it."""
+    return f"memc_{target}"
+
+
+def before_flattening() -> list[Any]:
+    """Blocks and their bindings become loops."""
+    t = s_tir.transform
+    return [
+        t.CanonicalizeLoop(),
+        t.LowerCrossThreadReduction(),
+        t.LowerInitBlock(),
+        t.PlanAndUpdateBufferAllocationLocation(),
+        t.ConvertBlocksToOpaque(),
+        t.LiftThreadBinding(),
+        t.CompactBufferAllocation(),
+        t.UnifyThreadBinding(),
+        t.LowerMatchBuffer(),
+        t.StmtSimplify(),
+        t.AnnotateIrregularLoop(),
+        t.LowerOpaqueBlock(),
+    ]
+
+
+def after_flattening() -> list[Any]:
+    """Loops are vectorized and unrolled."""
+    return [
+        tirx.transform.NarrowDataType(32),
+        s_tir.transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(True),
+        tirx.transform.StorageRewrite(),
+        s_tir.transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        s_tir.transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        s_tir.transform.RewriteUnsafeSelect(),
+    ]
+
+
+def after_sharing() -> list[Any]:
+    """Threads meet, and host and device part."""
+    return [
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        s_tir.transform.ThreadSync("shared"),
+        s_tir.transform.ThreadSync("shared.dyn"),
+        s_tir.transform.ThreadSync("warp"),
+        s_tir.transform.LowerThreadAllreduce(),
+        s_tir.transform.MergeSharedMemoryAllocations(),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+    ]
+
+
+def share_expressions(module: tvm.ir.IRModule) -> tvm.ir.IRModule:
+    """Common subexpressions of each function computed once.
+
+    TVM does not count what stands in the body of a `Let`, but replaces it there too: a kernel with an expression in such a
+    body, and twice after it, would read a variable before it is defined. Those kernels stay as they are: the compilers of
+    what TVM generates share expressions, too.
+    """
+    shared = tirx.transform.CommonSubexprElim()(module)
+    kept = {name: func for name, func in module.functions.items() if not is_defined(shared[name])}
+    shared.update(tvm.ir.IRModule(kept))
+    return shared
+
+
+def is_defined(func: tirx.PrimFunc) -> bool:
+    """Whether every variable of a function is defined before it is used."""
+    try:
+        return not tirx.analysis.undefined_vars(func.body, func.params)
+    except tvm.error.InternalError:
+        return False
+
+
+def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
+    """The pipeline, in the form that TVM looks for."""
+
+    @tvm.transform.module_pass(opt_level=0)
+    def lower(module: tvm.ir.IRModule, _context: Any) -> tvm.ir.IRModule:
+        module = tvm.ir.transform.Sequential(before_flattening())(module)
+        module = flatten(module, target)
+        module = tvm.ir.transform.Sequential(after_flattening())(module)
+        module = share_expressions(module)
+        return tvm.ir.transform.Sequential(after_sharing())(module)
+
+    def made() -> tuple[Any, Any, Any]:
+        return lower, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes
+
+    return made
+
+
+for kind in ("llvm", "cuda"):
+    compilation_pipeline.register_tir_pipeline(pipeline_of(kind), passes_for(kind))
