@@ -46,12 +46,24 @@ def cast(value: Any, dtype: str) -> Any:
     if is_float(source) and is_integer(dtype):
         if source == "float16":
             value = value.astype("float32")
+        if dtype == "uint64":
+            return bind(value, float_to_uint64)
         narrow = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}
         through = narrow.get(dtype)
         return value.astype(through).astype(dtype) if through else value.astype(dtype)
     if "float16" in (source, dtype) and "float32" not in (source, dtype):
         return value.astype("float32").astype(dtype)
     return value.astype(dtype)
+
+
+def float_to_uint64(x: Any) -> Any:
+    """numpy's conversion, by way of int64: processors differ in what they make of negative numbers and too large ones."""
+    half = const(2.0**63, dtype_of(x))
+
+    def converted(y: Any) -> Any:
+        return y.astype("int64").astype("uint64")
+
+    return tirx.Select(tirx.GE(x, half), converted(x - half) ^ const(1 << 63, "uint64"), converted(x))
 
 
 def hidden(a: Any) -> Any:
@@ -66,13 +78,22 @@ def apart(a: Any, b: Any) -> Any:
     return hidden(b) if is_float(dtype_of(b)) and isinstance(b, tirx.Var) and b.same_as(a) else b
 
 
-def without_zero(a: Any) -> Any:
-    """`a`, hidden if it is a float literal of zero."""
-    return hidden(a) if is_float(dtype_of(a)) and constant_value(a) == 0 else a
+def without_zero(a: Any, sign: float | None = None) -> Any:
+    """`a`, hidden if it is a float literal of zero (of that sign, if one is given: 1 or -1)."""
+    value = constant_value(a) if is_float(dtype_of(a)) else None
+    if value is None or value != 0 or (sign is not None and math.copysign(1, value) != sign):
+        return a
+    return hidden(a)
+
+
+def add(a: Any, b: Any) -> Any:
+    """TVM takes a + 0 for a, whose sign is lost only if a is -0 and the zero is positive."""
+    return without_zero(a, 1) + without_zero(b, 1)
 
 
 def subtract(a: Any, b: Any) -> Any:
-    return tirx.Sub(a, apart(a, b)) if is_float(dtype_of(a)) else a - b
+    """TVM takes a - 0 for a, too, which is right for the positive zero only."""
+    return tirx.Sub(a, apart(a, without_zero(b, -1))) if is_float(dtype_of(a)) else a - b
 
 
 ROUNDED_PRODUCT = {"float32": "__fmul_rn", "float64": "__dmul_rn"}
@@ -215,8 +236,10 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
     dtype = dtype_of(a)
     if name == "pow":
         return power(a, b)
-    if name in ("sub", "mul"):
-        return subtract(a, b) if name == "sub" else multiply(a, b, target)
+    if name in ("add", "sub"):
+        return add(a, b) if name == "add" else subtract(a, b)
+    if name == "mul":
+        return multiply(a, b, target)
     if name in ("fmod", "atan2"):
         if is_float(dtype):
             inner = computing_dtype(dtype)
@@ -237,6 +260,8 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
 def power(a: Any, b: Any) -> Any:
     """numpy's power. Small constant exponents multiply; integers square and multiply (negative exponents give 0)."""
     dtype = dtype_of(a)
+    if not is_float(dtype):
+        return integer_power(a, b)
     exponent = constant_value(b)
     if exponent == 1:
         return a
@@ -244,9 +269,7 @@ def power(a: Any, b: Any) -> Any:
         return bind(a, lambda x: x * x)
     if exponent == 3:
         return bind(a, lambda x: x * x * x)
-    if is_float(dtype):
-        inner = computing_dtype(dtype)
-        if exponent == 0.5:
-            return unary_float("sqrt", a)
-        return cast(call_math("pow", inner, cast(a, inner), cast(b, inner)), dtype)
-    return integer_power(a, b)
+    inner = computing_dtype(dtype)
+    if exponent == 0.5:
+        return unary_float("sqrt", a)
+    return cast(call_math("pow", inner, cast(a, inner), cast(b, inner)), dtype)
