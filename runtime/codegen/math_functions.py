@@ -78,22 +78,35 @@ def apart(a: Any, b: Any) -> Any:
     return hidden(b) if is_float(dtype_of(b)) and isinstance(b, tirx.Var) and b.same_as(a) else b
 
 
-def without_zero(a: Any, sign: float | None = None) -> Any:
-    """`a`, hidden if it is a float literal of zero (of that sign, if one is given: 1 or -1)."""
+ROUNDED = {"float32": "__f{}_rn", "float64": "__d{}_rn"}
+"""CUDA's functions for arithmetic that neither TVM nor nvcc looks into."""
+
+
+def is_zero(a: Any, sign: float | None = None) -> bool:
+    """Whether `a` is a float literal of zero (of that sign, if one is given: 1 or -1)."""
     value = constant_value(a) if is_float(dtype_of(a)) else None
-    if value is None or value != 0 or (sign is not None and math.copysign(1, value) != sign):
-        return a
-    return hidden(a)
+    return value is not None and value == 0 and (sign is None or math.copysign(1, value) == sign)
 
 
-def add(a: Any, b: Any) -> Any:
+def rounded(name: str, a: Any, b: Any, target: str) -> Any:
+    """An add, sub or div of floats of which one is a literal of zero, which the simplifier must not see."""
+    dtype = dtype_of(a)
+    if target == "cuda" and dtype in ROUNDED:  # C takes no address of a literal, as `hidden` would.
+        return tirx.call_pure_extern(dtype, ROUNDED[dtype].format(name), a, b)
+    operation = {"add": tirx.Add, "sub": tirx.Sub, "div": tirx.Div}[name]
+    return operation(*(hidden(x) if is_zero(x) else x for x in (a, b)))
+
+
+def add(a: Any, b: Any, target: str) -> Any:
     """TVM takes a + 0 for a, whose sign is lost only if a is -0 and the zero is positive."""
-    return without_zero(a, 1) + without_zero(b, 1)
+    return rounded("add", a, b, target) if is_zero(a, 1) or is_zero(b, 1) else a + b
 
 
-def subtract(a: Any, b: Any) -> Any:
+def subtract(a: Any, b: Any, target: str) -> Any:
     """TVM takes a - 0 for a, too, which is right for the positive zero only."""
-    return tirx.Sub(a, apart(a, without_zero(b, -1))) if is_float(dtype_of(a)) else a - b
+    if is_zero(b, -1):
+        return rounded("sub", a, b, target)
+    return tirx.Sub(a, apart(a, b)) if is_float(dtype_of(a)) else a - b
 
 
 ROUNDED_PRODUCT = {"float32": "__fmul_rn", "float64": "__dmul_rn"}
@@ -105,7 +118,7 @@ def multiply(a: Any, b: Any, target: str) -> Any:
     dtype = dtype_of(a)
     if target == "cuda" and dtype in ROUNDED_PRODUCT:
         return tirx.call_pure_extern(dtype, ROUNDED_PRODUCT[dtype], a, b)
-    return without_zero(a) * without_zero(b)
+    return (hidden(a) if is_zero(a) else a) * (hidden(b) if is_zero(b) else b)
 
 
 def equal(a: Any, b: Any) -> Any:
@@ -153,7 +166,7 @@ def divide(a: Any, b: Any, target: str) -> Any:
         divisor = constant_value(b)
         if divisor is not None and divisor == 0:  # TVM rejects a division by a literal zero; this product equals it
             return tirx.Mul(a, const(math.copysign(math.inf, divisor), dtype))
-        return tirx.Div(without_zero(a), b)
+        return rounded("div", a, b, target) if is_zero(a) else tirx.Div(a, b)
     return guarded(a, b, tirx.truncdiv, lambda x: const(0, dtype) - x, target)
 
 
@@ -237,7 +250,7 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
     if name == "pow":
         return power(a, b)
     if name in ("add", "sub"):
-        return add(a, b) if name == "add" else subtract(a, b)
+        return (add if name == "add" else subtract)(a, b, target)
     if name == "mul":
         return multiply(a, b, target)
     if name in ("fmod", "atan2"):
