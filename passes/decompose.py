@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,12 +30,16 @@ def decompose(module: Module, function: Function) -> None:
         op = pending.pop()
         definition = base.lookup(op.name)
         stays = op.region is not None or base.chosen_kernel(op) is not None
-        if definition is None or not isinstance(definition.lower, base.Decompose) or stays:
+        expand = _expansion(definition)
+        if expand is None or stays:
             done.append(op)
             continue
         op.operands = [_final(v, replaced) for v in op.operands]
         expansion: list[Op] = []
-        found = definition.lower.fn(IRBuilder(module, function, expansion, names, op.location), op)
+        found = expand(IRBuilder(module, function, expansion, names, op.location), op)
+        if found is None:
+            done.append(op)
+            continue
         if RECOMPUTE in op.attrs:
             for inner in expansion:
                 inner.attrs[RECOMPUTE] = (op.attrs[RECOMPUTE], inner.attrs.get(RECOMPUTE, 0))
@@ -46,6 +51,13 @@ def decompose(module: Module, function: Function) -> None:
         pending.extend(reversed(expansion))
     function.ops = done
     replace_all_uses(function, replaced)
+
+
+def _expansion(definition: base.OpDef | None) -> Callable[[IRBuilder, Op], Sequence[Value] | None] | None:
+    """What builds other ops in the place of one; None for ops that always are kernels of their own."""
+    if definition is None or isinstance(definition.lower, base.Literal):
+        return None
+    return definition.lower.parts if isinstance(definition.lower, base.Compute) else definition.lower.fn
 
 
 def _final(value: Value, replaced: dict[Value, Value]) -> Value:

@@ -182,9 +182,9 @@ _RULES: dict[str, tuple[Rule, ...]] = {
     "slice": (_slice_of_everything, slice_of_transpose, slice_of_reshape, slice_of_concat, slice_of_pad),
     "concat": (_concat_of_few, concat_of_parts),
     "pad": (_pad_of_nothing,),
-    # x + 0 is x for every x only if the zero is negative: 0.0 + -0.0 = 0.0, but -0.0 + 0.0 = 0.0 loses a sign,
-    # which no one can tell from the sum but through 1 / x. ONNX exporters write + 0.0; both are taken.
-    "add": (_neutral(-0.0, (0, 1)), _neutral(0.0, (0, 1))),
+    # x + 0 is x for every float only if the zero is negative: -0.0 + 0.0 = 0.0 loses a sign, which 1 / x, copysign-like
+    # formulas and a look at the result all tell. x - 0 is x only if the zero is positive.
+    "add": (_neutral(-0.0, (0, 1)),),
     "sub": (_neutral(0.0, (1,)),),
     "mul": (_neutral(1.0, (0, 1)),),
     "div": (_neutral(1.0, (1,)),),

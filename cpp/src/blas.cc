@@ -68,20 +68,83 @@ void RequireBlas(int64_t largest_extent) {
   LoadBlas(path);
 }
 
-void Gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
-          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
-  const auto i = [](int64_t extent) { return static_cast<int>(std::max<int64_t>(extent, 1)); };
-  if (m == 0 || n == 0) return;
+namespace {
+
+constexpr int64_t kTerms = 1024;  // That OpenBLAS adds up one after another; see `GemmOfMany`.
+constexpr int64_t kStrip = 1024;  // Elements of the result at a time.
+
+int Extent(int64_t extent) { return static_cast<int>(std::max<int64_t>(extent, 1)); }
+
+// As `Gemm`, however many terms there are.
+void GemmOfFew(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+               int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   if (m == 1 && ldc >= n) {
     // A row times a matrix: c' = op(b)' a'.
     const auto rows = transpose_b ? n : k;
     const auto columns = transpose_b ? k : n;
-    blas.sgemv(kRowMajor, transpose_b ? kNoTrans : kTrans, i(rows), i(columns), 1.0F, b, i(ldb), a,
-               transpose_a ? i(lda) : 1, beta, c, 1);
-    return;
+    blas.sgemv(kRowMajor, transpose_b ? kNoTrans : kTrans, Extent(rows), Extent(columns), 1.0F, b,
+               Extent(ldb), a, transpose_a ? Extent(lda) : 1, beta, c, 1);
+  } else if (n == 1) {
+    // A matrix times a column.
+    const auto rows = transpose_a ? k : m;
+    const auto columns = transpose_a ? m : k;
+    blas.sgemv(kRowMajor, transpose_a ? kTrans : kNoTrans, Extent(rows), Extent(columns), 1.0F, a,
+               Extent(lda), b, transpose_b ? 1 : Extent(ldb), beta, c, Extent(ldc));
+  } else {
+    blas.sgemm(kRowMajor, transpose_a ? kTrans : kNoTrans, transpose_b ? kTrans : kNoTrans,
+               Extent(m), Extent(n), static_cast<int>(k), 1.0F, a, Extent(lda), b, Extent(ldb),
+               beta, c, Extent(ldc));
   }
-  blas.sgemm(kRowMajor, transpose_a ? kTrans : kNoTrans, transpose_b ? kTrans : kNoTrans, i(m),
-             i(n), static_cast<int>(k), 1.0F, a, i(lda), b, i(ldb), beta, c, i(ldc));
+}
+
+// OpenBLAS adds up all terms of a vector's product, or a small matrix's, one after another in
+// single precision: the error grows with their number. Here blocks of terms are, and their sums in
+// double.
+void GemmOfMany(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+                int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  float part[kStrip];
+  double sums[kStrip];
+  const int64_t step_n = std::min(n, kStrip);
+  const int64_t step_m = std::min(m, kStrip / step_n);
+  for (int64_t row = 0; row < m; row += step_m) {
+    for (int64_t column = 0; column < n; column += step_n) {
+      const int64_t rows = std::min(step_m, m - row);
+      const int64_t columns = std::min(step_n, n - column);
+      float* to = c + row * ldc + column;
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        sums[i] = beta == 0.0F ? 0.0 : beta * to[i / columns * ldc + i % columns];
+      }
+      for (int64_t term = 0; term < k; term += kTerms) {
+        GemmOfFew(transpose_a, transpose_b, rows, columns, std::min(kTerms, k - term),
+                  a + (transpose_a ? term * lda + row : row * lda + term), lda,
+                  b + (transpose_b ? column * ldb + term : term * ldb + column), ldb, 0.0F, part,
+                  columns);
+        for (int64_t i = 0; i < rows * columns; ++i) sums[i] += part[i];
+      }
+      for (int64_t i = 0; i < rows * columns; ++i) {
+        to[i / columns * ldc + i % columns] = static_cast<float>(sums[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void Gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float* a,
+          int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  if (m == 0 || n == 0) return;
+  // A dense row lies in memory like the column that is its transpose; along rows it is faster.
+  if (m == 1 && transpose_a && lda == 1) {
+    transpose_a = false;
+    lda = k;
+  }
+  if (n == 1 && !transpose_b && ldb == 1) {
+    transpose_b = true;
+    ldb = k;
+  }
+  const bool vector = m == 1 || n == 1;
+  const bool many = k > 2 * kTerms && (vector || m * n <= kStrip);
+  (many ? GemmOfMany : GemmOfFew)(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc);
 }
 
 }  // namespace memc

@@ -15,6 +15,8 @@ namespace memc {
 
 namespace {
 
+constexpr int64_t kDots = 64;  // Weights whose gradients are added up over the images at a time.
+
 // A thread's panel: its part of the workspace, or its stack if that has more room.
 float* Scratch(float* workspace, int64_t workspace_bytes, int64_t task, int64_t tasks, float* stack,
                int64_t* elements) {
@@ -47,18 +49,24 @@ void WeightColumns(const Conv2dShape& s, int64_t group, int64_t first, int64_t l
   const auto gradient_at = [&](int64_t image) {
     return g + (image * s.out_channels + group * rows) * pixels;
   };
+  if (rows == 1) {
+    for (int64_t k = first; k < last; k += kDots) {
+      const int64_t columns = std::min(kDots, last - k);
+      double sums[kDots] = {};
+      for (int64_t image = 0; image < s.batch; ++image) {
+        for (int64_t c = k; c < k + columns; ++c) {
+          const int64_t tap = c % taps;
+          sums[c - k] += DotPatchRow(s, image_at(image) + c / taps * plane, tap / s.kernel_w,
+                                     tap % s.kernel_w, gradient_at(image));
+        }
+      }
+      std::copy_n(sums, columns, out + k);
+    }
+    return;
+  }
   for (int64_t k = first; k < last; k += panel.depth) {
     const int64_t columns = std::min(panel.depth, last - k);
     for (int64_t image = 0; image < s.batch; ++image) {
-      if (rows == 1) {
-        for (int64_t c = k; c < k + columns; ++c) {
-          const int64_t tap = c % taps;
-          const float dot = DotPatchRow(s, image_at(image) + c / taps * plane, tap / s.kernel_w,
-                                        tap % s.kernel_w, gradient_at(image));
-          out[c] = image == 0 ? dot : out[c] + dot;
-        }
-        continue;
-      }
       for (int64_t begin = 0; begin < pixels; begin += panel.width) {
         const int64_t width = std::min(panel.width, pixels - begin);
         const float* patches = scratch;

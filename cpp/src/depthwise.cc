@@ -212,22 +212,35 @@ void RunInBands(const Conv2dShape& s, const Band& band, const float* x, const fl
   }
 }
 
-// For rows too long for the buffers.
+// The sums of some taps, of columns [begin, end) of an output row, added to `to`.
+void AddTaps(const Conv2dShape& s, const float* x, const float* w, int64_t row, int64_t first,
+             int64_t last, int64_t begin, int64_t end, float* to) {
+  for (int64_t tap = first; tap < last; ++tap) {
+    const int64_t in_row = row * s.stride_h + tap / s.kernel_w * s.dilation_h - s.pad_top;
+    if (in_row < 0 || in_row >= s.in_h) continue;
+    const int64_t shift = tap % s.kernel_w * s.dilation_w - s.pad_left;
+    const int64_t low = std::max(begin, shift >= 0 ? 0 : CeilDiv(-shift, s.stride_w));
+    const int64_t high = shift >= s.in_w ? 0 : std::min(end, CeilDiv(s.in_w - shift, s.stride_w));
+    const float* in = x + in_row * s.in_w + shift;
+    for (int64_t c = low; c < high; ++c) to[c - begin] += w[tap] * in[c * s.stride_w];
+  }
+}
+
+// For rows too long for the buffers, and many taps: those are added up in blocks, so that the error
+// does not grow with their number.
 void RunByTaps(const Conv2dShape& s, const float* x, const float* w, float bias, float* y) {
+  const int64_t taps = s.kernel_h * s.kernel_w;
+  float part[kOutElements / 2];
+  const int64_t step = std::min(s.out_w, kOutElements / 2);
   for (int64_t row = 0; row < s.out_h; ++row) {
-    float* out = y + row * s.out_w;
-    std::fill(out, out + s.out_w, bias);
-    for (int64_t kh = 0; kh < s.kernel_h; ++kh) {
-      const int64_t in_row = row * s.stride_h + kh * s.dilation_h - s.pad_top;
-      if (in_row < 0 || in_row >= s.in_h) continue;
-      for (int64_t kw = 0; kw < s.kernel_w; ++kw) {
-        const float weight = w[kh * s.kernel_w + kw];
-        const int64_t shift = kw * s.dilation_w - s.pad_left;
-        const int64_t low = shift >= 0 ? 0 : CeilDiv(-shift, s.stride_w);
-        const int64_t high =
-            shift >= s.in_w ? 0 : std::min(s.out_w, CeilDiv(s.in_w - shift, s.stride_w));
-        const float* in = x + in_row * s.in_w + shift;
-        for (int64_t c = low; c < high; ++c) out[c] += weight * in[c * s.stride_w];
+    for (int64_t begin = 0; begin < s.out_w; begin += step) {
+      const int64_t end = std::min(begin + step, s.out_w);
+      float* out = y + row * s.out_w + begin;
+      std::fill_n(out, end - begin, bias);
+      for (int64_t first = 0; first < taps; first += kMaxTaps) {
+        std::fill_n(part, end - begin, 0.0F);
+        AddTaps(s, x, w, row, first, std::min(first + kMaxTaps, taps), begin, end, part);
+        for (int64_t c = 0; c < end - begin; ++c) out[c] += part[c];
       }
     }
   }

@@ -126,7 +126,8 @@ class Builder(Protocol):
         """The larger; NaN if either is NaN."""
 
     def binary(self, name: str, a: Expr, b: Expr) -> Expr:
-        """Two-operand intrinsics: pow, fmod, atan2, bitwise_and, bitwise_or, bitwise_xor, shift_left, shift_right."""
+        """Two-operand intrinsics: add, sub, mul, pow, fmod, atan2, bitwise_and, bitwise_or, bitwise_xor, shift_left,
+        shift_right."""
 
     def unary(self, name: str, a: Expr) -> Expr:
         """One-operand intrinsics: exp, log, sqrt, rsqrt, sin, cos, tan, asin, acos, atan, sinh, cosh, tanh, asinh,
@@ -149,6 +150,8 @@ class Compute:
     """Lowering as a tensor expression: one result tensor for each result of the op."""
 
     fn: ComputeFn
+    parts: Callable[[IRBuilder, Op], Sequence[Value] | None] | None = None
+    """Builds smaller ops in the place of one too large for a kernel of its own, as `Decompose`; None leaves the op."""
 
 
 @dataclass(frozen=True)

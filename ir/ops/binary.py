@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,20 +41,12 @@ def _mod(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
     return b.select(wrong_sign, rest + y, rest)
 
 
-def _pow(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
-    if dtype.is_float:
-        return b.binary("pow", x, y)
-    # Through f64 and rounded, since a power function may be off by one unit in the last place.
-    power = b.binary("pow", b.cast(x, DType.F64), b.cast(y, DType.F64))
-    whole = b.unary("rint", power)
-    return b.cast(whole, dtype) if dtype is DType.U64 else b.cast(b.cast(whole, DType.I64), dtype)
-
-
 def _pow_numpy(x: Any, y: Any) -> Any:
-    if np.issubdtype(x.dtype, np.signedinteger) and (y < 0).any():
-        wide = np.rint(np.power(x.astype(np.float64), y.astype(np.float64)))
-        return np.where(y < 0, wide, np.power(x, np.maximum(y, 0)).astype(np.float64)).astype(x.dtype)
-    return np.power(x, y)
+    if not np.issubdtype(x.dtype, np.signedinteger):
+        return np.power(x, y)
+    # Truncated, a negative power is 0 but for the bases 1 and -1.
+    units = np.where(x == 1, 1, np.where(x == -1, np.where(y % 2 == 0, 1, -1), 0))
+    return np.where(y < 0, units, np.power(x, np.maximum(y, 0))).astype(x.dtype)
 
 
 def _equal(b: Builder, x: Expr, y: Expr, dtype: DType) -> Expr:
@@ -205,7 +196,14 @@ _COMMUTATIVE = frozenset(
 )
 
 _TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
-    ("add", NUMERIC, np.add, lambda b, x, y, t: wrapping(b, t, operator.add, x, y), "x + y; integers wrap.", "Add"),
+    (
+        "add",
+        NUMERIC,
+        np.add,
+        lambda b, x, y, t: wrapping(b, t, functools.partial(b.binary, "add"), x, y),
+        "x + y; integers wrap.",
+        "Add",
+    ),
     (
         "sub",
         NUMERIC,
@@ -230,7 +228,14 @@ _TABLE: list[tuple[str, str, NumpyFn, ScalarFn, str, str | None]] = [
         "x / y; integers truncate towards 0, and x / 0 is 0.",
         "Div",
     ),
-    ("pow", NUMERIC, _pow_numpy, _pow, "x to the power of y; undefined where an integer overflows.", "Pow"),
+    (
+        "pow",
+        NUMERIC,
+        _pow_numpy,
+        _named("pow"),
+        "x to the power of y; integers wrap, and their negative powers are truncated (0 to the power of -1 is 0).",
+        "Pow",
+    ),
     ("min", NUMERIC, np.minimum, lambda b, x, y, dtype: b.minimum(x, y), "The smaller; NaN if either is NaN.", "Min"),
     ("max", NUMERIC, np.maximum, lambda b, x, y, dtype: b.maximum(x, y), "The larger; NaN if either is NaN.", "Max"),
     ("mod", NUMERIC, np.mod, _mod, "Remainder with the sign of the divisor; for integers, 0 by 0.", "Mod"),

@@ -14,8 +14,13 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .axes import axis_of, flag_of, only
 from .base import Attrs, Builder, Compute, Expr, GradientFn, OpDef, Tensor, Trait, register
-from .casts import HALF
+from .casts import HALF, cast
 from .derivatives import keep_where
+
+LONGEST = 512
+"""The longest axis along which one kernel makes a running sum, in time that grows with its square."""
+BLOCK = 128
+"""Elements of the blocks of longer ones. A sum of so many f32 is made in f64 on a CPU."""
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
@@ -57,6 +62,33 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor], kind: str, start: int) -
     return [b.compute(type, body)]
 
 
+def sum_of_blocks(b: IRBuilder, op: Op) -> Sequence[Value] | None:
+    """A running sum along a long axis: inside of blocks, to which the running sum of the blocks' sums is added.
+
+    The work is the extent times `BLOCK` and not its square. The blocks' sums of f32 are made and added in f64, so that
+    the error does not grow with the extent.
+    """
+    (x,) = op.operands
+    type, axis = op.result.type, axis_of(op.attrs, op.result.type)
+    extent = type.shape[axis]
+    if extent <= LONGEST or not type.elements:
+        return None
+    count = -(-extent // BLOCK)
+    if count * BLOCK > extent:
+        high = tuple(count * BLOCK - extent if a == axis else 0 for a in range(type.rank))
+        x = b.op("pad", [x], low=(0,) * type.rank, high=high, mode="constant", value=0.0)
+    blocks = b.op("reshape", [x], shape=(*type.shape[:axis], count, BLOCK, *type.shape[axis + 1 :]))
+    wide = DType.F64 if type.dtype is DType.F32 else type.dtype
+    totals = b.op("reduce_sum", [cast(b, blocks, wide)], axes=(axis + 1,), keepdims=True)
+    before = b.op("cumsum", [totals], axis=axis, exclusive=True, reverse=op.attrs["reverse"])
+    inside = b.op("cumsum", [blocks], axis=axis + 1, exclusive=op.attrs["exclusive"], reverse=op.attrs["reverse"])
+    found = cast(b, b.op("add", [cast(b, inside, wide), before]), type.dtype)
+    found = b.op("reshape", [found], shape=x.type.shape)
+    if count * BLOCK > extent:
+        found = b.op("slice", [found], starts=(0,) * type.rank, stops=type.shape, steps=(1,) * type.rank)
+    return [found]
+
+
 def gradient_sum(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
     """Each element counts in all sums from its own on."""
     (g,) = grads
@@ -86,13 +118,15 @@ def gradient_product(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Seq
     return [b.op("select", [b.op("equal", [seen, zero]), before, at_zero])]
 
 
-def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int, gradient: GradientFn) -> None:
+def _define(
+    name: str, what: str, spec: str, run: Any, kind: str, start: int, gradient: GradientFn, parts: Any, time: str
+) -> None:
     register(
         OpDef(
             name=name,
             doc=f"Running {what} along an axis.\n\n"
             "Attributes `axis`, `exclusive` (an element's own value is left out) and `reverse` (from the end).\n"
-            "Half precision is rejected: cast to f32 first. The generated kernel is quadratic in the axis's extent.",
+            f"Half precision is rejected: cast to f32 first. {time}",
             spec=f"https://onnx.ai/onnx/operators/onnx__{spec}.html",
             infer=infer,
             evaluate=lambda inputs, attrs, results: evaluate(inputs, attrs, run, start),
@@ -101,12 +135,23 @@ def _define(name: str, what: str, spec: str, run: Any, kind: str, start: int, gr
             view=None,
             slices=None,
             flops=lambda op: op.result.type.elements * op.result.type.shape[axis_of(op.attrs, op.result.type)],
-            lower=Compute(lambda b, op, inputs: lower(b, op, inputs, kind, start)),
+            lower=Compute(lambda b, op, inputs: lower(b, op, inputs, kind, start), parts),
             library=(),
             traits=frozenset({Trait.REDUCTION}),
         )
     )
 
 
-_define("cumsum", "sum", "CumSum", np.cumsum, "sum", 0, gradient_sum)
-_define("cumprod", "product", "CumProd", np.cumprod, "prod", 1, gradient_product)
+_define("cumsum", "sum", "CumSum", np.cumsum, "sum", 0, gradient_sum, sum_of_blocks, "Long axes are cut into blocks.")
+# Not of blocks: where a product of a block overflows, after a zero, the product of both is nan and not zero.
+_define(
+    "cumprod",
+    "product",
+    "CumProd",
+    np.cumprod,
+    "prod",
+    1,
+    gradient_product,
+    None,
+    "The generated kernel is quadratic in the axis's extent.",
+)

@@ -77,7 +77,10 @@ def lower_with(kind: str) -> Compute:
                 position = {**outer, **dict(zip(axes, inner))}
                 return inputs[0][tuple(position[d] for d in range(source.rank))]
 
-            return b.reduce(how, [source.shape[a] for a in axes], element)
+            extents = [source.shape[a] for a in axes]
+            if all(extent == 1 for extent in extents):
+                return element(*[0] * len(axes))  # Not 0 + x, which is not -0 for -0.
+            return b.reduce(how, extents, element)
 
         return [b.compute(op.result.type, body)]
 
@@ -100,24 +103,67 @@ def reduce(b: IRBuilder, kind: str, x: Value, axes: Sequence[int], keepdims: boo
 
 
 def mean(b: IRBuilder, x: Value, axes: Sequence[int], keepdims: bool) -> Value:
-    """The mean over `axes` in `x`'s element type; integers divide with truncation. Over an empty range it is nan."""
+    """The mean over `axes` in `x`'s element type. Over an empty range it is nan; integers: exact, then truncated."""
     count = math.prod(x.type.shape[a] for a in axes)
     if not axes:
         return x
-    total = b.op("reduce_sum", [widen(b, x)], axes=tuple(sorted(axes)), keepdims=keepdims)
-    return cast(b, b.op("div", [total, b.scalar(count, total.type.dtype)]), x.type.dtype)
+
+    def total(part: Value) -> Value:
+        return b.op("reduce_sum", [part], axes=tuple(sorted(axes)), keepdims=keepdims)
+
+    dtype = x.type.dtype
+    if dtype.is_integer and dtype.itemsize == 8:
+        return _mean_of_64_bits(b, x, count, total)
+    # No tensor has 2^31 elements of 32 bits and a sum beyond 63 bits.
+    found = total(cast(b, x, DType.I64) if dtype.is_integer else widen(b, x))
+    return cast(b, b.op("div", [found, b.scalar(count, found.type.dtype)]), dtype)
+
+
+def _mean_of_64_bits(b: IRBuilder, x: Value, count: int, total: Callable[[Value], Value]) -> Value:
+    """The mean of integers whose sum may have more than 64 bits.
+
+    With x = q n + r for each of the n elements, the mean is sum q + (sum r) / n, where |sum r| < n^2 and both parts
+    divide with truncation. That is off by one where the two have different signs: there the rest goes the other way.
+    """
+    dtype = x.type.dtype
+    n, zero, one = b.scalar(count, dtype), b.scalar(0, dtype), b.scalar(1, dtype)
+    rests = total(b.op("fmod", [x, n]))
+    found = b.op("add", [total(b.op("div", [x, n])), b.op("div", [rests, n])])
+    if not dtype.is_signed:
+        return found
+    rest = b.op("fmod", [rests, n])
+    above = b.op("logical_and", [b.op("greater", [found, zero]), b.op("less", [rest, zero])])
+    below = b.op("logical_and", [b.op("less", [found, zero]), b.op("greater", [rest, zero])])
+    lowered = b.op("select", [above, b.op("sub", [found, one]), found])
+    return b.op("select", [below, b.op("add", [found, one]), lowered])
+
+
+def _sums(x: Array, axes: Any, keepdims: Any) -> Array:
+    """Sums of integers as Python's integers, which do not wrap."""
+
+    def total(part: Array) -> Array:
+        return np.asarray(np.sum(part, axis=axes, keepdims=keepdims)).astype(object)
+
+    if x.itemsize < 8:
+        return total(x.astype(np.int64))
+    # Halves of the elements add up in 64 bits.
+    low = (x & x.dtype.type(0xFFFFFFFF)).astype(np.int64)
+    return total((x >> x.dtype.type(32)).astype(np.int64)) * 2**32 + total(low)
 
 
 def evaluate_mean(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     (x,) = inputs
     dtype = results[0].dtype
-    wide: np.dtype[Any] = np.dtype(np.float32) if dtype in HALF else x.dtype
     axes: Any = attrs["axes"]
     keepdims: Any = attrs["keepdims"]
+    count = math.prod(x.shape[a] for a in axes)
+    if not dtype.is_float:
+        sums = _sums(x, axes, keepdims)
+        means = [abs(int(s)) // count * (1 if s >= 0 else -1) for s in sums.flat]
+        return [np.array(means, dtype=dtype.numpy).reshape(results[0].shape)]
+    wide: np.dtype[Any] = np.dtype(np.float32) if dtype in HALF else x.dtype
     with np.errstate(invalid="ignore", divide="ignore"):
-        total = np.sum(x, axis=axes, keepdims=keepdims, dtype=wide)
-        count = math.prod(x.shape[a] for a in axes)
-        found = total / wide.type(count) if dtype.is_float else np.trunc(total / count)
+        found = np.sum(x, axis=axes, keepdims=keepdims, dtype=wide) / wide.type(count)
     return [np.asarray(found, dtype=dtype.numpy)]
 
 
@@ -240,7 +286,7 @@ define(
 )
 define(
     "reduce_mean",
-    "Mean along axes, accumulated in f32 for half precision; integers divide with truncation.",
+    "Mean along axes, accumulated in f32 for half precision. Of integers the exact mean, truncated towards 0.",
     "ReduceMean",
     infer_mean,
     evaluate_mean,

@@ -82,8 +82,11 @@ def shift(name: str, a: Any, b: Any) -> Any:
 
 
 def integer_power(a: Any, b: Any) -> Any:
-    """Square and multiply over the exponent's low six bits; longer exponents only differ for |base| <= 1."""
-    dtype = dtype_of(a)
+    """Square and multiply over the exponent's low six bits; longer exponents only differ for |base| <= 1.
+
+    In unsigned integers, which wrap: an overflow of signed ones is undefined for a compiler.
+    """
+    dtype, wide = dtype_of(a), "uint64"
     one, zero = const(1, dtype), const(0, dtype)
 
     def step(bit: int, base: Any, exponent: Any, result: Any) -> Any:
@@ -98,7 +101,8 @@ def integer_power(a: Any, b: Any) -> Any:
         low = tirx.Select(
             tirx.GT(exponent, const(63, dtype)), const(62, dtype) + tirx.bitwise_and(exponent, one), exponent
         )
-        value = bind(low, lambda e: step(0, base, e, one))
+        unsigned = base.astype(wide)
+        value = bind(low, lambda e: bind(unsigned, lambda u: step(0, u, e, const(1, wide)))).astype(dtype)
         if not dtype.startswith("int"):
             return value
         odd = tirx.EQ(tirx.bitwise_and(exponent, one), one)

@@ -46,12 +46,24 @@ def cast(value: Any, dtype: str) -> Any:
     if is_float(source) and is_integer(dtype):
         if source == "float16":
             value = value.astype("float32")
+        if dtype == "uint64":
+            return bind(value, float_to_uint64)
         narrow = {"int8": "int32", "int16": "int32", "uint8": "int32", "uint16": "int32", "uint32": "int64"}
         through = narrow.get(dtype)
         return value.astype(through).astype(dtype) if through else value.astype(dtype)
     if "float16" in (source, dtype) and "float32" not in (source, dtype):
         return value.astype("float32").astype(dtype)
     return value.astype(dtype)
+
+
+def float_to_uint64(x: Any) -> Any:
+    """numpy's conversion, by way of int64: processors differ in what they make of negative numbers and too large ones."""
+    half = const(2.0**63, dtype_of(x))
+
+    def converted(y: Any) -> Any:
+        return y.astype("int64").astype("uint64")
+
+    return tirx.Select(tirx.GE(x, half), converted(x - half) ^ const(1 << 63, "uint64"), converted(x))
 
 
 def hidden(a: Any, target: str = "llvm") -> Any:
@@ -68,12 +80,34 @@ def apart(a: Any, b: Any) -> Any:
     return hidden(b) if is_float(dtype_of(b)) and isinstance(b, tirx.Var) and b.same_as(a) else b
 
 
-def without_zero(a: Any) -> Any:
-    """`a`, hidden if it is a float literal of zero."""
-    return hidden(a) if is_float(dtype_of(a)) and constant_value(a) == 0 else a
+ROUNDED = {"float32": "__f{}_rn", "float64": "__d{}_rn"}
+"""CUDA's functions for arithmetic that neither TVM nor nvcc looks into."""
 
 
-def subtract(a: Any, b: Any) -> Any:
+def is_zero(a: Any, sign: float | None = None) -> bool:
+    """Whether `a` is a float literal of zero (of that sign, if one is given: 1 or -1)."""
+    value = constant_value(a) if is_float(dtype_of(a)) else None
+    return value is not None and value == 0 and (sign is None or math.copysign(1, value) == sign)
+
+
+def rounded(name: str, a: Any, b: Any, target: str) -> Any:
+    """An add, sub or div of floats of which one is a literal of zero, which the simplifier must not see."""
+    dtype = dtype_of(a)
+    if target == "cuda" and dtype in ROUNDED:  # C takes no address of a literal, as `hidden` would.
+        return tirx.call_pure_extern(dtype, ROUNDED[dtype].format(name), a, b)
+    operation = {"add": tirx.Add, "sub": tirx.Sub, "div": tirx.Div}[name]
+    return operation(*(hidden(x) if is_zero(x) else x for x in (a, b)))
+
+
+def add(a: Any, b: Any, target: str) -> Any:
+    """TVM takes a + 0 for a, whose sign is lost only if a is -0 and the zero is positive."""
+    return rounded("add", a, b, target) if is_zero(a, 1) or is_zero(b, 1) else a + b
+
+
+def subtract(a: Any, b: Any, target: str) -> Any:
+    """TVM takes a - 0 for a, too, which is right for the positive zero only."""
+    if is_zero(b, -1):
+        return rounded("sub", a, b, target)
     return tirx.Sub(a, apart(a, b)) if is_float(dtype_of(a)) else a - b
 
 
@@ -86,7 +120,7 @@ def multiply(a: Any, b: Any, target: str) -> Any:
     dtype = dtype_of(a)
     if target == "cuda" and dtype in ROUNDED_PRODUCT:
         return tirx.call_pure_extern(dtype, ROUNDED_PRODUCT[dtype], a, b)
-    return without_zero(a) * without_zero(b)
+    return (hidden(a) if is_zero(a) else a) * (hidden(b) if is_zero(b) else b)
 
 
 def equal(a: Any, b: Any) -> Any:
@@ -134,7 +168,7 @@ def divide(a: Any, b: Any, target: str) -> Any:
         divisor = constant_value(b)
         if divisor is not None and divisor == 0:  # TVM rejects a division by a literal zero; this product equals it
             return tirx.Mul(a, const(math.copysign(math.inf, divisor), dtype))
-        return tirx.Div(without_zero(a), b)
+        return rounded("div", a, b, target) if is_zero(a) else tirx.Div(a, b)
     return guarded(a, b, tirx.truncdiv, lambda x: const(0, dtype) - x, target)
 
 
@@ -217,8 +251,10 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
     dtype = dtype_of(a)
     if name == "pow":
         return power(a, b)
-    if name in ("sub", "mul"):
-        return subtract(a, b) if name == "sub" else multiply(a, b, target)
+    if name in ("add", "sub"):
+        return (add if name == "add" else subtract)(a, b, target)
+    if name == "mul":
+        return multiply(a, b, target)
     if name in ("fmod", "atan2"):
         if is_float(dtype):
             inner = computing_dtype(dtype)
@@ -239,6 +275,8 @@ def binary(name: str, a: Any, b: Any, target: str) -> Any:
 def power(a: Any, b: Any) -> Any:
     """numpy's power. Small constant exponents multiply; integers square and multiply (negative exponents give 0)."""
     dtype = dtype_of(a)
+    if not is_float(dtype):
+        return integer_power(a, b)
     exponent = constant_value(b)
     if exponent == 1:
         return a
@@ -246,9 +284,7 @@ def power(a: Any, b: Any) -> Any:
         return bind(a, lambda x: x * x)
     if exponent == 3:
         return bind(a, lambda x: x * x * x)
-    if is_float(dtype):
-        inner = computing_dtype(dtype)
-        if exponent == 0.5:
-            return unary_float("sqrt", a)
-        return cast(call_math("pow", inner, cast(a, inner), cast(b, inner)), dtype)
-    return integer_power(a, b)
+    inner = computing_dtype(dtype)
+    if exponent == 0.5:
+        return unary_float("sqrt", a)
+    return cast(call_math("pow", inner, cast(a, inner), cast(b, inner)), dtype)

@@ -31,7 +31,8 @@ void AddPatchRow(const Conv2dShape& shape, const float* from, float scale, int64
                  int64_t begin, int64_t end, float* x);
 
 // The sum of the whole row times g[0, pixels).
-float DotPatchRow(const Conv2dShape& shape, const float* x, int64_t kh, int64_t kw, const float* g);
+double DotPatchRow(const Conv2dShape& shape, const float* x, int64_t kh, int64_t kw,
+                   const float* g);
 
 }  // namespace memc
 

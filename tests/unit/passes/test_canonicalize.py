@@ -42,7 +42,9 @@ def function(body: str, result: str, params: str = "%x: f32[4,8] {role = input}"
 @pytest.mark.parametrize(
     ("body", "left"),
     [
-        ("%c = constant() {value = dense<f32[]>[0.0]} : f32[]\n%i = add(%x, %c) : f32[4,8]", []),
+        ("%c = constant() {value = dense<f32[]>[-0.0]} : f32[]\n%i = add(%x, %c) : f32[4,8]", []),
+        # Not an identity: -0.0 + 0.0 is 0.0.
+        ("%c = constant() {value = dense<f32[]>[0.0]} : f32[]\n%i = add(%x, %c) : f32[4,8]", ["constant", "add"]),
         ("%c = constant() {value = dense<f32[1]>[1.0]} : f32[1]\n%i = mul(%c, %x) : f32[4,8]", []),
         ("%c = constant() {value = dense<f32[]>[1.0]} : f32[]\n%i = div(%x, %c) : f32[4,8]", []),
         ("%c = constant() {value = dense<f32[]>[1.0]} : f32[]\n%i = pow(%x, %c) : f32[4,8]", []),

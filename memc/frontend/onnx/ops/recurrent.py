@@ -104,6 +104,14 @@ class Sequences:
         steps = list(range(self.steps))
         return steps[::-1] if self.directions[direction] else steps
 
+    def final(self, state: Value) -> Value:
+        """`state` after all steps; zero for sequences without any, whatever the initial state (docs/numerics.md)."""
+        zero = self.b.scalar(0, state.type.dtype)
+        if self.steps == 0:
+            return self.b.op("broadcast", [zero], shape=state.type.shape)
+        mask = self.masks[0]
+        return state if mask is None else self.b.op("select", [mask, state, zero])
+
     def keep(self, step: int, new: Value, old: Value | None) -> Value:
         """`new` inside a sequence; beyond its end `old`, or zero."""
         mask = self.masks[step]
@@ -215,7 +223,10 @@ def _collect(s: Sequences, outputs: list[list[Value]], lasts: Sequence[list[Valu
     batch_first = bool(ctx.attr("layout", 0))
     directions = len(s.directions)
     found: list[Known] = []
-    if ctx.node.output and ctx.node.output[0]:
+    if not s.steps:
+        shape = (s.batch, 0, directions, s.hidden) if batch_first else (0, directions, s.batch, s.hidden)
+        found.append(np.zeros(shape, s.x.type.dtype.numpy))
+    elif ctx.node.output and ctx.node.output[0]:
         pieces = [outputs[d][t] for t in range(s.steps) for d in range(directions)]
         joined = b.op("concat", pieces, axis=0) if len(pieces) > 1 else pieces[0]
         y = b.op("reshape", [joined], shape=(s.steps, directions, s.batch, s.hidden))
@@ -266,8 +277,8 @@ def lstm(ctx: NodeContext) -> Sequence[Known]:
             made[step] = s.keep(step, new_h, None)
             h, c = s.keep(step, new_h, h), s.keep(step, new_c, c)
         outputs.append([made[t] for t in range(s.steps)])
-        last_h.append(h)
-        last_c.append(c)
+        last_h.append(s.final(h))
+        last_c.append(s.final(c))
     return _collect(s, outputs, [last_h, last_c])
 
 
@@ -312,7 +323,7 @@ def gru(ctx: NodeContext) -> Sequence[Known]:
             made[step] = s.keep(step, new, None)
             h = s.keep(step, new, h)
         outputs.append([made[t] for t in range(s.steps)])
-        last.append(h)
+        last.append(s.final(h))
     return _collect(s, outputs, [last])
 
 
@@ -332,5 +343,5 @@ def rnn(ctx: NodeContext) -> Sequence[Known]:
             made[step] = s.keep(step, new, None)
             h = s.keep(step, new, h)
         outputs.append([made[t] for t in range(s.steps)])
-        last.append(h)
+        last.append(s.final(h))
     return _collect(s, outputs, [last])

@@ -127,17 +127,24 @@ def resample(ctx: NodeContext, x: Value, plans: Sequence[AxisPlan], options: Opt
         tables = [b.constant(nearest_index(at, p.source, options.nearest)) for at, p in zip(coordinates, active)]
         y = b.op("resize_nearest", [x, *tables], axes=axes)
     else:
-        wide = widen(b, x) if dtype.is_float else cast(b, x, DType.F32)
+        # f32 holds neither all integers of 32 bits nor, of smaller ones, which sums lie halfway between two.
+        wide = widen(b, x) if dtype.is_float else cast(b, x, DType.F64)
         operands = [wide]
         for at, plan in zip(coordinates, active):
             index, weight = weight_tables(at, plan, options)
             operands += [b.constant(index), b.constant(weight.astype(wide.type.dtype.numpy))]
         y = b.op("resize", operands, axes=axes)
         if not dtype.is_float:
-            info = np.iinfo(dtype.numpy)
-            y = b.op("clip", [b.op("round", [y])], min=float(info.min), max=float(info.max))
+            y = _saturated(ctx, b.op("round", [y]), dtype)
         y = cast(b, y, dtype)
     return _extrapolate(ctx, y, active, coordinates, options.extrapolation) if crop else y
+
+
+def _saturated(ctx: NodeContext, x: Value, dtype: DType) -> Value:
+    """`x` (f64) within what an integer type holds."""
+    info = np.iinfo(dtype.numpy)
+    high = float(info.max) if int(float(info.max)) <= info.max else float(np.nextafter(float(info.max), 0))
+    return ctx.b.op("clip", [x], min=float(info.min), max=high)
 
 
 def _extrapolate(

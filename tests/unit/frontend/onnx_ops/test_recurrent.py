@@ -127,6 +127,50 @@ def test_sequence_lengths(same_as_ort, kind, direction, known):
     same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=14, known=known, rtol=1e-4, atol=1e-5, **attrs)
 
 
+@pytest.mark.parametrize("lengths", [(4, 2, 0), (0, 0, 0), (0, 1, 3)])
+@pytest.mark.parametrize("known", [(), (4,)])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_sequences_without_steps_end_in_zeros(same_as_ort, kind, direction, known, lengths):
+    inputs = inputs_of(kind, 2 if direction == "bidirectional" else 1, lengths=lengths)
+    attrs = {"hidden_size": HIDDEN, "direction": direction}
+    same_as_ort(kind, inputs, outputs=outputs_of(kind), opset=14, known=known, rtol=1e-4, atol=1e-5, **attrs)
+
+
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("states", [False, True])
+@pytest.mark.parametrize(("steps", "batch"), [(0, 3), (4, 0), (0, 0)])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_without_steps_or_sequences(kind, direction, steps, batch, states, layout):
+    """onnxruntime gives zeros where LSTM has no steps (and ends the process for GRU and RNN); the reference fails."""
+    ways, count = (2 if direction == "bidirectional" else 1), outputs_of(kind)
+    rows = GATES[kind] * HIDDEN
+    shapes = [(steps, batch, WIDTH), (ways, rows, WIDTH), (ways, rows, HIDDEN), (ways, 2 * rows), None]
+    shapes += [(ways, batch, HIDDEN)] * (count - 1) if states else []
+    turn = (lambda shape: (shape[1], shape[0], *shape[2:])) if layout else (lambda shape: shape)
+    arrays = {
+        f"i{i}": random(*(turn(shape) if i in (0, 5, 6) else shape))
+        for i, shape in enumerate(shapes)
+        if shape is not None
+    }
+    names = [f"i{i}" if shape is not None else "" for i, shape in enumerate(shapes)]
+    outputs = [f"o{i}" for i in range(count)]
+    node = helper.make_node(kind, names, outputs, hidden_size=HIDDEN, direction=direction, layout=layout)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, a.shape) for n, a in arrays.items()],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    found = memc.compile(model).load().run_numpy(arrays)
+    y = (batch, steps, ways, HIDDEN) if layout else (steps, ways, batch, HIDDEN)
+    np.testing.assert_array_equal(found["o0"], np.zeros(y, np.float32), strict=True)
+    for name in outputs[1:]:
+        np.testing.assert_array_equal(found[name], np.zeros(turn((ways, batch, HIDDEN)), np.float32), strict=True)
+
+
 @pytest.mark.parametrize("reset_after", [0, 1])
 def test_gru_resets_before_or_after_the_product(same_as_ort, reset_after):
     attrs = {"hidden_size": HIDDEN, "linear_before_reset": reset_after}
