@@ -295,7 +295,8 @@ class BuildGradient(Pass):
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
         if self.loss_scale is not None:
             scaling.first_scale(self.loss_scale)
-        if isinstance(self.ignore_index, bool) or not -(2**63) <= self.ignore_index < 2**63:
+        whole = isinstance(self.ignore_index, (int, np.integer)) and not isinstance(self.ignore_index, bool)
+        if not whole or not -(2**63) <= self.ignore_index < 2**63:
             raise UsageError(f"build-gradient: expected an i64 as the label to ignore, got {self.ignore_index!r}")
         if self.mirror_depth < 1:
             raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")

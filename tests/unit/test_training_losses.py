@@ -215,6 +215,19 @@ SOFTMAXES = {
 }
 
 
+@pytest.mark.parametrize("options", [{"accumulate": 2}, {"mirror": "cheap"}, {"mirror": "sublinear"}])
+def test_scores_of_recomputed_and_accumulated_steps(options: dict[str, Any]) -> None:
+    twice = options.get("accumulate", 1)
+    feeds = {"x": np.tile(X, (twice, 1)), "labels": np.tile(CLASSES, twice)}
+    hidden = [node("Relu", ["z"], ["h"]), node("Add", ["h", "z"], ["s"]), node("Softmax", ["s"], ["y"])]
+    plain = [*hidden[:-1], node("Identity", ["s"], ["y"])]
+    expected = trained(model(plain), {"x": X, "labels": CLASSES})
+    found, gradient, done = trained(model(hidden), feeds, **options)
+    assert found == pytest.approx(expected[0], rel=1e-5)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-4, atol=1e-6)
+    assert done.report.training is not None and done.report.training.left_out == "softmax"
+
+
 @pytest.mark.parametrize("name", sorted(SOFTMAXES))
 def test_a_softmax_before_cross_entropy_is_left_to_the_loss(name: str) -> None:
     source = model(SOFTMAXES[name], **tables(SOFTMAXES[name]))
@@ -313,6 +326,9 @@ def test_a_result_of_one_element_can_be_the_loss_and_what_cannot_is_refused() ->
         trained(model(mean_of_squares(), {"t": TARGETS}), {}, loss="mse")
     with pytest.raises(UsageError, match="loss bce has no label to ignore"):
         trained(model(SIGMOIDS["plain"]), {}, loss="bce", ignore_index=2)
+    for wrong in (1.5, True, "1", 2**63):
+        with pytest.raises(UsageError, match="expected an i64 as the label to ignore"):
+            BuildGradient(ignore_index=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="loss mse takes no labels of probabilities"):
         trained(model(SIGMOIDS["plain"]), {}, loss="mse", labels="probabilities")
 
