@@ -17,9 +17,10 @@ import onnx
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
-from memc.passes.base import Pass
+from memc.passes.base import Finding, Pass
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
+from memc.passes.labels import label_inputs
 from memc.passes.manager import PassManager
 from memc.passes.mixed_precision import MixedPrecision
 from memc.passes.narrow_products import NarrowProducts
@@ -27,6 +28,7 @@ from memc.passes.pipelines import HALVES, KERNELS, PRECISIONS, Precision, Worksp
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
 from memc.passes.set_precision import SetPrecision
+from memc.passes.training_step import Training
 from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
 from memc.runtime.target import Target
@@ -171,12 +173,13 @@ def compile(
     if alignment < target.alignment and not chosen.plan_only:
         raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
+    findings: list[Finding | None] = []
 
     with stages("import"):
         module = load_module(source, chosen)
         if chosen.train is not None:
-            for step in training_passes(chosen.train, precision):
-                step.apply(module)
+            findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
+        labels = label_inputs(module.main.ops) if any(f.name == "main" for f in module.functions) else []
         unoptimized = bytes_at_level_0(module, alignment)
 
     with stages("passes"):
@@ -208,6 +211,8 @@ def compile(
             pipeline=str(manager),
             pass_seconds=manager.timings,
             recomputation=next((found for found in manager.findings if isinstance(found, Recomputation)), None),
+            training=next((found for found in (*findings, *manager.findings) if isinstance(found, Training)), None),
+            labels=labels,
         )
         _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 

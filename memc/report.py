@@ -10,7 +10,9 @@ from typing import Any
 
 from memc.ir.core import Function, Module
 from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, weights_bytes
+from memc.passes.labels import LabelInput
 from memc.passes.rematerialize import Recomputation
+from memc.passes.training_step import Training
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,17 @@ class Recomputed:
     """The arena if nothing ran again, in the order that `reorder` finds."""
     peak_bytes_without: int
     """The same with weights, inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training step minimizes."""
+
+    loss: str
+    of: str
+    """What the loss is of, in words."""
+    left_out: str | None
+    """The model's last activation, if the loss takes the scores before it: sigmoid, softmax or log_softmax."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,10 @@ class Report:
     """Each pass with its options, and its seconds."""
     recomputation: Recomputed | None = None
     """None where `rematerialize` did not run, which is without a memory budget."""
+    training: Trained | None = None
+    """None for a model that is not trained."""
+    labels: list[LabelInput] = field(default_factory=list)
+    """Inputs that hold labels, and what runs check them for."""
 
     @property
     def peak_bytes(self) -> int:
@@ -124,6 +141,8 @@ def make_report(
     pipeline: str,
     pass_seconds: Sequence[tuple[str, float]],
     recomputation: Recomputation | None,
+    training: Training | None,
+    labels: Sequence[LabelInput],
 ) -> Report:
     """The report of a planned module."""
     function = module.main
@@ -146,6 +165,8 @@ def make_report(
         pipeline=pipeline,
         pass_seconds=[(name, round(value, 4)) for name, value in pass_seconds],
         recomputation=None if recomputation is None else _recomputed(recomputation, weights + io),
+        training=None if training is None else Trained(training.loss, training.of, training.left_out),
+        labels=list(labels if training is None else training.labels),
     )
 
 

@@ -3,14 +3,15 @@
 
 The function's float weights become states (those of frozen names stay weights), and after its ops come the loss, the
 backward pass (`gradient.py`), loss scaling, clipping, and the optimizer's updates. It then takes the old inputs, `labels` and
-`learning_rate`, and returns `loss` and the new content of every state.
+`learning_rate`, and returns `loss` and the new content of every state. A model whose result is the loss itself has its labels
+among its own inputs.
 """
 
 from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 import numpy as np
@@ -25,17 +26,19 @@ from memc.passes import loss_scale as scaling
 from memc.passes import micro_batches
 from memc.passes.base import Pass
 from memc.passes.dropout_seeds import first_count, share_seed, without_dropout
-from memc.passes.losses import LossName, label_type
+from memc.passes.labels import LabelInput, append_outside, label_inputs
+from memc.passes.losses import IGNORED, LabelKind, Loss, LossName
 from memc.passes.mirror import Mirror, Policy
 from memc.passes.optimizers import Optimizer, OptimizerName, append_updates
 from memc.passes.recognize import recognize
-from memc.passes.training_step import DRAWS, LABELS, LOSS, RATE, STEP, TrainingStep
+from memc.passes.scores import Scores, scores_of, without_unread
+from memc.passes.training_step import DRAWS, LABELS, LOSS, OUTSIDE, RATE, STEP, Training, TrainingStep
 from memc.passes.undo import is_raw
 
 
 def build_gradient(
     module: Module,
-    loss: LossName,
+    loss: Loss,
     optimizer: Optimizer,
     *,
     output: str | None = None,
@@ -45,12 +48,14 @@ def build_gradient(
     dropout: bool = True,
     seed: int = 0,
     loss_scale: str | None = None,
-) -> None:
-    """Make `main` a training step.
+    check_labels: bool = False,
+) -> Training:
+    """Make `main` a training step. Returns what it minimizes.
 
     Args:
         loss: of result `output` (the first by default) against the input `labels`: i64 classes for
-            softmax-cross-entropy, whose axis is 1, else a tensor of the result's type.
+            softmax-cross-entropy, whose axis is 1, else a tensor of the result's type. It takes the scores before a
+            sigmoid or softmax that it applies itself (`scores.py`). A result without axes is the loss already.
         frozen: patterns (as in shells) of names of weights that are not trained.
         clip_norm: scale the gradients so that the norm of all of them together is at most this.
         accumulate: micro-batches. The step takes that many batches along axis 0 of its inputs, runs them one after
@@ -59,6 +64,7 @@ def build_gradient(
             state `dropout.counter`, which each micro-batch moves by one.
         seed: of those draws, from 0 to 2^31 - 1.
         loss_scale: `dynamic` or a number (`loss_scale.py`); None for none.
+        check_labels: whether the step also returns how many labels name no class, and then changes no state.
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
@@ -66,20 +72,33 @@ def build_gradient(
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
     names = fresh_names([*(v.name for v in function.values()), LOSS, LABELS, RATE, STEP, DRAWS])
-    logits = _output(function, output)
+    result = _output(function, output)
+    loss = _fitting(loss, result)
     forward, function.ops = function.ops, []
     if not dropout:
-        forward, logits = without_dropout(forward, logits)
+        forward, result = without_dropout(forward, result)
+    scores = scores_of(module, IRBuilder(module, function, forward, names), result, loss)
+    named = loss
+    if scores.activation is not None:
+        loss = replace(loss, name="bce-with-logits") if scores.activation == "sigmoid" else loss
+        forward = without_unread(forward, result, [scores.value])
+    logits = scores.value
     drawn_from = share_seed(forward)
     trained = _train_weights(module, function, frozen)
     step = TrainingStep(module, function, IRBuilder(module, function, function.ops, names))
     inputs = function.params_of(Role.INPUT)
     batches = [micro_batches.split(step, value, accumulate) for value in inputs]
-    labels = micro_batches.split(
-        step, step.input(LABELS, label_type(loss, logits.type, accumulate)), accumulate, given=True
-    )
+    found = label_inputs(forward)
+    all_labels = None
+    label_type = loss.label_type(logits.type, accumulate)
+    labels: list[Value | None] = [None] * accumulate
+    if label_type is not None:
+        all_labels = step.input(LABELS, label_type)
+        labels = [*micro_batches.split(step, all_labels, accumulate, given=True)]
+        found = [*found, loss.labels_of(all_labels, logits.type)]
     draws = micro_batches.draws(step, drawn_from, seed, accumulate)
     scale = None if loss_scale is None else scaling.loss_scale(step.builder, loss_scale, step.state)
+    divisor = loss.divisor(step.builder, logits.type, all_labels, accumulate)
     losses: list[Value] = []
     sums: dict[Value, Value] = {}
     for number in range(accumulate):
@@ -87,9 +106,10 @@ def build_gradient(
         given.update(draws[number])
         losses.append(
             micro_batches.one_batch(
-                step, forward, given, logits, labels[number], loss, scale, trained, sums, number == 0
+                step, forward, given, logits, labels[number], loss, divisor, scale, trained, sums, number == 0
             )
         )
+    outside = append_outside(step.builder, function.ops) if check_labels else None
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
     if not gradients:
@@ -103,20 +123,56 @@ def build_gradient(
     if clip_norm is not None:
         gradients = _clipped(step.builder, gradients, clip_norm)
     counter = _counter(step) if optimizer.counts_steps else None
+    good = None if outside is None else step.builder.op("equal", [outside, step.builder.scalar(0, DType.I64)])
+    if good is not None:
+        finite = good if finite is None else step.builder.op("logical_and", [finite, good])
     if optimizer.kind != "none":
         rate = step.input(RATE, TensorType(DType.F32, ()))
         step.finite = finite
         append_updates(step.builder, optimizer, gradients, rate, counter, step.state, step.update)
-    if scale is not None and finite is not None:
-        _skip_unless(step, scale, finite)
+    if finite is not None:
+        _skip_unless(step, scale, finite, good)
     function.returns = [total]
     function.result_names = [LOSS]
+    if outside is not None:
+        function.returns.append(outside)
+        function.result_names.append(OUTSIDE)
     if optimizer.kind == "none":
         function.returns += [gradient for _, gradient in gradients]
         function.result_names += [f"{weight.name}.grad" for weight, _ in gradients]
     for state, content in step.assigned.items():
         function.returns.append(content if step.is_written(content) else step.builder.op("assign", [state, content]))
         function.result_names.append(state.name)
+    return _training(named, scores, result, found)
+
+
+def _fitting(loss: Loss, result: Value) -> Loss:
+    """The loss, or that of the result itself if there is nothing else to be minimized; raises UsageError for options that do
+    not fit it."""
+    alone = result.type.dtype.is_float and result.type.rank == 0
+    if alone and loss.name == Loss.name:
+        loss = replace(loss, name="output")
+    classes = loss.name == Loss.name and loss.labels == "classes"
+    if loss.ignore_index != IGNORED and not classes:
+        raise UsageError(
+            f"build-gradient: loss {loss.name} has no label to ignore; ignore-index is of labels of classes"
+        )
+    if loss.labels != "classes" and loss.name != Loss.name:
+        raise UsageError(
+            f"build-gradient: loss {loss.name} takes no labels of {loss.labels}; softmax-cross-entropy does"
+        )
+    return loss
+
+
+def _training(loss: Loss, scores: Scores, result: Value, labels: Sequence[LabelInput]) -> Training:
+    """What the step minimizes, in words."""
+    name = loss.name
+    if loss.name == "output":
+        return Training(name, f"the result %{result.name} is the loss", None, tuple(labels))
+    if scores.activation is None:
+        return Training(name, f"of the result %{result.name}", None, tuple(labels))
+    what = f"of %{scores.value.name}, the scores before {scores.activation}, which the loss applies itself"
+    return Training(name, what, scores.activation, tuple(labels))
 
 
 def _output(function: Function, name: str | None) -> Value:
@@ -170,13 +226,16 @@ def _clipped(b: IRBuilder, gradients: list[tuple[Value, Value]], limit: float) -
     return [(w, b.op("mul", [g, cast(b, factor, g.type.dtype)])) for w, g in gradients]
 
 
-def _skip_unless(step: TrainingStep, scale: scaling.LossScale, finite: Value) -> None:
-    """Leave all states as they are where a gradient is not finite, but for dropout's counter and the scale's own."""
+def _skip_unless(step: TrainingStep, scale: scaling.LossScale | None, finite: Value, good: Value | None) -> None:
+    """Leave all states as they are where a gradient is not finite, but for dropout's counter and the scale's own; that too
+    where a label is not `good`."""
     for state, content in step.assigned.items():
         if state.name != DRAWS and not step.is_written(content):
             step.assign(state, scaling.kept_unless(step.builder, finite, state, content))
+    if scale is None:
+        return
     for state, content in scaling.moved(step.builder, scale, finite).items():
-        step.assign(state, content)
+        step.assign(state, content if good is None else scaling.kept_unless(step.builder, good, state, content))
 
 
 def _counter(step: TrainingStep) -> Value:
@@ -194,6 +253,7 @@ class BuildGradient(Pass):
 
     name: ClassVar[str] = "build-gradient"
     loss: LossName = "softmax-cross-entropy"
+    """`output`, also chosen by itself for a result without axes: the result is the loss."""
     output: Optional[str] = None
     """The result that is trained; the first by default."""
     optimizer: OptimizerName = "sgd"
@@ -220,6 +280,12 @@ class BuildGradient(Pass):
     """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
     mirror_depth: int = 1
     """`mirror`'s depth of recursion, for `sublinear`."""
+    labels: LabelKind = "classes"
+    """What softmax-cross-entropy takes: i64 classes [N, ...], or `probabilities` of the scores' type and shape."""
+    ignore_index: int = IGNORED
+    """The label of classes that does not count."""
+    check_labels: bool = False
+    """Count the labels that name no class, on the device: a step with such changes no state, and to read its loss raises."""
 
     def __post_init__(self) -> None:
         if self.accumulate < 1:
@@ -229,6 +295,9 @@ class BuildGradient(Pass):
             raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
         if self.loss_scale is not None:
             scaling.first_scale(self.loss_scale)
+        whole = isinstance(self.ignore_index, (int, np.integer)) and not isinstance(self.ignore_index, bool)
+        if not whole or not -(2**63) <= self.ignore_index < 2**63:
+            raise UsageError(f"build-gradient: expected an i64 as the label to ignore, got {self.ignore_index!r}")
         if self.mirror_depth < 1:
             raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
         self._optimizer()
@@ -244,13 +313,13 @@ class BuildGradient(Pass):
             epsilon=self.epsilon,
         )
 
-    def apply(self, module: Module) -> None:
+    def apply(self, module: Module) -> Training:
         recognize(module, module.main)
         if self.mirror != "none":
             Mirror(self.mirror, self.mirror_depth).apply(module)
-        build_gradient(
+        return build_gradient(
             module,
-            self.loss,
+            Loss(self.loss, self.labels, self.ignore_index),
             self._optimizer(),
             output=self.output,
             frozen=self.frozen,
@@ -259,4 +328,5 @@ class BuildGradient(Pass):
             dropout=self.dropout,
             seed=self.seed,
             loss_scale=self.loss_scale,
+            check_labels=self.check_labels,
         )

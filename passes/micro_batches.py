@@ -15,7 +15,7 @@ from memc.ir.types import DType
 from memc.passes.dropout_seeds import first_count
 from memc.passes.gradient import append_gradients
 from memc.passes.loss_scale import LossScale, scaled_loss
-from memc.passes.losses import LossName, append_loss
+from memc.passes.losses import Loss
 from memc.passes.training_step import DRAWS, TrainingStep
 
 
@@ -52,8 +52,9 @@ def one_batch(
     forward: Sequence[Op],
     given: Mapping[Value, Value],
     logits: Value,
-    labels: Value,
-    loss: LossName,
+    labels: Value | None,
+    loss: Loss,
+    divisor: Value | None,
     scale: LossScale | None,
     trained: Sequence[Value],
     sums: dict[Value, Value],
@@ -65,7 +66,7 @@ def one_batch(
     start = len(function.ops)
     for op in forward:
         mapping.update(zip(op.results, _copied(step, op, mapping, first)))
-    made = append_loss(b, loss, mapping.get(logits, logits), labels)
+    made = loss.append(b, mapping.get(logits, logits), labels, divisor)
     start_of_backward = made if scale is None else scaled_loss(b, scale, made)
     found = append_gradients(step.module, function, start_of_backward, trained, function.ops[start:], b.names)
     for weight, gradient in found.items():

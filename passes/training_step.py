@@ -9,10 +9,25 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Module, Role, Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import TensorType
+from memc.passes.base import Finding
+from memc.passes.labels import LabelInput
 from memc.passes.loss_scale import kept_unless
 
 LOSS, LABELS, RATE, STEP, DRAWS = "loss", "labels", "learning_rate", "step", "dropout.counter"
+OUTSIDE = "labels.outside"
 """Names of what a training step takes, returns and keeps."""
+
+
+@dataclass(frozen=True)
+class Training(Finding):
+    """What a training step minimizes, for reports."""
+
+    loss: str
+    of: str
+    """What the loss is of, in words."""
+    left_out: str | None
+    """The model's last activation, if the loss takes the scores before it."""
+    labels: tuple[LabelInput, ...]
 
 
 @dataclass

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.errors import UsageError
+from memc.runtime import labels
 from memc.runtime import manifest as manifests
 from memc.runtime.algorithms import Algorithms
 from memc.runtime.cuda_graph import Replays
@@ -47,7 +48,8 @@ class Executable:
 
     Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
     they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
-    otherwise; they are never written to. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
+    otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
+    those on the host are checked before the run. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
     support DLPack) on CUDA.
 
     Nothing is allocated for the model's tensors after loading but inputs' copies, at the first call, and outputs. Calls of
@@ -103,14 +105,18 @@ class Executable:
             if self._algorithms is not None:  # The first run chooses them.
                 self._algorithms.save()
                 self._algorithms = None
-        return {spec.name: value for spec, (value, _) in zip(self.outputs, made)}
+        return self.finished(bound, {spec.name: value for spec, (value, _) in zip(self.outputs, made)})
+
+    def finished(self, given: list[tuple[Spec, Any]], results: dict[str, Any]) -> dict[str, Any]:
+        """What a run on `given` returns of its results."""
+        return results
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device. Raises UsageError as a call does."""
         if not isinstance(inputs, Mapping):
             raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
         results = Executable.__call__(self, **inputs)  # A training step's own call may return the loss alone.
-        return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs}
+        return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs if spec.name in results}
 
     def placed_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         """Arrays by name, as the tensors or arrays that runs read where they are. Raises UsageError for a wrong one."""
@@ -155,7 +161,12 @@ class Executable:
         missing = [str(spec) for spec in self.inputs if spec.name not in values]
         if missing:
             raise UsageError(f"missing inputs: {', '.join(missing)}")
-        return [(spec, values[spec.name]) for spec in self.inputs]
+        return [(spec, self.checked(spec, values[spec.name])) for spec in self.inputs]
+
+    def checked(self, spec: Spec, value: Any) -> Any:
+        """An input's value; labels on the host are checked, and may have any type of integers."""
+        rules = [rule for rule in self.manifest.labels if rule.input == spec.name]
+        return labels.checked(spec, value, rules) if rules else value
 
     def tensor(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor on the device, in place where possible."""

@@ -67,6 +67,17 @@ class Slot:
 
 
 @dataclass(frozen=True)
+class LabelInput:
+    """What an input that holds labels is checked for."""
+
+    input: str
+    classes: int | None
+    """Labels are from 0 to below it; None for labels that are numbers to be met."""
+    ignore_index: int | None
+    """The label that does not count; None if every label does."""
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What plan.json says about running the model."""
 
@@ -94,6 +105,7 @@ class Manifest:
     """The kernel calls of a run, in order: index of the op among those of model.memir, and name."""
     precision: str
     """`f32`, or what the factors of products and convolutions are rounded to."""
+    labels: tuple[LabelInput, ...]
     report: dict[str, Any]
 
     @property
@@ -136,6 +148,7 @@ def read(path: str | Path) -> Manifest:
             library_functions=tuple(text(name) for name in data["library_functions"]),
             calls=tuple((int(op), text(name)) for op, name in data.get("calls", ())),
             precision=text(data.get("precision", "f32")),
+            labels=tuple(label_input(item) for item in data["report"].get("labels", ())),
             report=dict(data["report"]),
         )
         require_sense(manifest)
@@ -207,6 +220,12 @@ def spec(item: dict[str, Any]) -> Spec:
     if any(d < 0 for d in shape):
         raise ValueError(f"{item['name']}: expected sizes from 0 on, got {list(shape)}")
     return Spec(text(item["name"]), item["dtype"], shape)
+
+
+def label_input(item: dict[str, Any]) -> LabelInput:
+    """A check of the plan. Raises KeyError, ValueError or TypeError if it is none."""
+    numbers = [None if item[key] is None else int(item[key]) for key in ("classes", "ignore_index")]
+    return LabelInput(text(item["input"]), *numbers)
 
 
 def what_is(path: Path) -> str:

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.errors import InvalidError, UsageError
-from memc.runtime import safetensors
+from memc.runtime import labels, safetensors
 from memc.runtime.device_errors import device_errors
 from memc.runtime.executable import Executable
+from memc.runtime.labels import OUTSIDE
 from memc.runtime.loading import Loaded
-from memc.runtime.manifest import SOURCE, Slot
+from memc.runtime.manifest import SOURCE, Slot, Spec
 from memc.runtime.tensors import array_over, numpy_dtype, typed
 
 Array = npt.NDArray[Any]
@@ -51,10 +52,24 @@ class TrainingStep(Executable):
             for name, value in itertools.zip_longest(names[: len(args)], args)
         )
         results = super().__call__(*args, **kwargs)
-        if len(self.outputs) > 1:
+        if len(results) > 1:
             return results
-        (spec,) = self.outputs
-        return float(self.to_numpy(spec, results[spec.name]).reshape(()))
+        ((name, value),) = results.items()
+        return float(self.to_numpy(self.output(name), value).reshape(()))
+
+    def finished(self, given: list[tuple[Spec, Any]], results: dict[str, Any]) -> dict[str, Any]:
+        """The results without the number of labels that name no class. Raises UsageError unless it is 0."""
+        count = results.pop(OUTSIDE, None)
+        if count is None or not int(self.to_numpy(self.output(OUTSIDE), count)):
+            return results
+        for spec, value in given:
+            rules = [rule for rule in self.manifest.labels if rule.input == spec.name]
+            array = labels.from_device(value) if rules else None
+            if array is not None:
+                for rule in rules:
+                    labels.require_classes(spec, array, rule)
+        number = int(self.to_numpy(self.output(OUTSIDE), count))
+        raise UsageError(f"labels: expected classes of the loss, got {number} that are none; the step changed nothing")
 
     def session(self) -> TrainingStep:
         """Another step with a state of its own, which is a copy of what this one has now, and an arena of its own."""

@@ -13,20 +13,15 @@ from ..errors import OpError
 from ..types import TensorType
 from .base import Attrs, Decompose, OpDef, Trait, register
 from .casts import cast, widen
-from .common import count, float_attr, index_operand, int_attr
-from .derivatives import again, keep_where, scaled, widen_again
+from .common import float_attr
+from .derivatives import again, scaled, widen_again
+from .labels import counted_array, hits, infer_labels, kept, picked, picked_array, row
 from .window import accumulator
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
-    count(operands, 2)
+    infer_labels(operands, attrs)
     logits, labels = operands
-    index_operand(labels)
-    if logits.rank < 2 or not logits.dtype.is_float or logits.shape[1] == 0:
-        raise OpError(f"expected logits [N, C, ...] of floats for at least one class, got {logits}")
-    if labels.shape != (logits.shape[0], *logits.shape[2:]):
-        raise OpError(f"expected labels {[logits.shape[0], *logits.shape[2:]]} for logits {logits}, got {labels}")
-    int_attr(attrs, "ignore_index")
     if not 0 <= float_attr(attrs, "label_smoothing") <= 1:
         raise OpError(f"expected attribute `label_smoothing` from 0 to 1, got {attrs['label_smoothing']}")
     result = TensorType(accumulator(logits.dtype), labels.shape)
@@ -38,29 +33,13 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     wide = results[0].dtype.numpy
     x = logits.astype(wide, copy=False)
     smoothing = float_attr(attrs, "label_smoothing")
-    counts = labels != int_attr(attrs, "ignore_index")
-    safe = np.where(counts, labels, 0)
-    bad = (safe < 0) | (safe >= x.shape[1])
-    if bad.any():
-        raise OpError(f"label {safe[bad].flat[0]} is out of range [0, {x.shape[1]})")
+    chosen, good = picked_array(x, labels)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         greatest = x.max(axis=1)
         total = greatest + np.log(np.exp(x - greatest[:, None]).sum(axis=1))
-        picked = np.take_along_axis(x, safe[:, None], axis=1)[:, 0]
-        aim = (1 - smoothing) * picked + smoothing * x.mean(axis=1) if smoothing else picked
-        loss = np.where(counts, total - aim, 0)
+        aim = (1 - smoothing) * chosen + smoothing * x.mean(axis=1) if smoothing else chosen
+        loss = np.where(counted_array(labels, attrs), np.where(good, total - aim, np.nan), 0)
     return [loss.astype(wide), total.astype(wide)]
-
-
-def _row(value: Value) -> tuple[int, ...]:
-    """The shape of one number per sample, with an axis for the classes."""
-    n, *rest = value.type.shape
-    return (n, 1, *rest)
-
-
-def _counted(b: IRBuilder, op: Op) -> Value:
-    labels = op.operands[1]
-    return b.op("not_equal", [labels, b.scalar(int_attr(op.attrs, "ignore_index"), labels.type.dtype)])
 
 
 def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
@@ -71,14 +50,11 @@ def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     powers = b.op("exp", [b.op("sub", [widen_again(b, logits, 2), greatest])])
     total = b.op("log", [b.op("reduce_sum", [powers], axes=(1,), keepdims=False)])
     total = b.op("add", [total, b.op("reshape", [greatest], shape=labels.type.shape)])
-    counted = _counted(b, op)
-    safe = b.op("reshape", [keep_where(b, counted, labels)], shape=_row(labels))
-    picked = b.op("reshape", [b.op("gather_elements", [logits, safe], axis=1)], shape=labels.type.shape)
-    aim = widen(b, picked)
+    aim = widen(b, picked(b, op))
     if smoothing:
         everywhere = b.op("reduce_sum", [widen_again(b, logits, 3)], axes=(1,), keepdims=False)
         aim = b.op("add", [scaled(b, aim, 1 - smoothing), scaled(b, everywhere, smoothing / classes)])
-    return [keep_where(b, counted, b.op("sub", [total, aim])), total]
+    return [kept(b, op, b.op("sub", [total, aim])), total]
 
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -89,10 +65,10 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     logits, labels = op.operands
     total = op.results[1]
     g, g_total = grads
-    dtype, shape = total.type.dtype, _row(labels)
+    dtype, shape = total.type.dtype, row(labels)
     smoothing = float_attr(op.attrs, "label_smoothing")
     if g is not None:
-        g = keep_where(b, _counted(b, op), g)
+        g = kept(b, op, g, 1)
     arriving = [v for v in (g, g_total) if v is not None]
     weight = arriving[0] if len(arriving) == 1 else b.op("add", arriving)
 
@@ -102,14 +78,11 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     power = b.op("exp", [b.op("sub", [widen_again(b, logits, 4), column(total)])])
     found = b.op("mul", [power, column(weight)])
     if g is not None:
-        classes = logits.type.shape[1]
-        lead = (1, classes, *[1] * (logits.type.rank - 2))
-        numbers = b.op("iota", [], shape=lead, axis=1, dtype=labels.type.dtype)
-        hit = again(b, "equal", [column(labels), numbers], 1)
+        hit = again(b, "equal", hits(b, op), 1)
         zero = b.scalar(0, dtype)
         aim = b.op("select", [hit, column(scaled(b, g, 1 - smoothing) if smoothing else g), zero])
         if smoothing:
-            aim = b.op("add", [aim, column(scaled(b, g, smoothing / classes))])
+            aim = b.op("add", [aim, column(scaled(b, g, smoothing / logits.type.shape[1]))])
         found = b.op("sub", [found, aim])
     return [cast(b, found, logits.type.dtype), None]
 
@@ -118,8 +91,9 @@ register(
     OpDef(
         name="softmax_cross_entropy",
         doc="-log(softmax(logits)[label]) for every sample, and log(sum(exp(logits))), from which the gradient is made.\n\n"
-        "Operands logits [N, C, ...] and labels [N, ...] (i32 or i64, each in [0, C)). Attributes `ignore_index`: a label\n"
-        "whose loss is 0; `label_smoothing`: the part of the target, from 0 to 1, that is spread over all classes evenly.\n"
+        "Operands logits [N, C, ...] and labels [N, ...] (i32 or i64, each in [0, C); the loss of others is nan, and so is\n"
+        "its gradient). Attributes `ignore_index`, which may be absent: a label whose loss is 0; `label_smoothing`: the\n"
+        "part of the target, from 0 to 1, that is spread over all classes evenly.\n"
         "Both results have the labels' shape, and are f32 for half precision.",
         spec="https://onnx.ai/onnx/operators/onnx__SoftmaxCrossEntropyLoss.html",
         infer=infer,

@@ -38,6 +38,9 @@ def compile_model(
     memory_budget: options.MemoryBudget = None,
     train: options.Train = False,
     loss: options.Loss = None,
+    labels: options.Labels = None,
+    ignore_index: options.IgnoreIndex = None,
+    check_labels: options.CheckLabels = False,
     optimizer: options.OptimizerName = None,
     optimizer_options: options.OptimizerOptions = None,
     clip_norm: options.ClipNorm = None,
@@ -81,6 +84,9 @@ def compile_model(
         memory_budget=memory_budget,
         train=train,
         loss=loss,
+        labels=labels,
+        ignore_index=ignore_index,
+        check_labels=check_labels,
         optimizer=optimizer,
         optimizer_options=optimizer_options,
         clip_norm=clip_norm,
@@ -128,6 +134,8 @@ def print_times(timings: list[tuple[str, float]]) -> None:
 def print_summary(console: Console, model: str, report: Report, path: str | None) -> None:
     """The summary table of a compilation."""
     console.print(f"{Path(model).name}: {report.target}, -O{report.opt_level}", soft_wrap=True, markup=False)
+    if report.training is not None:
+        console.print(f"loss: {report.training.loss}, {report.training.of}", soft_wrap=True, markup=False)
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")

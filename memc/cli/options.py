@@ -7,7 +7,7 @@ from typing import Annotated, Optional
 
 import typer
 
-from memc.passes.losses import LOSSES
+from memc.passes.losses import LABEL_KINDS, LOSSES
 from memc.passes.mirror import POLICIES
 
 Dims = Annotated[
@@ -64,6 +64,20 @@ MemoryBudget = Annotated[
 Alignment = Annotated[Optional[int], typer.Option("--alignment", help="Bytes that offsets are multiples of.")]
 Train = Annotated[bool, typer.Option("--train", help="Make a training step of the model.")]
 Loss = Annotated[Optional[str], typer.Option("--loss", help=f"With --train: {', '.join(LOSSES)} (default: the first).")]
+Labels = Annotated[
+    Optional[str],
+    typer.Option(
+        "--labels", help=f"With --train: {' or '.join(LABEL_KINDS)} of softmax-cross-entropy (default: the first)."
+    ),
+]
+IgnoreIndex = Annotated[
+    Optional[int],
+    typer.Option("--ignore-index", metavar="N", help="With --train: the label that does not count (default: -100)."),
+]
+CheckLabels = Annotated[
+    bool,
+    typer.Option("--check-labels", help="With --train: check labels on the device too, when the loss is read."),
+]
 OptimizerName = Annotated[
     Optional[str], typer.Option("--optimizer", help="With --train: sgd (default), adam, adamw; none for gradients.")
 ]

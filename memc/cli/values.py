@@ -19,7 +19,7 @@ from memc.ir.types import TensorType
 from memc.passes.base import Pass
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.duration import Seconds
-from memc.passes.losses import LOSSES
+from memc.passes.losses import LABEL_KINDS, LOSSES
 from memc.passes.mirror import POLICIES
 from memc.passes.optimizers import OPTIMIZERS, Optimizer
 from memc.passes.pipeline_text import parse_pipeline
@@ -174,6 +174,9 @@ def parse_options(
     memory_budget: str | None = None,
     train: bool = False,
     loss: str | None = None,
+    labels: str | None = None,
+    ignore_index: int | None = None,
+    check_labels: bool = False,
     optimizer: str | None = None,
     optimizer_options: str | None = None,
     clip_norm: float | None = None,
@@ -189,6 +192,9 @@ def parse_options(
     as if they were not typed. Raises UsageError."""
     training = {
         "loss": loss,
+        "labels": labels,
+        "ignore_index": ignore_index,
+        "check_labels": True if check_labels else None,
         "optimizer": optimizer,
         "clip_norm": clip_norm,
         "loss_scale": loss_scale,
@@ -224,7 +230,7 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
         if said or optimizer_options:
             raise UsageError("options of a training step (--loss, --optimizer and such) need --train")
         return None
-    for name, choices in (("loss", LOSSES), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
+    for name, choices in (("loss", LOSSES), ("labels", LABEL_KINDS), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
         if name in said and said[name] not in choices:
             raise UsageError(f"--{name} {said[name]}: expected one of {', '.join(choices)}")
     if "frozen" in said:

@@ -241,3 +241,43 @@ def test_workspace(memc, model: str) -> None:
     assert "select-workspace{target=llvm beyond=4096" in report["pipeline"] and report["workspace_bytes"] == 0
     result = memc("compile", model, "--dim", "batch=2", "--plan-only", "--workspace", "all")
     assert result.code == 2 and "size `all`: expected a number of bytes" in result.err
+
+
+def test_the_summary_says_what_a_training_step_minimizes(memc, tmp_path: Path) -> None:
+    lead = "func @main(%x: f32[4,3] {role = input}, %w: f32[3,5] {role = weight})"
+    product = "  %z = matmul(%x, %w) {transpose_a = false, transpose_b = false} : f32[4,5]\n"
+    soft = product + "  %y = softmax(%z) {axis = 1} : f32[4,5]\n  return %y\n"
+    own = product + "  %y = reduce_mean(%z) {axes = [0, 1], keepdims = false} : f32[]\n  return %y\n"
+    gate = product + "  %y = sigmoid(%z) : f32[4,5]\n  return %y\n"
+    scores = "softmax-cross-entropy, of %z, the scores before softmax, which the loss applies itself"
+    for kind, body, options, message in [
+        ("f32[4,5]", soft, [], scores),
+        ("f32[4,5]", soft, ["--labels", "probabilities"], scores),
+        ("f32[4,5]", soft, ["--loss", "mse"], "mse, of the result %y\n"),
+        ("f32[4,5]", gate, ["--loss", "bce"], "bce, of %z, the scores before sigmoid, which the loss applies itself"),
+        ("f32[]", own, [], "output, the result %y is the loss"),
+        ("f32[]", own, ["--loss", "output"], "output, the result %y is the loss"),
+    ]:
+        path = tmp_path / "step.memir"
+        path.write_text(f"{lead} -> {kind} {{\n{body}}}\n")
+        result = memc("compile", str(path), "--train", "--plan-only", *options)
+        assert result.code == 0, result.err
+        assert f"loss: {message}" in result.out
+        result = memc("compile", str(path), "--train", "--plan-only", "--json", "-", *options)
+        assert json.loads(result.out)["training"]["loss"] == message.partition(",")[0]
+
+
+def test_options_of_labels_reach_the_step(memc, model: str) -> None:
+    train = ("compile", model, "--dim", "batch=2", "--train", "--plan-only")
+    result = memc(*train, "--ignore-index", "1", "--check-labels", "--json", "-")
+    labels = json.loads(result.out)["labels"]
+    assert labels == [{"input": "labels", "classes": 3, "ignore_index": 1}]
+    text = memc(*train, "-q", "-o", "-", "--check-labels", "-O", "0").out
+    assert '{name = "labels.outside"}' in text
+    for options, message in [
+        (["--labels", "names"], "--labels names: expected one of classes, probabilities"),
+        (["--loss", "mse", "--ignore-index", "1"], "loss mse has no label to ignore"),
+        (["--ignore-index", str(2**63)], "expected an i64 as the label to ignore"),
+    ]:
+        result = memc(*train, *options)
+        assert result.code == 2 and message in result.err and result.err.count("\n") == 1

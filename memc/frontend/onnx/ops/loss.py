@@ -1,65 +1,85 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, without the transposes of the standard's function bodies."""
+"""NegativeLogLikelihoodLoss and SoftmaxCrossEntropyLoss, without the transposes of the standard's function bodies.
+
+The standard wants targets from 0 to C - 1, or `ignore_index`: any other, negative ones too, makes the loss nan.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
-from memc.ir.core import Value
+from memc.ir.core import Attr, Op, Value
 from memc.ir.ops.casts import cast, widen
+from memc.ir.ops.derivatives import keep_where
+from memc.ir.ops.labels import counted, named
 from memc.ir.ops.reduce import mean, reduce
+from memc.ir.types import DType
 
 
-def negative_log_likelihood(ctx: NodeContext, scores: Value) -> Value:
-    """-weight[t] * scores[n, t, ...] for each target t (input 1; weights are input 2), reduced as the node says.
-
-    `scores` is [n, c, ...]. Targets equal to ignore_index count neither in the sum nor in the mean's divisor, and may
-    be out of range.
-    """
-    b, target, shape = ctx.b, ctx.value(1), scores.type.shape
-    reduction, ignored = ctx.attr("reduction", "mean"), ctx.attr("ignore_index")
-    if len(shape) < 2 or target.type.shape != (shape[0], *shape[2:]):
-        raise ctx.unsupported(f"expected targets of shape {[shape[0], *shape[2:]]}, got {target.type}")
+def _check(ctx: NodeContext) -> None:
+    shape, target = ctx.type(0).shape, ctx.type(1)
+    if len(shape) < 2:
+        raise ctx.unsupported(f"expected scores of rank 2 or more, got {ctx.type(0)}")
+    if target.shape != (shape[0], *shape[2:]):
+        raise ctx.unsupported(f"expected targets of shape {[shape[0], *shape[2:]]}, got {target}")
+    reduction = ctx.attr("reduction", "mean")
     if reduction not in ("none", "sum", "mean"):
         raise ctx.unsupported(f"expected reduction none, sum or mean, got {reduction}")
     if ctx.has(2) and ctx.type(2).shape != (shape[1],):
         raise ctx.unsupported(f"expected weights of shape [{shape[1]}], got {ctx.type(2)}")
-    zero = b.scalar(0, scores.type.dtype)
-    skip = None
+
+
+def _losses(ctx: NodeContext, name: str, scores: Value, **attrs: Attr) -> Op:
+    """The op that gives each sample's loss without weights; targets are input 1."""
+    ignored = ctx.attr("ignore_index")
     if ignored is not None:
-        skip = b.op("equal", [target, b.scalar(int(ignored), target.type.dtype)])
-        target = b.op("select", [skip, b.scalar(0, target.type.dtype), target])
-    positions = b.op("reshape", [target], shape=(shape[0], 1, *shape[2:]))
-    picked = b.op("gather_elements", [scores, positions], axis=1)
-    loss = b.op("neg", [b.op("reshape", [picked], shape=target.type.shape)])
+        attrs["ignore_index"] = int(ignored)
+    return ctx.b.multi(name, [scores, ctx.value(1)], **attrs)
+
+
+def _reduced(ctx: NodeContext, op: Op, dtype: DType) -> Value:
+    """The losses, result 0 of `op`, weighted by input 2 and reduced as the node says."""
+    b, loss, target = ctx.b, op.results[0], op.operands[1]
+    counts = counted(b, op)
     weight = None
     if ctx.has(2):
-        weight = b.op("gather", [cast(b, ctx.value(2), scores.type.dtype), target], axis=0)
+        known = keep_where(b, named(b, op), target)
+        weight = b.op("gather", [cast(b, ctx.value(2), loss.type.dtype), known], axis=0)
         loss = b.op("mul", [loss, weight])
-    if skip is not None:
-        # Selected, not multiplied: an ignored infinite loss must not become nan.
-        loss = b.op("select", [skip, zero, loss])
-        weight = b.op("select", [skip, zero, weight or b.scalar(1, scores.type.dtype)])
-    axes = range(target.type.rank)
+        if counts is not None:
+            # Selected: what does not count is 0 whatever the weight.
+            loss = keep_where(b, counts, loss)
+    if counts is not None:
+        weight = keep_where(b, counts, weight or b.scalar(1, loss.type.dtype))
+    reduction, axes = ctx.attr("reduction", "mean"), range(target.type.rank)
     if reduction == "none":
-        return loss
+        return cast(b, loss, dtype)
     if reduction == "sum":
-        return reduce(b, "sum", loss, axes, keepdims=False)
+        return cast(b, reduce(b, "sum", loss, axes, keepdims=False), dtype)
     if weight is None:
-        return mean(b, loss, axes, keepdims=False)
+        return cast(b, mean(b, loss, axes, keepdims=False), dtype)
     total, count = (reduce(b, "sum", widen(b, v), axes, keepdims=False) for v in (loss, weight))
-    return cast(b, b.op("div", [total, count]), scores.type.dtype)
+    if ctx.trainable:
+        # The standard's mean of nothing is nan, whose gradient is 0: what is trained has a loss of 0 then.
+        none = b.op("equal", [count, b.scalar(0, count.type.dtype)])
+        count = b.op("select", [none, b.scalar(1, count.type.dtype), count])
+    return cast(b, b.op("div", [total, count]), dtype)
 
 
 @imports("NegativeLogLikelihoodLoss")
 def nll_loss(ctx: NodeContext) -> Sequence[Known]:
-    return [negative_log_likelihood(ctx, ctx.value(0))]
+    _check(ctx)
+    scores = ctx.value(0)
+    return [_reduced(ctx, _losses(ctx, "negative_log_likelihood", scores), scores.type.dtype)]
 
 
 @imports("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy_loss(ctx: NodeContext) -> Sequence[Known]:
-    if ctx.type(0).rank < 2:
-        raise ctx.unsupported(f"expected scores of rank 2 or more, got {ctx.type(0)}")
-    scores = ctx.b.op("log_softmax", [ctx.value(0)], axis=1)
-    return [negative_log_likelihood(ctx, scores), scores]
+    _check(ctx)
+    logits = ctx.value(0)
+    dtype = logits.type.dtype
+    if len(ctx.node.output) < 2 or not ctx.node.output[1]:
+        return [_reduced(ctx, _losses(ctx, "softmax_cross_entropy", logits, label_smoothing=0.0), dtype)]
+    scores = ctx.b.op("log_softmax", [logits], axis=1)
+    return [_reduced(ctx, _losses(ctx, "negative_log_likelihood", scores), dtype), scores]

@@ -55,3 +55,28 @@ def test_wrong_targets_are_rejected_or_clear(run_node):
     x = np.zeros((2, 3), np.float32)
     with pytest.raises(UnsupportedError):
         run_node("SoftmaxCrossEntropyLoss", [x, np.zeros((3,), np.int64)], opset=13, reduction="median")
+
+
+@pytest.mark.parametrize("op_type", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("target_type", [np.int32, np.int64])
+def test_the_loss_of_a_target_of_no_class_is_nan(run_node, target_type, weighted, op_type):
+    """Also of negative ones, which must not count from the last class."""
+    x = RANDOM.standard_normal((5, 3)).astype(np.float32)
+    target = np.array([-1, 0, 3, -100, 2], target_type)
+    inputs = [x, target] + ([np.array([0.5, 1, 2], np.float32)] if weighted else [])
+    for ignored in (None, -100):
+        attrs = {} if ignored is None else {"ignore_index": ignored}
+        for reduction in ("none", "sum", "mean"):
+            (found,) = run_node(op_type, inputs, opset=13, reduction=reduction, **attrs)
+            if reduction != "none":
+                assert np.isnan(found)
+                continue
+            np.testing.assert_array_equal(np.isnan(found), [True, False, True, ignored is None, False])
+            assert ignored is None or found[3] == 0
+
+
+def test_a_mean_over_nothing_is_nan_as_the_standard_says(run_node):
+    x = np.zeros((2, 3), np.float32)
+    (found,) = run_node("SoftmaxCrossEntropyLoss", [x, np.array([5, 5])], opset=13, ignore_index=5)
+    assert np.isnan(found)
