@@ -8,8 +8,8 @@ import contextlib
 import io
 import os
 import resource
+import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -83,13 +83,17 @@ def wrong_with(done: Done, codes: frozenset[int] = CODES) -> str | None:
 
 
 @contextlib.contextmanager
-def limited(seconds: int = SECONDS) -> Iterator[None]:
+def limited(seed: int, seconds: int = SECONDS) -> Iterator[None]:
     """Raise TimeLimit after so many seconds; end the process if native code does not come back by five times that."""
 
     def over(*_: object) -> None:
         raise TimeLimit(f"took more than {seconds} s")
 
-    watch = threading.Timer(5 * seconds, lambda: os._exit(1))
+    def end() -> None:
+        os.write(1, f"seed {seed}: hangs in native code\n".encode())
+        os._exit(1)
+
+    watch = threading.Timer(5 * seconds, end)
     watch.daemon = True
     watch.start()
     before = signal.signal(signal.SIGALRM, over)
@@ -114,7 +118,7 @@ def run_case(check: Callable[[Case], None], seed: int, folder: Path, seconds: in
     folder.mkdir(parents=True, exist_ok=True)
     case = Case(seed, folder)
     try:
-        with limited(seconds):
+        with limited(seed, seconds):
             check(case)
     except TimeLimit as error:
         case.found.append(str(error))
@@ -137,8 +141,6 @@ def fuzz(check: Callable[[Case], None], doc: str | None, what: str) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for seed in range(args.first, args.first + args.count):
             folder = Path(scratch) / str(seed)
-            # Seen if native code hangs, after which nothing can be said.
-            (Path(scratch) / "running").write_text(str(seed))
             case = run_case(check, seed, folder)
             counts += case.counts
             if case.found:
@@ -148,19 +150,7 @@ def fuzz(check: Callable[[Case], None], doc: str | None, what: str) -> int:
                     args.save.mkdir(parents=True, exist_ok=True)
                     with contextlib.suppress(OSError):
                         folder.rename(args.save / str(seed))
-            _remove(folder)
+            shutil.rmtree(folder, ignore_errors=True)
     seconds = time.monotonic() - began
     print(f"{failed} of {args.count} {what} fail; {seconds:.0f} s; " + ", ".join(f"{k} {n}" for k, n in counts.items()))
     return 1 if failed else 0
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-__all__ = ["Case", "Done", "fuzz", "limited", "run_case", "run_memc", "wrong_with"]
-
-if __name__ == "__main__":
-    sys.exit("run fuzz_ir.py, fuzz_plans.py or fuzz_cli.py")

@@ -41,6 +41,14 @@ app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 
 INTERNAL = 70
 
+PATH_ERRORS = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EEXIST),
+        *(errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO, errno.ENODEV, errno.EINVAL, errno.EFBIG),
+    }
+)
+"""What is wrong with a path that was typed, wherever it is first used."""
+
 
 @app.callback()
 def _memc(
@@ -85,6 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO):
             _drop_output()
             error_line(f"{error.filename or 'standard output'}: cannot write: {error.strerror}")
+            return UsageError.exit_code
+        if isinstance(error, OSError) and error.filename is not None and error.errno in PATH_ERRORS:
+            error_line(f"{error.filename}: cannot be used: {error.strerror}")
             return UsageError.exit_code
         message = getattr(error, "format_message", None)
         if message is not None:
