@@ -229,7 +229,7 @@ def check_process(case: Case, rng: random.Random, arguments: Sequence[str]) -> N
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=60,
+        timeout=300,
     )
     error = done.stderr.decode("utf-8", "replace")
     case.counts["processes"] += 1

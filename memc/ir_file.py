@@ -7,13 +7,12 @@ InvalidError; what is wrong with it after a pass is that pass's.
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from pathlib import Path
 
 from memc.ir.core import Module
 from memc.ir.errors import CheckError, InvalidError, UsageError
+from memc.ir.files import read_bytes
 from memc.ir.parser import parse
 from memc.ir.verifier import verify
 from memc.passes.check_plan import check_plan, has_placements
@@ -24,24 +23,17 @@ STDIN = "-"
 def read_text(path: str | Path) -> str:
     """The text of a file, or of standard input for `-`. Raises UsageError if it cannot be read, or is no UTF-8."""
     name = "<stdin>" if str(path) == STDIN else str(path)
-    try:
-        data = _bytes(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{name}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+    data = _standard_input() if str(path) == STDIN else read_bytes(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{name}: expected UTF-8 text, got {error.reason} at byte {error.start}") from None
 
 
-def _bytes(path: str | Path) -> bytes:
-    if str(path) == STDIN:
-        if sys.stdin is None:
-            raise UsageError("<stdin>: cannot read: standard input is closed")
-        return sys.stdin.buffer.read()
-    if stat.S_ISCHR(os.stat(path).st_mode) and str(path) != os.devnull:
-        raise UsageError(f"{path}: expected a file, got a device")  # Such as /dev/zero, which never ends.
-    return Path(path).read_bytes()
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise UsageError("<stdin>: cannot read: standard input is closed")
+    return sys.stdin.buffer.read()
 
 
 def read_module(path: str | Path) -> Module:

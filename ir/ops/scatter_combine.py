@@ -27,7 +27,7 @@ from .common import (
     shape_attr,
     str_attr,
 )
-from .scatter import REDUCTIONS, evaluate_elements, evaluate_nd
+from .scatter import REDUCTIONS, check_elements, check_nd, evaluate_elements, evaluate_nd
 
 _KINDS = {"none": "max", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
@@ -54,13 +54,19 @@ def infer_elements(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[Ten
     count(operands, 2)
     index_operand(operands[0])
     axis_attr(attrs, operands[0].rank)
-    return [_combined_type(operands[1], attrs)]
+    indices, updates = operands
+    result = _combined_type(updates, attrs)
+    check_elements(result, indices, updates, axis_attr(attrs, result.rank))
+    return [result]
 
 
 def infer_nd(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     count(operands, 2)
     index_operand(operands[0])
-    return [_combined_type(operands[1], attrs)]
+    indices, updates = operands
+    result = _combined_type(updates, attrs)
+    check_nd(result, indices, updates)
+    return [result]
 
 
 def _evaluate(scatter: Callable[..., Sequence[Array]]) -> Callable[..., Sequence[Array]]:

@@ -13,7 +13,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.ir.errors import InvalidError, UnsupportedError
+from memc.ir.files import read_bytes
 
 from .tensors import ARENA, Int64s, Tensor, TensorColumns, shown
 
@@ -86,11 +87,9 @@ def _quoted(texts: Sequence[str]) -> Sequence[str]:
 
 def _text(path: str | Path) -> str:
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig").rstrip()
+        text = read_bytes(path).decode("utf-8-sig").rstrip()
     except UnicodeDecodeError as error:
         raise InvalidError(f"{path}: expected CSV in UTF-8, got {error.reason} at byte {error.start}") from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
     if not text:
         raise InvalidError(f"{path}: expected a header such as id,lower,upper,size, got an empty file")
     return text

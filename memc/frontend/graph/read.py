@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from memc.ir.errors import InvalidError, UsageError
+from memc.ir.errors import InvalidError
+from memc.ir.files import read_bytes
 
 MAX_SIZE = 2**62
 """Bytes of the largest storage."""
@@ -128,10 +129,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _load(path: Path) -> Any:
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+    data = read_bytes(path)
     if path.suffix == ".gz" or data[:2] == b"\x1f\x8b":
         try:
             data = gzip.decompress(data)
