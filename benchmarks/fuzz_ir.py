@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 from fuzzing import Case, fuzz, run_memc, wrong_with
-from mutations import mutate, of_bytes
+from text_mutations import mutate, of_bytes
 from random_onnx import Drawn
 from random_onnx_nodes import STEPS
 

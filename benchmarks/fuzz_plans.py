@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fuzzing import Case, fuzz, run_memc, wrong_with
-from mutations import mutate, of_bytes
+from text_mutations import mutate, of_bytes
 
 Live = tuple[str, int, int, int]
 """Name, first step, step after the last, bytes."""

@@ -80,7 +80,8 @@ class Where:
 
 def _excerpt(op: Op) -> str:
     try:
-        return print_op(op, "  ")
+        lines = print_op(op, "  ").split("\n")
+        return "\n".join(lines if len(lines) <= 3 else [*lines[:2], "    ..."])  # Of a region, how it begins.
     except (TypeError, ValueError, KeyError, AttributeError):
         return f"  {op!r}"  # broken too badly to print
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core import Array, Op
+from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .common import (
@@ -34,6 +35,8 @@ _KINDS = {"none": "max", "add": "sum", "mul": "prod", "max": "max", "min": "min"
 
 def _combined_type(updates: TensorType, attrs: Attrs) -> TensorType:
     reduction = str_attr(attrs, "reduction", REDUCTIONS)
+    if reduction != "none" and updates.dtype is DType.BOOL:
+        raise OpError(f"expected numbers for reduction `{reduction}`, got {updates}")
     if reduction == "none":
         dtype = DType.I32 if updates.elements < 2**31 else DType.I64
     else:

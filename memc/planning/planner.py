@@ -134,6 +134,8 @@ def plan(
         loaded, given_alignment, first_line = _load(source)
     else:
         name, first_line, loaded = "tensors", None, source
+        if isinstance(source, Module):
+            loaded = driver.load_module(source, driver.Options())
         given_alignment = ALIGNMENT if isinstance(source, Module) else 1
     alignment = given_alignment if alignment is None else alignment
     if reorder and not isinstance(loaded, Graph):
