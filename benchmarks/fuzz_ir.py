@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 from fuzzing import Case, fuzz, run_memc, wrong_with
-from text_mutations import mutate, of_bytes
 from random_onnx import Drawn
 from random_onnx_nodes import STEPS
+from text_mutations import mutate, of_bytes
 
 import memc
 from memc.ir.core import Array, Module, Role
@@ -141,6 +141,8 @@ def check_execution(case: Case, rng: random.Random, module: Module, complete: bo
     if sum(type.elements for type in (*types, *(p.type for p in function.params))) > SMALL:
         return
     if any(lookup(op.name) is None and op.region is None for op in ops):
+        return
+    if any(value.placement is not None and value.placement.offset > 2**24 for value in function.values()):
         return
     generator = np.random.default_rng(case.seed)
     given: dict[str, Array] = {}

@@ -27,7 +27,26 @@ Live = tuple[str, int, int, int]
 """Name, first step, step after the last, bytes."""
 
 STRANGE: tuple[Any, ...] = (
-    *(0, 1, -1, 2**31, 2**62, 2**63, 10**40, 1.0, 0.5, float("nan"), float("inf"), True, False, None, "", "x", "0", "é"),
+    *(
+        0,
+        1,
+        -1,
+        2**31,
+        2**62,
+        2**63,
+        10**40,
+        1.0,
+        0.5,
+        float("nan"),
+        float("inf"),
+        True,
+        False,
+        None,
+        "",
+        "x",
+        "0",
+        "é",
+    ),
     *([], [0], [0, 0], [-1], [[0]], [1.0], {}, {"bytes": 1}, [None], [2**63]),
 )
 
@@ -77,7 +96,9 @@ def lives_of(graph: dict[str, Any], order: Sequence[int]) -> list[Live]:
     persistent = {tensors[t]["storage"] for t in graph["inputs"]}
     lives: list[Live] = []
     sizes: dict[int, int] = {}
-    views = {t for op in ops for t in op["outputs"] if tensors[t]["storage"] not in op.get("writes", [tensors[t]["storage"]])}
+    views = {
+        t for op in ops for t in op["outputs"] if tensors[t]["storage"] not in op.get("writes", [tensors[t]["storage"]])
+    }
     for index, tensor in enumerate(tensors):
         needs = tensor["storage_bytes"] if index in views else max(tensor["storage_bytes"], tensor["bytes"])
         sizes[tensor["storage"]] = max(needs, sizes.get(tensor["storage"], 0))
@@ -163,7 +184,11 @@ def order_faults(graph: dict[str, Any], order: Sequence[int]) -> list[str]:
         for late, op in enumerate(ops)
         for early in range(late)
         if at[late] < at[early]
-        and (set(op["inputs"]) & set(ops[early]["outputs"]) or touches[late] & writes[early] or writes[late] & touches[early])
+        and (
+            set(op["inputs"]) & set(ops[early]["outputs"])
+            or touches[late] & writes[early]
+            or writes[late] & touches[early]
+        )
     ]
 
 

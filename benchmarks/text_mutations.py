@@ -8,9 +8,38 @@ import re
 from collections.abc import Sequence
 
 NUMBERS = (
-    *("0", "1", "-1", "2", "3", "4", "7", "16", "64", "63", "256", "4096", "-64", "1.0", "0.5", "-0.0", "1e9", "nan", "inf"),
+    *(
+        "0",
+        "1",
+        "-1",
+        "2",
+        "3",
+        "4",
+        "7",
+        "16",
+        "64",
+        "63",
+        "256",
+        "4096",
+        "-64",
+        "1.0",
+        "0.5",
+        "-0.0",
+        "1e9",
+        "nan",
+        "inf",
+    ),
     *("2147483647", "2147483648", "1099511627776", "4611686018427387903", "4611686018427387904", "-2147483649"),
-    *("9223372036854775807", "9223372036854775808", "18446744073709551616", "1" + 40 * "0", "08", "0x10", "1_0", "-inf"),
+    *(
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551616",
+        "1" + 40 * "0",
+        "08",
+        "0x10",
+        "1_0",
+        "-inf",
+    ),
 )
 
 WORDS = (
@@ -105,7 +134,9 @@ def of_characters(rng: random.Random, text: str, other: str) -> str:
 def of_bytes(rng: random.Random, data: bytes) -> bytes:
     """Bits flipped, bytes dropped or doubled; or the whole in another encoding."""
     if rng.random() < 0.1:
-        return data.decode("utf-8", "replace").encode(rng.choice(("utf-16", "utf-8-sig", "utf-32", "latin-1")), "replace")
+        return data.decode("utf-8", "replace").encode(
+            rng.choice(("utf-16", "utf-8-sig", "utf-32", "latin-1")), "replace"
+        )
     blob = bytearray(data)
     for _ in range(rng.randrange(1, 6)):
         at = rng.randrange(len(blob) + 1)

@@ -34,7 +34,9 @@ def parse_size(text: str) -> int:
     unit = _UNITS.get(match.group(2).upper()) if match else None
     if match is None or unit is None:
         shown = text if len(text) <= 40 else text[:37] + "..."
-        raise UsageError(f"size `{shown}`: expected a number of bytes with an optional unit, for example 4GiB or 512MiB")
+        raise UsageError(
+            f"size `{shown}`: expected a number of bytes with an optional unit, for example 4GiB or 512MiB"
+        )
     whole, _, part = match.group(1).partition(".")
     if len(whole.lstrip("0")) > 19 or (size := _bytes(whole, part, unit)) >= 2**63:
         raise UsageError(f"size `{text[:40]}`: expected less than 2**63 bytes")

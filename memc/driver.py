@@ -42,6 +42,9 @@ Source = Union[str, Path, bytes, onnx.ModelProto, Module]
 MAX_ALIGNMENT = 2**40
 """Bytes. Sizes rounded up to it still fit 64 bits."""
 
+ADDRESSABLE = 2**47
+"""Bytes."""
+
 GRAPH_SUFFIXES = (".json", ".json.gz")
 """Dataflow graphs of other frameworks (docs/plan.md)."""
 
@@ -222,13 +225,16 @@ def compile(
     from memc.runtime import artifact, codegen
 
     _require_weights(module)
+    _require_addressable(module)
     with stages("codegen"):
         try:
             compiled = codegen.build(module, target)
         except codegen.KernelError as error:
             if not given_groups:
                 raise
-            raise UnsupportedError(f"{_name_of(source)}: a `fused` group that no kernel can be made of: {error}") from error
+            raise UnsupportedError(
+                f"{_name_of(source)}: a `fused` group that no kernel can be made of: {error}"
+            ) from error
         if chosen.pass_pipeline is not None:
             _check_given_plan(module, target.alignment)
     with stages("write"):
@@ -379,6 +385,16 @@ def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
         error = over_budget(budget, report.arena_bytes, report.weights_bytes, report.io_bytes)
         raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
+
+
+def _require_addressable(module: Module) -> None:
+    """Raise UnsupportedError for a value that no process could hold: such can be planned, but code for it cannot be made."""
+    for value in module.main.values():
+        if value.type.nbytes >= ADDRESSABLE:
+            raise UnsupportedError(
+                f"%{value.name}: expected a tensor below 2**47 bytes, which is what a process can address, got {value.type} "
+                "(--plan-only plans it)"
+            )
 
 
 def _require_weights(module: Module) -> None:

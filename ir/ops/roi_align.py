@@ -28,7 +28,6 @@ from .sampling_gradient import (
 )
 from .window import choice, flag, int_tuple, integer, require_count, require_numeric
 
-
 MAX_SAMPLES = 1024
 """Samples along an axis of a bin."""
 

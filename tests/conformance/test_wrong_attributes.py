@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import memc
-import memc.ir.ops  # noqa: F401
+import memc.ir.ops
 from memc.ir.build import IRBuilder
 from memc.ir.core import Op, Value
 from memc.ir.errors import MemcError
