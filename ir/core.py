@@ -14,6 +14,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from .errors import InvalidError
 from .types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -184,10 +185,11 @@ class Module:
 
     @property
     def main(self) -> Function:
+        """The entry point. Raises InvalidError if there is none."""
         for function in self.functions:
             if function.name == "main":
                 return function
-        raise ValueError("module has no function @main")
+        raise InvalidError("module: expected a function @main, where execution begins, got none")
 
     def __str__(self) -> str:
         """The module as .memir text."""

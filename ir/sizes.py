@@ -30,11 +30,22 @@ def parse_size(text: str) -> int:
 
     KiB, MiB, GiB and the bare letters are powers of 1024; KB, MB, GB are powers of 1000. Raises UsageError.
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text, re.ASCII)
     unit = _UNITS.get(match.group(2).upper()) if match else None
     if match is None or unit is None:
-        raise UsageError(f"size `{text}`: expected a number of bytes with an optional unit, for example 4GiB or 512MiB")
-    return int(float(match.group(1)) * unit) if "." in match.group(1) else int(match.group(1)) * unit
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        raise UsageError(
+            f"size `{shown}`: expected a number of bytes with an optional unit, for example 4GiB or 512MiB"
+        )
+    whole, _, part = match.group(1).partition(".")
+    if len(whole.lstrip("0")) > 19 or (size := _bytes(whole, part, unit)) >= 2**63:
+        raise UsageError(f"size `{text[:40]}`: expected less than 2**63 bytes")
+    return size
+
+
+def _bytes(whole: str, part: str, unit: int) -> int:
+    """`whole`.`part` units, rounded down."""
+    return int(whole.lstrip("0") or "0") * unit + int(float(f"0.{part or 0}") * unit)
 
 
 def format_size(nbytes: int) -> str:

@@ -20,6 +20,9 @@ from .types import DType, TensorType
 MAX_BYTES = 2**62
 """Dimensions and tensor sizes in bytes stay below this."""
 
+MAX_RANK = 32
+"""Axes of a tensor, as in the text."""
+
 
 Known = dict[Op, tuple[list[TensorType], dict[str, Attr]]]
 """Ops whose types have been inferred, with the operands', the results' and the attributes that they had then."""
@@ -77,7 +80,8 @@ class Where:
 
 def _excerpt(op: Op) -> str:
     try:
-        return print_op(op, "  ")
+        lines = print_op(op, "  ").split("\n")
+        return "\n".join(lines if len(lines) <= 3 else [*lines[:2], "    ..."])  # Of a region, how it begins.
     except (TypeError, ValueError, KeyError, AttributeError):
         return f"  {op!r}"  # broken too badly to print
 
@@ -122,6 +126,9 @@ class _BlockCheck:
         self.names.add(value.name)
 
     def _op(self, where: Where, op: Op) -> None:
+        if self.is_region and lookup(op.name) is None:
+            what = "a group inside a group" if op.name == FUSED else f"the foreign op {op.name}"
+            where.fail(f"expected registered ops inside a region, which is one kernel, got {what}")
         for operand in op.operands:
             if operand not in self.defined:
                 where.fail("expected operands to be defined before their use", operand)
@@ -187,6 +194,8 @@ def _tensor_type(where: Where, value: Value) -> None:
     found = value.type
     if not isinstance(found, TensorType) or not isinstance(found.dtype, DType) or not isinstance(found.shape, tuple):
         where.fail(f"expected a tensor type, got {found!r}", value)
+    if found.rank > MAX_RANK:
+        where.fail(f"expected a rank of at most {MAX_RANK}, got {found.rank}", value)
     for extent in found.shape:
         if type(extent) is not int or not 0 <= extent < MAX_BYTES:
             where.fail(f"expected dimensions in [0, 2^62), got {found}", value)

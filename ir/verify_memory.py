@@ -7,6 +7,7 @@ already in its slice. Every alias must follow from ties, and every write is chec
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -178,8 +179,11 @@ def _justified(function: Function, ties: list[Ties]) -> None:
     leader: dict[Value, Value] = {}
 
     def find(value: Value) -> Value:
+        passed = []
         while value in leader:
+            passed.append(value)
             value = leader[value]
+        leader.update((other, value) for other in passed)  # So that long chains are walked once.
         return value
 
     def join(a: Value, b: Value) -> None:
@@ -211,38 +215,43 @@ def _justified(function: Function, ties: list[Ties]) -> None:
 def _not_clobbered(function: Function, ties: list[Ties]) -> None:
     """No op writes over a value that is read after it, nor over an operand other than as `in_place` allows."""
     last = {v: -1 for v in function.values()}
-    members: dict[Value, list[tuple[int, Value]]] = {}
-    for param in function.params:
-        members.setdefault(param.root, []).append((-1, param))
+    sharers = Counter(param.root for param in function.params)
     for index, op in enumerate(function.ops):
         last.update((operand, index) for operand in op.operands)
-        for result in op.results:
-            members.setdefault(result.root, []).append((index, result))
+        sharers.update(result.root for result in op.results)
     last.update((value, len(function.ops)) for value in function.returns)
 
+    alive: dict[Value, list[Value]] = {}  # Of each root, the values so far that may be read later.
+    for param in function.params:
+        alive.setdefault(param.root, []).append(param)
     for index, (op, tie) in enumerate(zip(function.ops, ties)):
         where = Where(function.name, index, op)
         for number, result in enumerate(op.results):
-            group = members[result.root]
             root = result.root
-            if len(group) == 1 or (number == 0 and tie.view) or (root is result and op.name == "constant"):
+            if sharers[root] == 1 or (number == 0 and tie.view) or (root is result and op.name == "constant"):
                 continue
             if root.role in (Role.INPUT, Role.WEIGHT) or (root.op is not None and root.op.name == "constant"):
                 where.fail(f"expected no write to %{root.name}, which is an input, a weight or a constant", result)
             kept = [byte_range(op.operands[k]) for k in tie.slices] if number == 0 else []
             written = without(byte_range(result), kept)
             _check_operands(where, op, tie if number == 0 else Ties(foreign=tie.foreign), result, written)
-            for made, other in group:
-                if other is result or made > index or not any(overlap(byte_range(other), span) for span in written):
-                    continue
-                if made == index:
+            for other in op.results:
+                if other is not result and other.root is root and _any_overlap(other, written):
                     where.fail(f"expected results on bytes of their own, got %{other.name} on the same", result)
-                if last[other] > index:
+            alive[root] = [other for other in alive.get(root, ()) if last[other] > index]
+            for other in alive[root]:
+                if _any_overlap(other, written):
                     where.fail(
                         f"expected %{other.name} to be unused after this op, which overwrites its bytes; "
                         f"got a use by {_user(function, last[other])}",
                         result,
                     )
+        for result in op.results:
+            alive.setdefault(result.root, []).append(result)
+
+
+def _any_overlap(value: Value, spans: list[Span]) -> bool:
+    return any(overlap(byte_range(value), span) for span in spans)
 
 
 def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: list[Span]) -> None:

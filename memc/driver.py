@@ -15,11 +15,13 @@ import numpy as np
 import onnx
 
 from memc.ir.core import Array, Module, Role
-from memc.ir.errors import BudgetError, UsageError
+from memc.ir.errors import BudgetError, CheckError, InvalidError, UnsupportedError, UsageError
 from memc.ir.liveness import unoptimized_bytes
+from memc.ir_file import read_module, require_main, verified
 from memc.passes.base import Finding, Pass
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
+from memc.passes.check_plan import check_plan
 from memc.passes.labels import label_inputs
 from memc.passes.manager import PassManager
 from memc.passes.mixed_precision import MixedPrecision
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
 
 Source = Union[str, Path, bytes, onnx.ModelProto, Module]
 """A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
+
+MAX_ALIGNMENT = 2**40
+"""Bytes. Sizes rounded up to it still fit 64 bits."""
+
+ADDRESSABLE = 2**47
+"""Bytes."""
 
 GRAPH_SUFFIXES = (".json", ".json.gz")
 """Dataflow graphs of other frameworks (docs/plan.md)."""
@@ -108,27 +116,26 @@ Progress = Callable[[str], None]
 
 
 def load_module(source: Source, options: Options) -> Module:
-    """The module of an ONNX model, of IR text or of a JSON dataflow graph. Raises MemcError."""
+    """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
     if isinstance(source, Module):
-        return source
+        require_main(source, "module")
+        return verified(source, "module")
     if isinstance(source, (str, Path)) and str(source).endswith(GRAPH_SUFFIXES):
         from memc.frontend.graph import import_graph, read_graph
 
         return import_graph(read_graph(source))
     if isinstance(source, (str, Path)) and str(source).endswith(".memir"):
-        from memc.ir.parser import parse
-
-        path = Path(source)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path}: cannot read IR text: {error}") from None
-        return parse(text, str(path))
+        return read_module(source)
     from memc.frontend.onnx import import_onnx
 
     return import_onnx(
         source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind, trainable=_trains(options)
     )
+
+
+def _name_of(source: Source) -> str:
+    """What messages call a model."""
+    return str(source) if isinstance(source, (str, Path)) else "module"
 
 
 def _trains(options: Options) -> bool:
@@ -168,8 +175,8 @@ def compile(
     workspace = _workspace(chosen.workspace)
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
-    if alignment < 1 or alignment & (alignment - 1):
-        raise UsageError(f"alignment: expected a power of two of bytes, got {alignment}")
+    if not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
+        raise UsageError(f"alignment: expected a power of two from 1 to 2**40 bytes, got {alignment}")
     if alignment < target.alignment and not chosen.plan_only:
         raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
@@ -177,9 +184,10 @@ def compile(
 
     with stages("import"):
         module = load_module(source, chosen)
+        given_groups = any(op.region is not None for op in module.main.ops)
         if chosen.train is not None:
             findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
-        labels = label_inputs(module.main.ops) if any(f.name == "main" for f in module.functions) else []
+        labels = label_inputs(module.main.ops)
         unoptimized = bytes_at_level_0(module, alignment)
 
     with stages("passes"):
@@ -222,8 +230,18 @@ def compile(
     from memc.runtime import artifact, codegen
 
     _require_weights(module)
+    _require_addressable(module)
     with stages("codegen"):
-        compiled = codegen.build(module, target)
+        try:
+            compiled = codegen.build(module, target)
+        except codegen.KernelError as error:
+            if not given_groups:
+                raise
+            raise UnsupportedError(
+                f"{_name_of(source)}: a `fused` group that no kernel can be made of: {error}"
+            ) from error
+        if chosen.pass_pipeline is not None:
+            _check_given_plan(module, target.alignment)
     with stages("write"):
         temporary = None
         if output is None:
@@ -360,10 +378,28 @@ def pass_manager(text: str, options: Options) -> PassManager:
     return manager
 
 
+def _check_given_plan(module: Module, alignment: int) -> None:
+    """Raise InvalidError unless a plan that a given pipeline made, or left as it was read, suits the target's code."""
+    try:
+        check_plan(module, alignment)
+    except CheckError as error:
+        raise InvalidError(f"{error} (end the pipeline with assign-addresses{{alignment={alignment}}})") from None
+
+
 def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
         error = over_budget(budget, report.arena_bytes, report.weights_bytes, report.io_bytes)
         raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
+
+
+def _require_addressable(module: Module) -> None:
+    """Raise UnsupportedError for a value that no process could hold: such can be planned, but code for it cannot be made."""
+    for value in module.main.values():
+        if value.type.nbytes >= ADDRESSABLE:
+            raise UnsupportedError(
+                f"%{value.name}: expected a tensor below 2**47 bytes, which is what a process can address, got {value.type} "
+                "(--plan-only plans it)"
+            )
 
 
 def _require_weights(module: Module) -> None:

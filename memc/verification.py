@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ import onnx
 from memc import driver
 from memc.compare import Difference, compare
 from memc.ir.core import Array, Module, Role
-from memc.ir.errors import UnsupportedError, UsageError
+from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
+from memc.ir.sizes import format_size
 from memc.ir.types import DType, TensorType
 
 REFERENCES = ("onnxruntime", "numpy")
@@ -105,7 +107,14 @@ def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> d
 
 
 def random_inputs(types: Mapping[str, TensorType], given: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """`given`, and seeded random data for the other inputs, in the order of `types`."""
+    """`given`, and seeded random data for the other inputs, in the order of `types`. Raises DeviceMemoryError if this
+    machine's memory cannot hold them."""
+    needed = sum(type.nbytes for type in types.values())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise DeviceMemoryError(
+            f"inputs: expected at most the {format_size(memory)} of this machine's memory, got {format_size(needed)}"
+        )
     generator = np.random.default_rng(seed)
     return {name: given[name] if name in given else random_array(type, generator) for name, type in types.items()}
 

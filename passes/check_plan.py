@@ -26,14 +26,20 @@ Piece = tuple[Value, int, int]
 ARENA = "arena"
 
 
-def check_plan(module: Module, alignment: int = 1, arena_bytes: int | None = None) -> None:
+def check_plan(module: Module, alignment: int = 1, arena_bytes: int | None = None, *, partial: bool = False) -> None:
     """Raise CheckError, naming function, op and value, unless every function's plan is right.
 
     Addresses in the arena, and offsets of aliases anywhere, must be multiples of `alignment` bytes. `arena_bytes` is
-    the arena's size where it is known.
+    the arena's size where it is known. A `partial` plan need not place everything, nor be ready for code: a storage
+    without a placement has bytes of its own, a returned value may be part of anything, and workspaces may be too small.
     """
     for function in module.functions:
-        _Check(function, alignment, arena_bytes).run()
+        _Check(function, alignment, arena_bytes, partial).run()
+
+
+def has_placements(module: Module) -> bool:
+    """Whether any value of the module has a place."""
+    return any(value.placement is not None for function in module.functions for value in function.values())
 
 
 class _Memory:
@@ -100,13 +106,14 @@ class _Range:
 
 
 class _Check:
-    def __init__(self, function: Function, alignment: int, arena_bytes: int | None) -> None:
+    def __init__(self, function: Function, alignment: int, arena_bytes: int | None, partial: bool) -> None:
         self.function = function
         self.alignment = alignment
         self.arena_bytes = arena_bytes
+        self.partial = partial
         self.memory: dict[object, _Memory] = {}
         self.pieces: dict[Value, list[Piece]] = {}
-        self.returned_roots = {value.root for value in function.returns}
+        self.returned_roots = {value.root for value in function.returns if not partial or _is_apart(value)}
 
     def run(self) -> None:
         for param in self.function.params:
@@ -147,10 +154,11 @@ class _Check:
             self._writable(index, op, at)
             self._apart(index, op, at, reads, kept if number == 0 else {}, number == 0)
             writes.append(at)
-        self._enough_workspace(index, op)
+        if not self.partial:
+            self._enough_workspace(index, op)
         if op.workspace is not None:
             at = self._range(index, op, op.workspace)
-            if at.space != ARENA:
+            if at.space != ARENA and not self.partial:
                 self._fail(op, op.workspace, "expected the workspace in the arena", index)
             self._apart(index, op, at, reads, {}, False)
             self.pieces[op.workspace] = [(op.workspace, 0, op.workspace.type.nbytes)]
@@ -172,7 +180,7 @@ class _Check:
             message = f"expected a workspace of at least {least} bytes for {kernel.symbol}, got {planned}"
             self._fail(op, op.result, f"{message} (run select-kernels)", index)
 
-    def _range(self, index: int, op: Op, value: Value) -> _Range:
+    def _range(self, index: int, op: Op | None, value: Value) -> _Range:
         """Where the value lies. Checks alignment and the arena's size."""
         size = value.type.nbytes
         root, offset = (value.alias.root, value.alias.offset) if value.alias else (value, 0)
@@ -181,6 +189,8 @@ class _Check:
         if size and offset % self.alignment:
             self._fail(op, value, f"expected an offset in its root that is a multiple of {self.alignment}", index)
         if root.op is None or root.op.name == "constant" or root in self.returned_roots:
+            return _Range(value, root, offset, offset + size)
+        if root.placement is None and self.partial:
             return _Range(value, root, offset, offset + size)
         if root.placement is None:
             self._fail(op, value, f"expected %{root.name} to be placed, got no placement", index)
@@ -276,6 +286,9 @@ class _Check:
         end = len(self.function.ops)
         seen: set[Value] = set()
         for value in self.function.returns:
+            if self.partial:
+                self._expect(end, None, self._range(end, None, value))
+                continue
             root = value.alias.root if value.alias else value
             constant = root.op is not None and root.op.name == "constant"
             if root in seen or constant or root.type.nbytes != value.type.nbytes:
@@ -288,6 +301,11 @@ class _Check:
     def _fail(self, op: Op | None, value: Value, message: str, index: int | None = None) -> NoReturn:
         place = f"op {index} {op.name}" + (f" ({op.location})" if op.location else "") if op else "return"
         raise CheckError(f"bad plan: @{self.function.name}, {place}, %{value.name}: {message}")
+
+
+def _is_apart(value: Value) -> bool:
+    """Whether a returned value of a partial plan is to get a buffer of its own: it is a whole storage, placed nowhere."""
+    return value.root.placement is None and value.type.nbytes == value.root.type.nbytes
 
 
 def _without(at: _Range, kept: Iterable[_Range]) -> list[_Range]:

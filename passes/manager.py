@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from memc.ir.core import Module
-from memc.ir.errors import CheckError, MemcError
+from memc.ir.core import Module, Value
+from memc.ir.errors import CheckError, InvalidError, MemcError
+from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.printer import print_module
 from memc.ir.verifier import Known, verify
 from memc.passes.alias_plan import planned_peak
@@ -63,6 +64,8 @@ class PassManager:
         for item in self.passes[: self.stop_after]:
             if item.orders and self.given_peak is None:
                 self.given_peak = _peak(item, module)
+            if item.plans:
+                _require_plannable(item, module)
             start = time.perf_counter()
             found = item.apply(module)
             if found is not None:
@@ -83,6 +86,27 @@ class PassManager:
                 check_plan(module, getattr(item, "alignment", 1))
         except MemcError as error:
             raise CheckError(f"after pass {item.name}: {error}") from error
+
+
+def _require_plannable(item: Pass, module: Module) -> None:
+    """Raise InvalidError for what no plan can make up for: returned values without buffers of their own, and aliases at
+    offsets that the pass's alignment does not allow. Both were given, or left by the passes that were asked for."""
+    alignment = getattr(item, "alignment", 1)
+    for function in module.functions:
+        taken: set[Value] = set()
+        for value in function.returns:
+            if value.root in taken or not covers_root(value) or (is_fixed(value.root) and not updates_state(value)):
+                raise InvalidError(
+                    f"pass {item.name}: @{function.name}, %{value.name}: expected each returned value in a buffer of its own, "
+                    "got one that is shared; run materialize-returns before"
+                )
+            taken.add(value.root)
+        for value in function.values():
+            if value.offset_in_root % alignment and value.type.nbytes:
+                raise InvalidError(
+                    f"pass {item.name}: @{function.name}, %{value.name}: expected an alias at a multiple of {alignment} bytes, "
+                    f"got {value.offset_in_root}; take away the alias, or use {item.name}{{alignment=N}}"
+                )
 
 
 def _peak(item: Pass, module: Module) -> int | None:

@@ -83,8 +83,10 @@ def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[s
     if compiled.image:
         (folder / IMAGE).write_bytes(compiled.image)
     safetensors.write(folder / WEIGHTS, [entry(module, slot) for slot in slots])
-    (folder / PLAN).write_text(json.dumps(describe(module.main, slots, compiled, plan), indent=1) + "\n")
-    (folder / TEXT).write_text(print_module(module))
+    (folder / PLAN).write_text(
+        json.dumps(describe(module.main, slots, compiled, plan), indent=1) + "\n", encoding="utf-8"
+    )
+    (folder / TEXT).write_text(print_module(module), encoding="utf-8")
 
 
 def entry(module: Module, slot: Slot) -> safetensors.Entry:

@@ -28,7 +28,7 @@ def axis_of(attrs: Attrs, source: TensorType) -> int:
 def axes_of(attrs: Attrs, source: TensorType) -> tuple[int, ...]:
     """Attribute `axes`: at least one axis, ascending, each in [0, rank). Raises OpError otherwise."""
     axes = attrs.get("axes")
-    if isinstance(axes, tuple) and axes and all(isinstance(a, int) and 0 <= a < source.rank for a in axes):
+    if isinstance(axes, tuple) and axes and all(type(a) is int and 0 <= a < source.rank for a in axes):
         chosen = tuple(a for a in axes if isinstance(a, int))
         if list(chosen) == sorted(set(chosen)):
             return chosen

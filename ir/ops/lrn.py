@@ -39,13 +39,19 @@ def sum_infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorTy
     return [x.with_dtype(accumulator(x.dtype))]
 
 
+def _reach(size: int, channels: int) -> tuple[int, int]:
+    """The channels before and after an element's that its window may hold, if there are so many."""
+    most = max(channels - 1, 0)
+    return min((size - 1) // 2, most), min(size // 2, most)
+
+
 def sum_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     (x,), (result,) = inputs, results
-    size = integer(attrs, "size", 1)
+    before, after = _reach(integer(attrs, "size", 1), x.shape[1])
     square = np.square(x.astype(result.dtype.numpy))
     total = np.zeros_like(square)
     channels = x.shape[1]
-    for shift in range(-((size - 1) // 2), size // 2 + 1):
+    for shift in range(-before, after + 1):
         low, high = max(0, -shift), min(channels, channels - shift)
         if low < high:
             total[:, low:high] += square[:, low + shift : high + shift]
@@ -53,16 +59,16 @@ def sum_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[Tensor
 
 
 def sum_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    dtype, size = op.result.type.dtype, integer(op.attrs, "size", 1)
-    channels = op.result.type.shape[1]
+    dtype, channels = op.result.type.dtype, op.result.type.shape[1]
+    before, after = _reach(integer(op.attrs, "size", 1), channels)
 
     def body(n: Expr, c: Expr, *rest: Expr) -> Expr:
         def term(k: Expr) -> Expr:
-            at = c + k - (size - 1) // 2
+            at = c + k - before
             x = b.cast(inputs[0][(n, at, *rest)], dtype)
             return b.select(b.logical_and(at >= 0, at < channels), x * x, b.const(0, dtype))
 
-        return b.reduce("sum", [size], term)
+        return b.reduce("sum", [before + 1 + after], term)
 
     return [b.compute(op.result.type, body)]
 
@@ -90,8 +96,9 @@ def _reverse_window_sum(b: IRBuilder, g: Value, size: int) -> Value:
     """The sum of `g` over the channels whose windows hold an element's channel."""
     n, channels, *rest = g.type.shape
     image = b.op("reshape", [g], shape=(n, 1, channels, math.prod(rest)))
-    window = {"kernel": (size, 1), "strides": (1, 1), "dilations": (1, 1)}
-    total = b.op("sum_pool", [image], **window, pads=(size // 2, 0, (size - 1) // 2, 0))
+    before, after = _reach(size, channels)
+    window = {"kernel": (before + 1 + after, 1), "strides": (1, 1), "dilations": (1, 1)}
+    total = b.op("sum_pool", [image], **window, pads=(after, 0, before, 0))
     return b.op("reshape", [total], shape=g.type.shape)
 
 

@@ -26,19 +26,29 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     mode = str_attr(attrs, "mode", MODES)
     if min(low + high, default=0) < 0:
         raise OpError(f"expected attributes `low` and `high` of at least 0, got {list(low)} and {list(high)}")
-    if not isinstance(attrs.get("value"), (bool, int, float, np.generic)):
-        raise OpError(f"expected a number as attribute `value`, got {attrs.get('value')!r}")
+    _check_value(attrs.get("value"), source.dtype)
     for axis, (before, extent, after) in enumerate(zip(low, source.shape, high)):
         if mode != "constant" and extent == 0 and before + after:
             raise OpError(f"expected elements to take from on axis {axis} of {source} for mode {mode}, got none")
     return [source.with_shape(tuple(a + n + z for a, n, z in zip(low, source.shape, high)))]
 
 
+def _check_value(value: object, dtype: DType) -> None:
+    """Raises OpError unless `value` is a number that the element type can hold."""
+    if not isinstance(value, (bool, int, float, np.generic)):
+        raise OpError(f"expected a number as attribute `value`, got {value!r}")
+    if dtype.is_float or dtype is DType.BOOL:
+        return
+    limits = np.iinfo(dtype.numpy)
+    if not limits.min <= value <= limits.max or int(value) != value:  # type: ignore[operator]
+        raise OpError(f"expected attribute `value` to be of type {dtype.value}, got {value!r}")
+
+
 def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
     data, mode = inputs[0], str_attr(attrs, "mode", MODES)
     low, high = ints_attr(attrs, "low"), ints_attr(attrs, "high")
     if mode == "constant":
-        padded = np.full(results[0].shape, attrs["value"], dtype=data.dtype)
+        padded = np.full(results[0].shape, fill_value(attrs["value"], results[0].dtype), dtype=data.dtype)
         padded[tuple(slice(a, a + n) for a, n in zip(low, data.shape))] = data
         return [padded]
     for axis, (before, after) in enumerate(zip(low, high)):

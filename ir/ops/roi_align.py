@@ -28,6 +28,9 @@ from .sampling_gradient import (
 )
 from .window import choice, flag, int_tuple, integer, require_count, require_numeric
 
+MAX_SAMPLES = 1024
+"""Samples along an axis of a bin."""
+
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     require_count(operands, 3)
@@ -40,7 +43,8 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     if not batch.dtype.is_integer:
         raise OpError(f"expected integer batch indices, got {batch}")
     choice(attrs, "mode", ("avg", "max"))
-    integer(attrs, "sampling_ratio", 1)
+    if integer(attrs, "sampling_ratio", 1) > MAX_SAMPLES:
+        raise OpError(f"expected attribute `sampling_ratio` from 1 to {MAX_SAMPLES}, got {attrs['sampling_ratio']}")
     flag(attrs, "half_pixel")
     if not isinstance(attrs.get("spatial_scale"), float):
         raise OpError(f"expected attribute `spatial_scale` with a float, got {attrs.get('spatial_scale')}")

@@ -40,24 +40,33 @@ def _check(operands: Sequence[TensorType], attrs: Attrs) -> None:
 def infer_elements(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     _check(operands, attrs)
     data, indices, updates = operands
-    axis = axis_attr(attrs, data.rank)
+    check_elements(data, indices, updates, axis_attr(attrs, data.rank))
+    return [data]
+
+
+def check_elements(data: TensorType, indices: TensorType, updates: TensorType, axis: int) -> None:
+    """Raises OpError unless the indices name places in the data along `axis`, one for each update."""
     if updates.shape != indices.shape:
         raise OpError(f"expected updates of the indices' shape, got {indices} and {updates}")
     if indices.rank != data.rank or any(i > d for k, (i, d) in enumerate(zip(indices.shape, data.shape)) if k != axis):
         raise OpError(f"expected indices within {data} on all axes but {axis}, got {indices}")
-    return [data]
 
 
 def infer_nd(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     _check(operands, attrs)
     data, indices, updates = operands
+    check_nd(data, indices, updates)
+    return [data]
+
+
+def check_nd(data: TensorType, indices: TensorType, updates: TensorType) -> None:
+    """Raises OpError unless the last axis of the indices names places in the data, one for each slice of updates."""
     depth = indices.shape[-1] if indices.rank else 0
     if not 1 <= depth <= data.rank:
         raise OpError(f"expected 1 to {data.rank} indices per update into {data}, got {indices}")
     if updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
         expected = [*indices.shape[:-1], *data.shape[depth:]]
         raise OpError(f"expected updates of shape {expected} for {data} and {indices}, got {updates}")
-    return [data]
 
 
 def evaluate_elements(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core import Array, Op
+from ..errors import OpError
 from ..types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .common import (
@@ -27,13 +28,15 @@ from .common import (
     shape_attr,
     str_attr,
 )
-from .scatter import REDUCTIONS, evaluate_elements, evaluate_nd
+from .scatter import REDUCTIONS, check_elements, check_nd, evaluate_elements, evaluate_nd
 
 _KINDS = {"none": "max", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 def _combined_type(updates: TensorType, attrs: Attrs) -> TensorType:
     reduction = str_attr(attrs, "reduction", REDUCTIONS)
+    if reduction != "none" and updates.dtype is DType.BOOL:
+        raise OpError(f"expected numbers for reduction `{reduction}`, got {updates}")
     if reduction == "none":
         dtype = DType.I32 if updates.elements < 2**31 else DType.I64
     else:
@@ -54,13 +57,19 @@ def infer_elements(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[Ten
     count(operands, 2)
     index_operand(operands[0])
     axis_attr(attrs, operands[0].rank)
-    return [_combined_type(operands[1], attrs)]
+    indices, updates = operands
+    result = _combined_type(updates, attrs)
+    check_elements(result, indices, updates, axis_attr(attrs, result.rank))
+    return [result]
 
 
 def infer_nd(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     count(operands, 2)
     index_operand(operands[0])
-    return [_combined_type(operands[1], attrs)]
+    indices, updates = operands
+    result = _combined_type(updates, attrs)
+    check_nd(result, indices, updates)
+    return [result]
 
 
 def _evaluate(scatter: Callable[..., Sequence[Array]]) -> Callable[..., Sequence[Array]]:

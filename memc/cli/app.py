@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import typer
 
-from memc.ir.errors import MemcError, UsageError
+from memc.ir.errors import DeviceMemoryError, MemcError, UsageError
 
 from . import bench as bench_verb
 from . import compile as compile_verb
@@ -22,7 +22,7 @@ from . import opt as opt_verb
 from . import plan as plan_verb
 from . import run as run_verb
 from . import verify as verify_verb
-from .console import error_line
+from .console import error_line, set_up_streams
 
 app = typer.Typer(
     name="memc",
@@ -40,6 +40,14 @@ app.command("plan", short_help="Plan memory: addresses and order.")(plan_verb.pl
 app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 
 INTERNAL = 70
+
+PATH_ERRORS = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EEXIST),
+        *(errno.ENAMETOOLONG, errno.ENOTEMPTY, errno.ENXIO, errno.ENODEV, errno.EINVAL, errno.EFBIG),
+    }
+)
+"""What is wrong with a path that was typed, wherever it is first used."""
 
 
 @app.callback()
@@ -59,10 +67,14 @@ def _memc(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake gives one line on stderr, never a traceback."""
+    set_up_streams()
     try:
         code = app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="memc", standalone_mode=False)
         sys.stdout.flush()  # Here, where an error can still be told.
         return code if isinstance(code, int) else 0
+    except UsageError as error:
+        error_line(" ".join(str(error).split("\n")))  # It may quote what was typed.
+        return error.exit_code
     except MemcError as error:
         error_line(str(error))
         return error.exit_code
@@ -78,17 +90,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _drop_output()
         return 0
     except Exception as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EBADF, errno.EIO):
             _drop_output()
             error_line(f"{error.filename or 'standard output'}: cannot write: {error.strerror}")
+            return UsageError.exit_code
+        if isinstance(error, OSError) and error.filename is not None and error.errno in PATH_ERRORS:
+            error_line(f"{error.filename}: cannot be used: {error.strerror}")
             return UsageError.exit_code
         message = getattr(error, "format_message", None)
         if message is not None:
             error_line(" ".join(message().split()))
             return int(getattr(error, "exit_code", 2))
         if isinstance(error, MemoryError):
-            error_line("out of memory on this machine while compiling")
-            return INTERNAL
+            error_line(f"out of memory on this machine{f': {error}' if str(error) else ''}")
+            return DeviceMemoryError.exit_code
         traceback.print_exc()
         error_line(
             f"internal error: {type(error).__name__}: {error}; please report this with the command and the model"

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +17,30 @@ from memc.driver import Progress
 from memc.ir.errors import UsageError
 
 
+def set_up_streams() -> None:
+    """Make standard output and error usable whatever they are.
+
+    A closed one gets its descriptor back, so that no file that is opened later takes its place and is written to: output
+    then cannot be written, which is an error once there is some, and what goes to standard error is dropped. Characters
+    that the terminal's encoding lacks are escaped.
+    """
+    for descriptor in (0, 1, 2):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)  # Takes the lowest that is free.
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def error_line(message: str) -> None:
     """An error on stderr: its first line names what, where, expected and got; an excerpt may follow."""
-    print(f"memc: error: {message}", file=sys.stderr)
+    plain = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in message)
+    print(f"memc: error: {plain}", file=sys.stderr)
 
 
 class _LogLine(logging.Formatter):
@@ -56,11 +79,16 @@ def stdout_console(no_color: bool) -> Console:
 
 
 def write_text(target: str, text: str) -> None:
-    """Write to a file, or to stdout for `-`. Raises UsageError."""
+    """Write UTF-8 to a file, or to stdout for `-`. Raises UsageError."""
+    data = (text + "\n").encode("utf-8")
     if target == "-":
-        print(text)
+        if isinstance(sys.stdout, io.TextIOWrapper):  # The same bytes as in a file, whatever the terminal's encoding.
+            sys.stdout.flush()
+            sys.stdout.buffer.write(data)
+        else:
+            print(text)
         return
     try:
-        Path(target).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{target}: cannot write: {error.strerror}") from None
+        Path(target).write_bytes(data)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{target}: cannot write: {getattr(error, 'strerror', None) or error}") from None

@@ -3,17 +3,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 
 from memc import driver
 from memc.ir.core import Module
-from memc.ir.errors import MemcError, UsageError
+from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.ir.printer import print_module
-from memc.ir.verifier import verify
+from memc.ir_file import STDIN, read_text, verified
 from memc.passes.manager import PassManager
 
 from . import options
@@ -65,7 +63,6 @@ def opt(
     manager.stop_after = stop_after
 
     def process(module: Module) -> str:
-        verify(module)
         manager.run(module)
         if print_pass_times:
             print_times(manager.timings)
@@ -78,15 +75,18 @@ def opt(
             bind=parse_bindings(bind or []),
             pass_pipeline=pass_pipeline,
         )
-        write_text(output, process(driver.load_module(file, settings)))
+        write_text(output, process(verified(driver.load_module(file, settings), file)))
         return
-    text, name = _read(file)
+    text, name = read_text(file), "<stdin>" if file == STDIN else file
     parts = text.split(f"\n{SEPARATOR}\n") if split_input_file else [text]
     printed, worst = [], 0
     line = 0
     for part in parts:
         try:
-            printed.append(process(_parse(part, name, line)))
+            module = _parse(part, name, line)
+            if not module.functions and not split_input_file:
+                raise InvalidError(f"{name}: expected a function such as `func @main() -> () {{ return }}`, got none")
+            printed.append(process(module))
         except MemcError as error:
             if not split_input_file:
                 raise
@@ -99,22 +99,11 @@ def opt(
         raise typer.Exit(worst)
 
 
-def _read(file: str) -> tuple[str, str]:
-    try:
-        if file == "-":
-            return sys.stdin.buffer.read().decode("utf-8"), "<stdin>"
-        return Path(file).read_text(encoding="utf-8"), file
-    except OSError as error:
-        raise UsageError(f"{file}: cannot read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: expected UTF-8 text, got {error.reason} at byte {error.start}") from None
-
-
 def _parse(text: str, name: str, line: int) -> Module:
     from memc.ir.parser import parse
 
     # Blank lines in front keep the line numbers of a later part those of the file.
-    return parse("\n" * line + text, name)
+    return verified(parse("\n" * line + text, name), name)
 
 
 def _list_passes() -> None:

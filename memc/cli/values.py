@@ -43,9 +43,9 @@ def parse_dims(items: Iterable[str]) -> dict[str, int]:
     """`--dim batch=4` items as a dict of positive integers."""
     dims: dict[str, int] = {}
     for name, value in parse_pairs(items, "--dim").items():
-        if not re.fullmatch(r"\d+", value) or int(value) >= 2**31:
+        if not re.fullmatch(r"0*\d{1,10}", value, re.ASCII) or int(value.lstrip("0") or "0") >= 2**31:
             raise UsageError(f"--dim {name}={value}: expected a whole number from 0 to 2147483647")
-        dims[name] = int(value)
+        dims[name] = int(value.lstrip("0") or "0")
     return dims
 
 
@@ -54,11 +54,16 @@ def parse_shapes(text: str | None) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     rest = (text or "").strip()
     while rest:
-        match = re.match(r"(?P<name>[^\[\]]+?):\s*\[(?P<dims>[\d\s,]*)\][\s,]*", rest)
+        match = re.match(r"(?P<name>[^\[\]]+?):\s*\[(?P<dims>[\d\s,]*)\][\s,]*", rest, re.ASCII)
         if match is None:
             raise UsageError(f'--input-shapes: expected "name:[1,3,224,224] other:[1,2]", got `{rest}`')
-        dims = [d for d in match.group("dims").replace(",", " ").split() if d]
-        shapes[match.group("name").strip()] = tuple(int(d) for d in dims)
+        name = match.group("name").strip()
+        dims = match.group("dims").replace(",", " ").split()
+        if any(len(d) > 18 for d in dims):
+            raise UsageError(f"--input-shapes: `{name}`: expected extents below 10**18, got {max(dims, key=len)[:40]}")
+        if name in shapes:
+            raise UsageError(f"--input-shapes: `{name}` is given twice")
+        shapes[name] = tuple(int(d) for d in dims)
         rest = rest[match.end() :]
     return shapes
 
@@ -81,8 +86,8 @@ def parse_binding(text: str) -> Any:
     try:
         value = json.loads(text)
         array = np.asarray(value)
-    except (ValueError, TypeError):
-        raise UsageError(f"value `{text}`: expected @file.npy, a number, true, false or a JSON list") from None
+    except (ValueError, TypeError, RecursionError):
+        raise UsageError(f"value `{text[:60]}`: expected @file.npy, a number, true, false or a JSON list") from None
     if array.dtype.kind not in "biuf":
         raise UsageError(f"value `{text}`: expected numbers, got {array.dtype}")
     return array

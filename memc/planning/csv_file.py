@@ -13,7 +13,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.ir.errors import InvalidError, UnsupportedError
+from memc.ir.files import read_bytes
 
 from .tensors import ARENA, Int64s, Tensor, TensorColumns, shown
 
@@ -23,6 +24,9 @@ _KNOWN = (*_REQUIRED, "alignment", "offset", "hint", "gaps", "alias", "alias_off
 _TEXTS = ("id", "alias", "space")
 _DEFAULTS = {"alignment": 1, "offset": -1, "alias_offset": 0}
 """Of columns of numbers that may be empty."""
+
+_PLAIN = re.compile(r"[-+\d\s,]*", re.ASCII)
+"""Whole numbers in decimal digits."""
 
 ROWS = 1 << 16
 """Rows read at a time."""
@@ -83,9 +87,7 @@ def _quoted(texts: Sequence[str]) -> Sequence[str]:
 
 def _text(path: str | Path) -> str:
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig").rstrip()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+        text = read_bytes(path).decode("utf-8-sig").rstrip()
     except UnicodeDecodeError as error:
         raise InvalidError(f"{path}: expected CSV in UTF-8, got {error.reason} at byte {error.start}") from None
     if not text:
@@ -165,6 +167,8 @@ class _Table:
 
     def _whole(self, name: str, texts: Sequence[str], first: int) -> Int64s:
         try:
+            if not _PLAIN.fullmatch(",".join(texts)):  # What `int` takes beyond digits, such as 1_000.
+                raise ValueError
             return np.fromiter(map(int, texts), np.int64, len(texts))
         except (ValueError, OverflowError):
             return np.array([self._number(name, text, line) for line, text in enumerate(texts, first)], np.int64)
@@ -182,7 +186,9 @@ class _Table:
 
     def _number(self, name: str, text: str, line: int) -> int:
         try:
-            number = int(text)
+            if not _PLAIN.fullmatch(text) or "," in text:
+                raise ValueError
+            number = int(text) if len(text) < 1000 else 2**64
         except ValueError:
             self._fail(line, name, f"expected a whole number, got {shown(text)}")
         if not -(2**63) <= number < 2**63:

@@ -33,6 +33,9 @@ BOUND_WORK = 2 * 10**8
 """Steps spent on the bound on all orders, without a time limit."""
 
 
+MAX_THREADS = 1024
+
+
 @dataclass(frozen=True)
 class SpacePlan:
     """One memory space. All figures are in bytes."""
@@ -123,12 +126,16 @@ def plan(
     _require(order_solver, order_solver_names(), "order solver")
     if alignment is not None and (type(alignment) is not int or not 1 <= alignment <= 2**40):
         raise UsageError(f"alignment: expected 1 or more bytes, got {alignment}")
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
+        raise UsageError(f"threads: expected 1 to {MAX_THREADS}, got {threads}")
     loaded: Graph | Module | Sequence[Tensor]
     if isinstance(source, (str, Path)):
         name = str(source)
         loaded, given_alignment, first_line = _load(source)
     else:
         name, first_line, loaded = "tensors", None, source
+        if isinstance(source, Module):
+            loaded = driver.load_module(source, driver.Options())
         given_alignment = ALIGNMENT if isinstance(source, Module) else 1
     alignment = given_alignment if alignment is None else alignment
     if reorder and not isinstance(loaded, Graph):

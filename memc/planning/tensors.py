@@ -73,11 +73,19 @@ class TensorColumns(Sequence[Tensor]):
 
         def column(field: str, numbers: list[int]) -> Int64s:
             for index, number in enumerate(numbers):
-                if not -(2**63) <= number < 2**63:
-                    raise InvalidError(f"{source}[{index}]: {field}: expected a number of 64 bits, got {number}")
+                if (
+                    not isinstance(number, (int, np.integer))
+                    or isinstance(number, bool)
+                    or not -(2**63) <= number < 2**63
+                ):
+                    raise InvalidError(
+                        f"{source}[{index}]: {field}: expected a whole number of 64 bits, got {str(number)[:40]}"
+                    )
             return np.array(numbers, np.int64)
 
         for index, tensor in enumerate(tensors):
+            if not all(isinstance(text, str) for text in (tensor.id, tensor.alias or "", tensor.space)):
+                raise InvalidError(f"{source}[{index}]: expected texts as id, alias and space, got {tensor}")
             if tensor.offset is not None and tensor.offset < 0:
                 raise InvalidError(f"{source}[{index}]: offset: expected bytes from 0 to 2**62, got {tensor.offset}")
         return TensorColumns(

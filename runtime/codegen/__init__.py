@@ -2,5 +2,6 @@
 """Code generation: a planned module to a shared library for TVM's virtual machine."""
 
 from memc.runtime.codegen.build import CompiledModule, build
+from memc.runtime.codegen.expressions import KernelError
 
-__all__ = ["CompiledModule", "build"]
+__all__ = ["CompiledModule", "KernelError", "build"]

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 from memc.ir.core import ONCE, Alias, Attr, Function, Module, Op, Role, Value
 from memc.ir.types import DType, TensorType
+from memc.ir.verifier import MAX_RANK
 
 from .read import Graph, GraphTensor
 
@@ -102,6 +103,11 @@ def _storage_types(graph: Graph) -> Sequence[TensorType]:
 def _type_of(tensor: GraphTensor) -> TensorType | None:
     """The tensor's type if it is dense and of an element type that the IR has."""
     dtype = _DTYPES.get(tensor.dtype or "")
-    if dtype is None or tensor.shape is None or math.prod(tensor.shape) * dtype.itemsize != tensor.nbytes:
+    if (
+        dtype is None
+        or tensor.shape is None
+        or len(tensor.shape) > MAX_RANK
+        or math.prod(tensor.shape) * dtype.itemsize != tensor.nbytes
+    ):
         return None
     return TensorType(dtype, tensor.shape)

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from memc.ir.errors import InvalidError, UsageError
+from memc.ir.errors import InvalidError
+from memc.ir.files import read_bytes
 
 MAX_SIZE = 2**62
 """Bytes of the largest storage."""
+
+ITEM_BYTES = {
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
+    **dict.fromkeys(("float32", "int32", "uint32", "complex32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("int8", "uint8", "bool", "float8_e4m3fn", "float8_e5m2"), 1),
+    "complex128": 16,
+}
+"""Bytes of an element. Tensors of other dtypes may have any size."""
 
 _GRAPH_KEYS = {"tensors", "ops", "inputs", "outputs"}
 _TENSOR_KEYS = {"shape", "dtype", "bytes", "storage", "storage_bytes"}
@@ -93,6 +104,7 @@ def graph_of(data: Any, source: str) -> Graph:
     inputs = reader.indices(data["inputs"], len(tensors), "inputs")
     outputs = reader.indices(data["outputs"], len(tensors), "outputs")
     ops = reader.ops(data["ops"], tensors, inputs, storages)
+    reader.within(tensors, ops, sizes, list(storages))
     made = {*inputs, *(tensor for op in ops for tensor in op.outputs)}
     for i, tensor in enumerate(outputs):
         if tensor not in made:
@@ -100,11 +112,24 @@ def graph_of(data: Any, source: str) -> Graph:
     return Graph(tensors, ops, inputs, outputs, sizes, [str(number) for number in storages])
 
 
+class _Twice(Exception):
+    """A key that an object has twice: readers of JSON disagree on which counts."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _Twice(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
 def _load(path: Path) -> Any:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"{path}: cannot read: {error.strerror}") from None
+    data = read_bytes(path)
     if path.suffix == ".gz" or data[:2] == b"\x1f\x8b":
         try:
             data = gzip.decompress(data)
@@ -113,9 +138,11 @@ def _load(path: Path) -> Any:
     if not data.strip():
         raise InvalidError(f"{path}: expected a JSON graph, got an empty file")
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=_object)
     except UnicodeDecodeError as error:
         raise InvalidError(f"{path}: expected JSON in UTF-8, got {error.reason} at byte {error.start}") from None
+    except _Twice as error:
+        raise InvalidError(f"{path}: expected each key of an object once, got {_show(error.key)} again") from None
     except json.JSONDecodeError as error:
         raise InvalidError(f"{path}:{error.lineno}:{error.colno}: expected JSON, got: {error.msg}") from None
     except (RecursionError, ValueError) as error:
@@ -162,8 +189,8 @@ class _Reader:
     def tensor(self, item: Any, place: str, storages: dict[int, int], sizes: list[int]) -> GraphTensor:
         self.keys(item, place, _TENSOR_KEYS, optional=frozenset({"shape", "dtype"}))
         number = item["storage"]
-        if type(number) is not int:
-            self.fail(f"{place}.storage", f"expected a whole number, got {_show(number)}")
+        if type(number) is not int or number < 0:
+            self.fail(f"{place}.storage", f"expected a whole number of at least 0, got {_show(number)}")
         nbytes = self.size(item["bytes"], f"{place}.bytes")
         whole = self.size(item["storage_bytes"], f"{place}.storage_bytes")
         storage = storages.setdefault(number, len(sizes))
@@ -179,6 +206,9 @@ class _Reader:
                 self.size(extent, f"{place}.shape[{i}]")
         if dtype is not None and not isinstance(dtype, str):
             self.fail(f"{place}.dtype", f"expected a name, got {_show(dtype)}")
+        if shape is not None and dtype in ITEM_BYTES and math.prod(shape) * ITEM_BYTES[dtype] != nbytes:
+            expected = math.prod(shape) * ITEM_BYTES[dtype]
+            self.fail(f"{place}.bytes", f"expected {_show(expected)} as {dtype}{_show(shape)} has, got {nbytes}")
         return GraphTensor(nbytes, storage, None if shape is None else tuple(shape), dtype)
 
     def ops(
@@ -225,6 +255,19 @@ class _Reader:
         # A storage begins with the op that first makes a tensor in it, said or not.
         writes.extend(storage for storage in made if storage not in begun)
         return GraphOp(name, target, inputs, outputs, tuple(dict.fromkeys(writes)), once)
+
+    def within(
+        self, tensors: Sequence[GraphTensor], ops: Sequence[GraphOp], sizes: Sequence[int], numbers: Sequence[int]
+    ) -> None:
+        """Tensors lie inside their storages, but for views that repeat elements, which no op writes through."""
+        views = {tensor for op in ops for tensor in op.outputs if tensors[tensor].storage not in op.writes}
+        for i, tensor in enumerate(tensors):
+            if tensor.nbytes > sizes[tensor.storage] and i not in views:
+                self.fail(
+                    f"tensors[{i}].bytes",
+                    f"expected at most the {sizes[tensor.storage]} storage_bytes of storage {numbers[tensor.storage]}, "
+                    f"got {tensor.nbytes}",
+                )
 
     def missing(self, place: str, tensor: int, rest: Sequence[Any]) -> NoReturn:
         for later in rest:

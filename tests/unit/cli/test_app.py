@@ -55,7 +55,7 @@ def test_usage(memc, arguments: list[str], message: str) -> None:
         (InvalidError("what"), 3),
         (UnsupportedError("what"), 3),
         (BudgetError("what"), 4),
-        (MemoryError(), 70),
+        (MemoryError(), 4),
     ],
 )
 def test_exit_codes(memc, model: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int) -> None:

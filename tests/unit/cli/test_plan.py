@@ -119,6 +119,11 @@ def test_over_capacity(memc) -> None:
         ("id,lower,upper,size\na,0,1,4\nb,0,1,-4\n", 3, "p.csv:3: size: expected bytes from 0 to 2**62, got -4"),
         ("id,lower,upper,size\na,0,1,9999999999999999999\n", 3, "p.csv:2: size: expected bytes from 0 to 2**62"),
         ("id,lower,upper,size\na,0,1,1.5\n", 3, "p.csv:2: size: expected a whole number, got `1.5`"),
+        ("id,lower,upper,size\na,0,1,1_000\n", 3, "p.csv:2: size: expected a whole number, got `1_000`"),
+        ("id,lower,upper,size\na,0,1,٣\n", 3, "p.csv:2: size: expected a whole number, got `٣`"),
+        ("id,lower,upper,size\na,nan,1,4\n", 3, "p.csv:2: lower: expected a whole number, got `nan`"),
+        ("id,lower,upper,size\na,0,true,4\n", 3, "p.csv:2: upper: expected a whole number, got `true`"),
+        (f"id,lower,upper,size\na,0,1,{'9' * 5000}\n", 3, "p.csv:2: size: expected bytes from 0 to 2**62, got `999"),
         ("id,lower,upper,size\na,2,2,4\n", 3, "p.csv:2: upper: expected more than lower = 2, got 2"),
         ("id,lower,upper,size\na,0,1,4\na,0,1,4\n", 3, "p.csv:3: id: expected a new id, got `a` again"),
         ("id,lower,upper,size,gaps\na,0,9,4,2-3\n", 3, "p.csv:2: gaps: lifetimes with gaps are not supported"),
@@ -155,6 +160,15 @@ def test_sums_that_overflow(memc) -> None:
         (["p.csv", "--order-solver", "list"], "--order-solver: expected --reorder with it"),
         (["p.csv", "--full"], "--full: expected --json FILE with it"),
         (["p.csv", "--time-limit", "soon"], "--time-limit soon: expected a duration such as 2s, 500ms or 1.5m"),
+        (
+            ["p.csv", "--capacity", "9" * 5000],
+            "size `9999999999999999999999999999999999999999`: expected less than 2**63",
+        ),
+        (["p.csv", "--capacity", "9" * 400 + ".5T"], "size `9999999999999999999999999999999999999999`: expected less"),
+        (["p.csv", "--alignment", str(2**63)], "alignment: expected 1 or more bytes, got 9223372036854775808"),
+        (["p.csv", "--threads", str(10**40)], "threads: expected 1 to 1024, got 1000"),
+        (["/dev/zero"], "/dev/zero: cannot read: expected a file, got a device"),
+        (["p.csv\n.csv"], "p.csv .csv: cannot read"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
         (["p.csv", "--alignment", "0"], "alignment: expected 1 or more bytes, got 0"),
         (["p.csv", "--json", "-", "--csv", "-"], "--json and --csv: expected one of them on standard output, got both"),
@@ -171,6 +185,47 @@ def test_binary_file(memc) -> None:
     Path("p.csv").write_bytes(bytes(range(256)))
     result = memc("plan", "p.csv")
     assert result.code == 3 and result.err.startswith("memc: error: p.csv: expected CSV in UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("size", 1.5), ("size", float("nan")), ("size", True), ("size", 2**63), ("lower", 0.0), ("upper", "3"), ("id", 7)],
+)
+def test_tensors_with_what_is_no_number(field: str, value: object) -> None:
+    given = {"id": "a", "lower": 0, "upper": 3, "size": 4, field: value}
+    with pytest.raises(InvalidError, match=r"tensors\[0\]"):
+        package.plan([package.Tensor(**given)])  # type: ignore[arg-type]
+
+
+def test_a_tensor_larger_than_its_storage(memc) -> None:
+    graph = json.loads(json.dumps(GRAPH))
+    graph["tensors"][1]["storage_bytes"] = 1
+    Path("g.json").write_text(json.dumps(graph))
+    for arguments in (["plan", "g.json"], ["plan", "g.json", "--reorder"], ["opt", "g.json"]):
+        result = memc(*arguments)
+        assert (result.code, result.out) == (3, "")
+        assert result.err == (
+            "memc: error: g.json: tensors[1].bytes: expected at most the 1 storage_bytes of storage 1, got 100\n"
+        )
+    # A view that repeats elements may be larger, as long as nothing writes through it.
+    graph = json.loads(json.dumps(GRAPH))
+    graph["tensors"].append({"bytes": 1000, "storage": 2, "storage_bytes": 10})
+    graph["ops"].insert(3, {"name": "expand", "inputs": [2], "outputs": [5], "writes": []})
+    Path("g.json").write_text(json.dumps(graph))
+    assert memc("plan", "g.json", "-q").code == 0
+    graph["ops"][3]["writes"] = [2]
+    Path("g.json").write_text(json.dumps(graph))
+    assert "tensors[5].bytes: expected at most the 10 storage_bytes" in memc("plan", "g.json").err
+
+
+def test_keys_that_are_given_twice(memc) -> None:
+    text = json.dumps(GRAPH).replace('{"bytes": 100,', '{"bytes": 1, "bytes": 100,', 1)
+    Path("g.json").write_text(text)
+    result = memc("plan", "g.json")
+    assert (result.code, result.err) == (
+        3,
+        "memc: error: g.json: expected each key of an object once, got 'bytes' again\n",
+    )
 
 
 def test_api() -> None:
