@@ -11,11 +11,12 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import Annotated, ClassVar, Optional, Union
 
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Range, require
 from memc.ir.core import Function, Module, Role, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.ops.casts import cast
@@ -24,10 +25,10 @@ from memc.ir.types import DType, TensorType
 from memc.passes import loss_scale as scaling
 from memc.passes import micro_batches
 from memc.passes.base import Pass
-from memc.passes.dropout_seeds import first_count, share_seed, without_dropout
+from memc.passes.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.losses import LossName, label_type
-from memc.passes.mirror import Mirror, Policy
-from memc.passes.optimizers import Optimizer, OptimizerName, append_updates
+from memc.passes.mirror import Depth, Mirror, Policy
+from memc.passes.optimizers import Decay, NotNegative, Optimizer, OptimizerName, Positive, append_updates
 from memc.passes.recognize import recognize
 from memc.passes.training_step import DRAWS, LABELS, LOSS, RATE, STEP, TrainingStep
 from memc.passes.undo import is_raw
@@ -44,7 +45,7 @@ def build_gradient(
     accumulate: int = 1,
     dropout: bool = True,
     seed: int = 0,
-    loss_scale: str | None = None,
+    loss_scale: str | float | None = None,
 ) -> None:
     """Make `main` a training step.
 
@@ -62,6 +63,7 @@ def build_gradient(
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
+    require(loss, LossName, "build-gradient: loss")
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
@@ -198,39 +200,33 @@ class BuildGradient(Pass):
     """The result that is trained; the first by default."""
     optimizer: OptimizerName = "sgd"
     """`none` returns the gradients instead of updating."""
-    momentum: float = Optimizer.momentum
+    momentum: Decay = Optimizer.momentum
     nesterov: bool = Optimizer.nesterov
-    weight_decay: float = Optimizer.weight_decay
-    beta1: float = Optimizer.beta1
-    beta2: float = Optimizer.beta2
-    epsilon: float = Optimizer.epsilon
-    clip_norm: Optional[float] = None
+    weight_decay: NotNegative = Optimizer.weight_decay
+    beta1: Decay = Optimizer.beta1
+    beta2: Decay = Optimizer.beta2
+    epsilon: Positive = Optimizer.epsilon
+    clip_norm: Optional[Positive] = None
     """Largest norm of all gradients together."""
-    accumulate: int = 1
+    accumulate: Annotated[int, Range(least=1, most=2**16)] = 1
     """Micro-batches to one update."""
     frozen: tuple[str, ...] = ()
     """Name patterns of weights that are not trained."""
     dropout: bool = True
     """Whether dropout drops anything."""
-    seed: int = 0
+    seed: Annotated[int, Range(least=0, most=MAX_SEED)] = 0
     """Of the masks of dropout."""
-    loss_scale: Optional[str] = None
+    loss_scale: Optional[Union[str, float]] = None
     """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"
     """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
-    mirror_depth: int = 1
+    mirror_depth: Depth = 1
     """`mirror`'s depth of recursion, for `sublinear`."""
 
-    def __post_init__(self) -> None:
-        if self.accumulate < 1:
-            raise UsageError(f"build-gradient: expected at least 1 micro-batch, got {self.accumulate}")
-        first_count(self.seed)
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
+    def check(self) -> None:
+        """Raise UsageError for a loss scale that is none, and for options that the optimizer does not have."""
         if self.loss_scale is not None:
             scaling.first_scale(self.loss_scale)
-        if self.mirror_depth < 1:
-            raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
         self._optimizer()
 
     def _optimizer(self) -> Optimizer:

@@ -14,10 +14,9 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from memc.ir.checked import Refused, hints, taken
 from memc.ir.errors import UsageError
 from memc.passes.base import Pass
-from memc.passes.budget import Budget
-from memc.passes.duration import Seconds
 
 _OPEN = {"{": "}", "[": "]", "(": ")"}
 
@@ -79,7 +78,10 @@ def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
             raise reader.error(f"unknown pass {name!r}{_hint(name, known)}; known passes: {_listed(known)}", start)
         reader.skip(" \t\n")
         options = _options(reader, known[name]) if reader.peek() == "{" else {}
-        passes.append(known[name](**options))
+        try:
+            passes.append(known[name](**options))
+        except UsageError as error:  # Options that do not go together: each of them is right.
+            raise reader.error(str(error), start) from None
         reader.skip(" \t\n")
         if not reader.peek():
             break
@@ -93,8 +95,7 @@ def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
 
 
 def _options(reader: _Reader, kind: type[Pass]) -> dict[str, Any]:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
+    fields = hints(kind)
     spelled = [name.replace("_", "-") for name in fields]
     found: dict[str, Any] = {}
     reader.at += 1
@@ -120,25 +121,34 @@ def _options(reader: _Reader, kind: type[Pass]) -> dict[str, Any]:
             reader.skip(" \t\n")
             start = reader.at
             value = reader.value()
-        elif hints[name] is bool:
+        elif fields[name] is bool:
             value = "true"
         else:
             raise reader.error(f"expected '=' and a value after option {word!r} of {kind.name}")
         try:
-            found[name] = _convert(value, hints[name])
-        except ValueError as error:
-            raise reader.error(f"option {word!r} of {kind.name}: expected {error}, got {value!r}", start) from None
+            found[name] = option_value(value, fields[name])
+        except Refused as error:
+            raise reader.error(f"option {word!r} of {kind.name}: {error}", start) from None
+
+
+def option_value(text: str, hint: Any) -> Any:
+    """The option value that `text` stands for. Raises Refused for a value that the option does not take."""
+    try:
+        return taken(_convert(text, hint), hint)
+    except Refused as error:
+        raise Refused(error.expected, text, error.near) from None
+    except ValueError as error:
+        raise Refused(str(error), text) from None
 
 
 def _convert(text: str, hint: Any) -> Any:
-    """The option value `text` stands for. Raises ValueError saying what was expected."""
+    """The value of a type that `text` stands for; whether the option takes it is not seen to here. Raises ValueError saying
+    what was expected."""
     origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _convert(text, typing.get_args(hint)[0])
     if origin is typing.Literal:
-        choices = typing.get_args(hint)
-        for choice in choices:
-            if str(choice) == text:
-                return choice
-        raise ValueError(f"one of {_listed(map(str, choices))}")
+        return next((choice for choice in typing.get_args(hint) if str(choice) == text), text)
     if origin in (typing.Union, types.UnionType):
         if text == "none":
             return None
@@ -152,7 +162,7 @@ def _convert(text: str, hint: Any) -> Any:
         if text.lower() in ("false", "0", "off"):
             return False
         raise ValueError("true or false")
-    if hint is Seconds or hint is Budget:
+    if hasattr(hint, "parse"):
         return hint.parse(text)
     if hint is int or hint is float:
         try:

@@ -195,7 +195,7 @@ def test_options_that_do_not_fit() -> None:
         compiled(frozen=("conv*",))
     with pytest.raises(UsageError, match="no result is called 'z'; expected one of y"):
         compiled(output="z")
-    with pytest.raises(UsageError, match="at least 1 micro-batch"):
+    with pytest.raises(UsageError, match="accumulate: expected a whole number from 1 to 65536, got 0"):
         BuildGradient(accumulate=0)
     with pytest.raises(UsageError, match="nothing to train: result `y` depends on no weight that is not frozen"):
         compiled(frozen=("*",))
@@ -204,9 +204,9 @@ def test_options_that_do_not_fit() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"momentum": -1.0}, "expected momentum at least 0, got -1"),
-        ({"weight_decay": float("nan")}, "expected weight-decay at least 0, got nan"),
-        ({"optimizer": "adam", "beta2": 1.0}, "expected beta2 from 0 to below 1, got 1"),
+        ({"momentum": -1.0}, "momentum: expected a number from 0 to below 1, got -1"),
+        ({"weight_decay": float("nan")}, "weight_decay: expected a finite number, got nan"),
+        ({"optimizer": "adam", "beta2": 1.0}, "beta2: expected a number from 0 to below 1, got 1"),
         ({"nesterov": True}, "nesterov needs a momentum"),
         ({"optimizer": "adam", "momentum": 0.9}, "adam: has no option momentum; it takes weight-decay, beta1, beta2"),
         ({"beta1": 0.5}, "sgd: has no option beta1; it takes momentum, nesterov, weight-decay"),
