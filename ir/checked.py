@@ -164,9 +164,14 @@ class Checked:
         """Raise UsageError for fields that do not go together."""
 
 
-@cache
 def hints(kind: type) -> Mapping[str, Any]:
     """What each field of a dataclass takes. Raises UsageError for an annotation that names nothing."""
+    known: Any = kind  # Classes can be hashed, whatever their instances can.
+    return _hints(known)
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
     try:
         found = typing.get_type_hints(kind, include_extras=True)
     except Exception as error:
@@ -185,7 +190,7 @@ def require(value: object, hint: Any, where: str) -> Any:
 def require_one_of(value: object, names: Iterable[str], where: str) -> str:
     """A name among `names`. Raises UsageError that begins with `where`, lists them and gives the nearest."""
     try:
-        return _one_of(value, list(names))
+        return str(_one_of(value, list(names)))
     except Refused as error:
         raise UsageError(f"{where}: {error}") from None
 

@@ -12,11 +12,13 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from memc.ir.checked import Refused, hints, taken
+from memc.ir.checked import Refused, hints, require, taken
 from memc.ir.errors import UsageError
 from memc.passes.base import Pass
+from memc.passes.registry import line, third_party
 
 _OPEN = {"{": "}", "[": "]", "(": ")"}
 
@@ -64,9 +66,14 @@ class _Reader:
         return UsageError(f"pass pipeline, position {(self.at if at is None else at) + 1}: {message}")
 
 
-def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
-    """The passes of pipeline `text`. Raises UsageError with the position for anything it cannot read."""
-    reader = _Reader(text)
+def parse_pipeline(
+    text: str, known: Mapping[str, type[Pass]], broken: Mapping[str, str] = MappingProxyType({})
+) -> list[Pass]:
+    """The passes of pipeline `text`. Raises UsageError with the position for anything it cannot read.
+
+    `broken`: why passes cannot be had that there ought to be, by name.
+    """
+    reader = _Reader(require(text, str, "pass pipeline"))
     passes: list[Pass] = []
     reader.skip(" \t\n")
     while reader.peek():
@@ -74,14 +81,13 @@ def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
         name = reader.word()
         if not name:
             raise reader.error(f"expected a pass name, got {reader.peek()!r}; known passes: {_listed(known)}")
+        if name not in known and name in broken:
+            raise reader.error(broken[name], start)
         if name not in known:
             raise reader.error(f"unknown pass {name!r}{_hint(name, known)}; known passes: {_listed(known)}", start)
         reader.skip(" \t\n")
         options = _options(reader, known[name]) if reader.peek() == "{" else {}
-        try:
-            passes.append(known[name](**options))
-        except UsageError as error:  # Options that do not go together: each of them is right.
-            raise reader.error(str(error), start) from None
+        passes.append(_made(reader, known[name], options, start))
         reader.skip(" \t\n")
         if not reader.peek():
             break
@@ -92,6 +98,18 @@ def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
         if not reader.peek():
             raise reader.error("expected a pass name after ','")
     return passes
+
+
+def _made(reader: _Reader, kind: type[Pass], options: Mapping[str, Any], start: int) -> Pass:
+    try:
+        return kind(**options)
+    except UsageError as error:  # Options that do not go together: each of them is right.
+        raise reader.error(str(error), start) from None
+    except Exception as error:
+        who = third_party(kind)
+        if who is None:
+            raise
+        raise reader.error(f"pass {kind.name} of {who} cannot be made: {line(error)}", start) from error
 
 
 def _options(reader: _Reader, kind: type[Pass]) -> dict[str, Any]:
