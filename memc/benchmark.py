@@ -237,13 +237,13 @@ def _memory(manifest: Manifest) -> dict[str, int]:
 def _profile(executable: Executable, calls: Any) -> Profile:
     """The profile of the ops that the artifact's text shows."""
     from memc.ir.parser import parse
-    from memc.runtime.manifest import TEXT
+    from memc.runtime.manifest import TEXT, content
 
     manifest = executable.manifest
     path = manifest.path / TEXT
     try:
-        function = parse(path.read_text(encoding="utf-8"), str(path)).main
-    except (OSError, UnicodeDecodeError) as error:
+        function = parse(content(manifest, TEXT).decode("utf-8"), str(path)).main
+    except UnicodeDecodeError as error:
         raise InvalidError(f"{path}: cannot read the planned module: {error}; compile again") from None
     if any(op >= len(function.ops) for op, _ in manifest.calls):
         raise InvalidError(f"{path}: has other ops than the plan; compile again")
