@@ -131,7 +131,7 @@ def bench(
     for name, value, least in (("warmup", warmup, 0), ("runs", runs, 1), ("profiled runs", profiled_runs, 0)):
         require(value, Annotated[int, Range(least=least, what="a number")], name)
     require(threads, Optional[int], "threads")
-    require(min_seconds, Seconds, "min seconds")
+    min_seconds = require(min_seconds, Seconds, "min seconds")
     require(seed, Amount, "seed")
     require(cuda_graph, bool, "cuda_graph")
     if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):

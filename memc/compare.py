@@ -36,8 +36,9 @@ def compare(result: Array, reference: Array, *, rtol: float, atol: float, norm: 
     The scale keeps elements near zero in a tensor of large ones from counting as wrong for rounding alone. NaN equals NaN,
     infinities compare by sign, and anything but floats must be equal. Raises UsageError for a tolerance that is none.
     """
-    for name, tolerance in (("rtol", rtol), ("atol", atol), ("norm", norm)):
-        require(tolerance, Optional[Tolerance], name)
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        require(tolerance, Tolerance, name)
+    require(norm, Optional[Tolerance], "norm")
     if result.shape != reference.shape:
         return Difference(False, float("inf"), f"expected shape {list(reference.shape)}, got {list(result.shape)}")
     if result.dtype != reference.dtype:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 import onnx
 
-from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest
+from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
@@ -172,6 +172,8 @@ def compile(
         MemcError: for anything wrong with the model, the options or the memory budget; no artifact is left behind.
     """
     chosen = checked_options(options)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
     if output is not None and not isinstance(output, (str, Path)):
         raise UsageError(f"output: expected the path of a folder, got {output!r}")
     precision = chosen.precision

@@ -7,7 +7,9 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Optional
 
+from memc.ir.checked import Amount, require
 from memc.ir.core import Module
 from memc.ir.errors import CheckError, MemcError, PluginError
 from memc.ir.printer import print_module
@@ -58,6 +60,7 @@ class PassManager:
 
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
+        require(self.stop_after, Optional[Amount], "stop_after")
         self.timings, self.given_peak, self.findings = [], None, []
         known: Known = {}
         before = print_module(module) if self.print_ir_after_change else ""

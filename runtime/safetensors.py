@@ -17,7 +17,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -144,7 +144,7 @@ def _require_sense(header: dict[str, Any], nbytes: int) -> None:
         raise ValueError(f"file has {nbytes} bytes of data, expected {end}")
 
 
-def _sizes(value: Any) -> bool:
+def _sizes(value: Any) -> TypeGuard[list[int]]:
     """Whether a list of whole numbers from 0 on."""
     return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
 

@@ -156,7 +156,7 @@ def test_sums_that_overflow(memc) -> None:
         (["p.csv", "--full"], "--full: expected --json FILE with it"),
         (["p.csv", "--time-limit", "soon"], "--time-limit soon: expected a duration such as 2s, 500ms or 1.5m"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
-        (["p.csv", "--alignment", "0"], "alignment: expected 1 or more bytes, got 0"),
+        (["p.csv", "--alignment", "0"], "alignment: expected bytes from 1 to 1099511627776, got 0"),
         (["p.csv", "--json", "-", "--csv", "-"], "--json and --csv: expected one of them on standard output, got both"),
         (["p.csv", "--reorder"], "p.csv: only a dataflow graph can be reordered here"),
     ],
