@@ -67,7 +67,7 @@ def import_onnx(
     sizes = dict(require({} if dims is None else dims, Mapping[str, int], "dims"))
     shapes = dict(require({} if input_shapes is None else input_shapes, Mapping[str, Sequence[int]], "input_shapes"))
     given = require({} if bind is None else bind, Mapping[str, Any], "bind")
-    bound = {name: numbers(name, value) for name, value in given.items()}
+    bound: dict[str, npt.ArrayLike] = {name: numbers(name, value) for name, value in given.items()}
     require(trainable, bool, "trainable")
     if not isinstance(source, (str, PathLike, bytes, onnx.ModelProto)):
         raise UsageError(f"source: expected a path, the bytes of a model or a ModelProto, got {shown(source)}")
