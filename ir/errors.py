@@ -30,6 +30,10 @@ class UnsupportedError(MemcError):
     """Valid input that memc cannot compile yet; the message names the node and op."""
 
 
+class PluginError(MemcError):
+    """What another package added to memc, such as a pass, failed; the message names the package."""
+
+
 class BudgetError(MemcError):
     """The memory budget or capacity cannot be met; the message names the least reachable."""
 

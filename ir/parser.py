@@ -12,6 +12,7 @@ from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
+from .checked import require
 from .core import FUSED, Alias, Block, Function, Module, Op, Placement, Role, Value
 from .errors import InvalidError
 from .ops import base
@@ -37,7 +38,7 @@ def parse(text: str, filename: str = "<string>") -> Module:
     Raises InvalidError whose first line is `file:line:col: message`, followed by the source line and a caret.
     Syntax and names are checked here; types and everything else by `verifier.verify`.
     """
-    text = text.removeprefix("\ufeff")
+    text = require(text, str, "IR text").removeprefix("\ufeff")
     try:
         functions: list[FunctionSyntax] = _lark().parse(text)
         return _module(functions)

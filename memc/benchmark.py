@@ -12,15 +12,17 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import numpy as np
 
 from memc import driver
+from memc.ir.checked import Amount, Range, require
 from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UsageError
 from memc.op_times import Profile, make_profile
 from memc.passes.cost_model import DEVICES
+from memc.passes.duration import Seconds
 from memc.runtime.target import Target
 from memc.verification import random_inputs
 
@@ -127,12 +129,13 @@ def bench(
         MemcError: if the model does not compile or run, or an option makes no sense.
     """
     for name, value, least in (("warmup", warmup, 0), ("runs", runs, 1), ("profiled runs", profiled_runs, 0)):
-        if not driver.is_whole(value) or value < least:
-            raise UsageError(f"{name}: expected a number from {least} on, got {value!r}")
-    if threads is not None and not driver.is_whole(threads):
-        raise UsageError(f"threads: expected a whole number, got {threads!r}")
-    if not min_seconds >= 0:
-        raise UsageError(f"min seconds: expected a number from 0 on, got {min_seconds}")
+        require(value, Annotated[int, Range(least=least, what="a number")], name)
+    require(threads, Optional[int], "threads")
+    min_seconds = require(min_seconds, Seconds, "min seconds")
+    require(seed, Amount, "seed")
+    require(cuda_graph, bool, "cuda_graph")
+    if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):
+        raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
     path, keeps = _artifact(source, progress, options)
     if progress:
         progress("load")
@@ -234,13 +237,13 @@ def _memory(manifest: Manifest) -> dict[str, int]:
 def _profile(executable: Executable, calls: Any) -> Profile:
     """The profile of the ops that the artifact's text shows."""
     from memc.ir.parser import parse
-    from memc.runtime.manifest import TEXT
+    from memc.runtime.manifest import TEXT, content
 
     manifest = executable.manifest
     path = manifest.path / TEXT
     try:
-        function = parse(path.read_text(encoding="utf-8"), str(path)).main
-    except (OSError, UnicodeDecodeError) as error:
+        function = parse(content(manifest, TEXT).decode("utf-8"), str(path)).main
+    except UnicodeDecodeError as error:
         raise InvalidError(f"{path}: cannot read the planned module: {error}; compile again") from None
     if any(op >= len(function.ops) for op, _ in manifest.calls):
         raise InvalidError(f"{path}: has other ops than the plan; compile again")

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Optional
 
 import numpy as np
 
+from memc.ir.checked import Range, require
 from memc.ir.core import Array
+
+Tolerance = Annotated[float, Range(least=0)]
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,11 @@ def compare(result: Array, reference: Array, *, rtol: float, atol: float, norm: 
     With `norm`, it is the relative error of floats as a whole that must be at most that.
 
     The scale keeps elements near zero in a tensor of large ones from counting as wrong for rounding alone. NaN equals NaN,
-    infinities compare by sign, and anything but floats must be equal.
+    infinities compare by sign, and anything but floats must be equal. Raises UsageError for a tolerance that is none.
     """
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        require(tolerance, Tolerance, name)
+    require(norm, Optional[Tolerance], "norm")
     if result.shape != reference.shape:
         return Difference(False, float("inf"), f"expected shape {list(reference.shape)}, got {list(result.shape)}")
     if result.dtype != reference.dtype:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
-import numpy as np
 import onnx
 
+from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, CheckError, InvalidError, UnsupportedError, UsageError
 from memc.ir.liveness import unoptimized_bytes
@@ -26,23 +26,20 @@ from memc.passes.labels import label_inputs
 from memc.passes.manager import PassManager
 from memc.passes.mixed_precision import MixedPrecision
 from memc.passes.narrow_products import NarrowProducts
-from memc.passes.pipelines import HALVES, KERNELS, PRECISIONS, Precision, Workspace
+from memc.passes.pipelines import HALVES, Kernels, Precision, Workspace
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
 from memc.passes.set_precision import SetPrecision
 from memc.passes.training_step import Training
 from memc.passes.undo import Snapshot
 from memc.report import Report, make_report
-from memc.runtime.target import Target
+from memc.runtime.target import Kind, Target
 
 if TYPE_CHECKING:
     from memc.runtime.executable import Executable
 
 Source = Union[str, Path, bytes, onnx.ModelProto, Module]
 """A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
-
-MAX_ALIGNMENT = 2**40
-"""Bytes. Sizes rounded up to it still fit 64 bits."""
 
 ADDRESSABLE = 2**47
 """Bytes."""
@@ -51,41 +48,57 @@ GRAPH_SUFFIXES = (".json", ".json.gz")
 """Dataflow graphs of other frameworks (docs/plan.md)."""
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to compile. The command line's flags, by the same names."""
+SIZES = Range(least=0, most=2**31 - 1)
+"""What a dimension can be."""
 
-    target: str = "llvm"
+
+@dataclass(frozen=True)
+class Options(Checked):
+    """How to compile. The command line's flags, by the same names. Raises UsageError for a field of another type or value."""
+
+    target: Kind = "llvm"
     arch: str | None = None
     """GPU architecture for `cuda`, for example sm_90."""
     mcpu: str | None = None
     """CPU to generate code for; `native` by default."""
     opt_level: int = 2
-    dims: Mapping[str, int] = field(default_factory=dict)
-    input_shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dims: Mapping[str, Annotated[int, SIZES]] = field(default_factory=dict)
+    input_shapes: Mapping[str, Sequence[Annotated[int, SIZES]]] = field(default_factory=dict)
     bind: Mapping[str, Any] = field(default_factory=dict)
-    alignment: int | None = None
+    alignment: Optional[Alignment] = None
     """Bytes; None for the target's own (64 on CPU, 256 on CUDA)."""
-    kernels: str = "auto"
+    kernels: Kernels = "auto"
     """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
-    precision: str = "f32"
+    precision: Precision = "f32"
     """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA; `f16`, `bf16`: products and
     what lies between them in half precision (`mixed-precision`), for training with weights and updates in f32."""
-    workspace: int | str = "free"
+    workspace: Workspace = "free"
     """Beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
     as many bytes, even if the arena grows."""
     pass_pipeline: str | None = None
     """Replaces the level's pipeline."""
     disabled_passes: Sequence[str] = ()
-    train: BuildGradient | None = None
+    train: Optional[Annotated[BuildGradient, What("a BuildGradient, such as memc.BuildGradient()")]] = None
     """Make a training step of the model, as this pass says."""
-    memory_budget: int | None = None
+    memory_budget: Optional[Amount] = None
     """Bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded. -O2 and -O3 run ops
     again where that keeps it."""
     plan_only: bool = False
     """Stop after the passes: module and plan, no code."""
     print_ir_after_all: bool = False
     print_ir_after_change: bool = False
+
+    def check(self) -> None:
+        """Raise UsageError for a level that there is not, and a precision that nothing would be computed with."""
+        if not 0 <= self.opt_level <= 3:
+            raise UsageError(f"optimization level: expected 0 to 3, got {self.opt_level}")
+        Target.create(self.target, arch=self.arch, mcpu=self.mcpu)
+        if self.precision != "tf32":
+            return
+        if self.target != "cuda":
+            raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
+        if self.kernels == "generated":
+            raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
 
 
 @dataclass
@@ -165,18 +178,13 @@ def compile(
         MemcError: for anything wrong with the model, the options or the memory budget; no artifact is left behind.
     """
     chosen = checked_options(options)
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
     if output is not None and not isinstance(output, (str, Path)):
         raise UsageError(f"output: expected the path of a folder, got {output!r}")
-    if not 0 <= chosen.opt_level <= 3:
-        raise UsageError(f"optimization level: expected 0 to 3, got {chosen.opt_level}")
-    if chosen.kernels not in KERNELS:
-        raise UsageError(f"kernels: expected auto, library or generated, got {chosen.kernels}")
-    precision = _precision(chosen)
-    workspace = _workspace(chosen.workspace)
+    precision = chosen.precision
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
-    if not 1 <= alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
-        raise UsageError(f"alignment: expected a power of two from 1 to 2**40 bytes, got {alignment}")
     if alignment < target.alignment and not chosen.plan_only:
         raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
@@ -199,7 +207,7 @@ def compile(
                 alignment,
                 chosen.kernels,
                 chosen.memory_budget,
-                workspace,
+                chosen.workspace,
                 "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
             )
         manager = pass_manager(text, chosen)
@@ -262,72 +270,13 @@ def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
 
 
 def checked_options(given: Mapping[str, Any]) -> Options:
-    """The options by name, with whole numbers as Python has them. Raises UsageError for an unknown one, or one of another type
-    than `Options` says, before it is used."""
-    try:
-        options = Options(**given)
-    except TypeError:
-        known = [item.name for item in fields(Options)]
-        wrong = next(name for name in given if name not in known)
-        raise UsageError(f"compile: no option `{wrong}`; options are {', '.join(known)}") from None
-    for name in ("opt_level", "alignment", "memory_budget"):
-        value = getattr(options, name)
-        if value is not None and not is_whole(value):
-            raise UsageError(f"{name}: expected a whole number, got {value!r}")
-    for name in ("arch", "mcpu", "pass_pipeline"):
-        value = getattr(options, name)
-        if value is not None and not isinstance(value, str):
-            raise UsageError(f"{name}: expected text, got {value!r}")
-    for name in ("dims", "input_shapes", "bind"):
-        value = getattr(options, name)
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{name}: expected a dict by name, got {value!r}")
-    if isinstance(options.disabled_passes, str):
-        raise UsageError(f"disabled_passes: expected a list of names, got {options.disabled_passes!r}")
-    if options.train is not None and not isinstance(options.train, BuildGradient):
-        raise UsageError(f"train: expected a BuildGradient, such as memc.BuildGradient(), got {options.train!r}")
-    for name, size in options.dims.items():
-        if not is_whole(size):
-            raise UsageError(f"dims: `{name}`: expected a whole number, got {size!r}")
-    for name, shape in options.input_shapes.items():
-        if not isinstance(shape, (Sequence, np.ndarray)) or isinstance(shape, str) or not all(map(is_whole, shape)):
-            raise UsageError(f"input_shapes: `{name}`: expected a list of whole numbers, got {shape!r}")
-    numbers: dict[str, Any] = {
-        name: int(value)
-        for name in ("opt_level", "alignment", "memory_budget", "workspace")
-        if is_whole(value := getattr(options, name))
-    }
-    return replace(options, dims={name: int(size) for name, size in options.dims.items()}, **numbers)
-
-
-def is_whole(value: object) -> bool:
-    """Whether it is a whole number, numpy's included."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _workspace(given: int | str) -> Workspace:
-    """Raise UsageError for anything else."""
-    if given == "none":
-        return "none"
-    if given == "free":
-        return "free"
-    if isinstance(given, str) or not is_whole(given) or given < 0:
-        raise UsageError(f"workspace: expected none, free or a number of bytes, got {given!r}")
-    return given
-
-
-def _precision(options: Options) -> Precision:
-    """Raise UsageError for a precision that does not exist, or that nothing would be computed with."""
-    found = next((known for known in PRECISIONS if known == options.precision), None)
-    if found is None:
-        raise UsageError(f"precision: expected one of {', '.join(PRECISIONS)}, got {options.precision!r}")
-    if found != "tf32":
-        return found
-    if options.target != "cuda":
-        raise UsageError(f"precision tf32: expected target cuda, got {options.target}, which has f32, f16 and bf16")
-    if options.kernels == "generated":
-        raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
-    return found
+    """The options by name. Raises UsageError for an unknown one, and as `Options` does, before anything is used."""
+    known = [item.name for item in fields(Options)]
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            raise UsageError(f"compile: no option `{name}`; options are {', '.join(known)}{near}")
+    return Options(**given)
 
 
 def training_passes(train: BuildGradient, precision: Precision) -> Sequence[Pass]:

@@ -7,13 +7,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import onnx
 
 from memc import driver
-from memc.compare import Difference, compare
+from memc.compare import Difference, Tolerance, compare
+from memc.ir.checked import Amount, require, require_one_of, shown
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
 from memc.ir.sizes import format_size
@@ -67,8 +68,15 @@ def verify(
     Raises:
         MemcError: if the model does not compile, or the reference does not run it.
     """
-    if against not in REFERENCES:
-        raise UsageError(f"--against {against}: expected one of {', '.join(REFERENCES)}")
+    require_one_of(against, REFERENCES, f"--against {against}")
+    require(seed, Amount, "seed")
+    require(all_tensors, bool, "all_tensors")
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        require(tolerance, Optional[Tolerance], name)
+    if not isinstance(model, (str, Path)):
+        raise UsageError(f"model: expected the path of a model, got {shown(model)}")
+    if inputs is not None and not isinstance(inputs, Mapping):
+        raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
     if str(model).endswith(".memir") and (against != "numpy" or all_tensors):
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
@@ -101,6 +109,8 @@ def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> d
     for name, array in inputs.items():
         if name not in expected:
             raise UsageError(f"input `{name}`: no such input; expected {', '.join(expected) or 'none'}")
+        if not isinstance(array, (np.ndarray, np.generic)):
+            raise UsageError(f"input `{name}`: expected a numpy array, got {type(array).__name__}")
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
             raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
     return random_inputs(expected, inputs, seed)

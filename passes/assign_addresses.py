@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from memc.ir.checked import Alignment, OneOf
 from memc.ir.core import Function, Module, Placement, Value
-from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, lifetimes, lower_bound
 from memc.passes.base import Pass
 from memc.passes.duration import Seconds
@@ -17,6 +17,11 @@ from memc.passes.solvers import Buffer, Problem, solve, solver_names
 
 STACKED = ("none", "sequential")
 """Solvers that lay blocks out one after another."""
+
+
+def known_solvers() -> list[str]:
+    """What `assign_addresses` takes as `solver`."""
+    return sorted({*STACKED, *solver_names()})
 
 
 @dataclass(frozen=True)
@@ -99,19 +104,12 @@ class AssignAddresses(Pass):
 
     name: ClassVar[str] = "assign-addresses"
     plans: ClassVar[bool] = True
-    solver: str = "auto"
+    solver: Annotated[str, OneOf(known_solvers)] = "auto"
     """`none`, `sequential`, or one of the native solvers."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
     """Bytes; every offset is a multiple of it."""
     time_limit: Seconds | None = None
     """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same plan."""
-
-    def __post_init__(self) -> None:
-        if self.solver not in STACKED and self.solver not in solver_names():
-            known = ", ".join(sorted({*STACKED, *solver_names()}))
-            raise UsageError(f"assign-addresses: unknown solver {self.solver!r}; known solvers: {known}")
-        if self.alignment < 1 or self.alignment & (self.alignment - 1):
-            raise UsageError(f"assign-addresses: expected a power of two as alignment, got {self.alignment}")
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

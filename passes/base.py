@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from memc.ir.checked import Checked
 from memc.ir.core import Module
 
 
@@ -15,11 +16,12 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pass:
+class Pass(Checked):
     """Base of all passes. A subclass is a frozen dataclass whose fields are its options, each with a default.
 
-    Fields are bool, int, float, str, `Seconds`, `Literal` choices, `Optional` of those, or `tuple[str, ...]`. In pipeline
-    text an option is spelled with dashes or underscores.
+    Fields are bool, int, float, str, `Seconds`, `Literal` choices, `Optional` of those, or `tuple[str, ...]`, with rules as
+    `Checked` reads them; options are checked when the pass is made, and UsageError says what is wrong with one. Rules between
+    fields go into `check`. In pipeline text an option is spelled with dashes or underscores.
     """
 
     name: ClassVar[str]
@@ -29,6 +31,10 @@ class Pass:
 
     orders: ClassVar[bool] = False
     """Whether the pass changes the order of ops. The manager notes the peak of the order that it is given."""
+
+    def owner(self) -> str:
+        """What messages about the options begin with."""
+        return self.name
 
     def apply(self, module: Module) -> Finding | None:
         """Rewrite `module` in place. Most passes have nothing to say. Raises a MemcError only for what the user can

@@ -4,22 +4,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Optional
 
+from memc.ir.checked import Amount, Checked, Range
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.sizes import format_size, parse_size
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Checked):
     """Bytes, or a share of what is taken without a budget.
 
     >>> Budget.parse("50%").of(1000), str(Budget.parse("4KiB"))
     (500, '4096')
     """
 
-    bytes: int | None = None
-    percent: float = 100.0
+    bytes: Optional[Amount] = None
+    percent: Annotated[float, Range(least=0, most=100)] = 100.0
     """Counts where `bytes` is None."""
+
+    def owner(self) -> str:
+        """What messages call it."""
+        return "budget"
 
     @staticmethod
     def parse(text: str) -> Budget:

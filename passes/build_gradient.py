@@ -12,11 +12,12 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Optional
+from typing import Annotated, ClassVar, Optional, Union
 
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Range, require
 from memc.ir.core import Function, Module, Role, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.ops.casts import cast
@@ -25,11 +26,11 @@ from memc.ir.types import DType, TensorType
 from memc.passes import loss_scale as scaling
 from memc.passes import micro_batches
 from memc.passes.base import Pass
-from memc.passes.dropout_seeds import first_count, share_seed, without_dropout
+from memc.passes.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.labels import LabelInput, append_outside, label_inputs
 from memc.passes.losses import IGNORED, LabelKind, Loss, LossName
-from memc.passes.mirror import Mirror, Policy
-from memc.passes.optimizers import Optimizer, OptimizerName, append_updates
+from memc.passes.mirror import Depth, Mirror, Policy
+from memc.passes.optimizers import Decay, NotNegative, Optimizer, OptimizerName, Positive, append_updates
 from memc.passes.recognize import recognize
 from memc.passes.scores import Scores, scores_of, without_unread
 from memc.passes.training_step import DRAWS, LABELS, LOSS, OUTSIDE, RATE, STEP, Training, TrainingStep
@@ -47,7 +48,7 @@ def build_gradient(
     accumulate: int = 1,
     dropout: bool = True,
     seed: int = 0,
-    loss_scale: str | None = None,
+    loss_scale: str | float | None = None,
     check_labels: bool = False,
 ) -> Training:
     """Make `main` a training step. Returns what it minimizes.
@@ -68,6 +69,7 @@ def build_gradient(
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
+    require(loss, LossName, "build-gradient: loss")
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
@@ -258,48 +260,39 @@ class BuildGradient(Pass):
     """The result that is trained; the first by default."""
     optimizer: OptimizerName = "sgd"
     """`none` returns the gradients instead of updating."""
-    momentum: float = Optimizer.momentum
+    momentum: Decay = Optimizer.momentum
     nesterov: bool = Optimizer.nesterov
-    weight_decay: float = Optimizer.weight_decay
-    beta1: float = Optimizer.beta1
-    beta2: float = Optimizer.beta2
-    epsilon: float = Optimizer.epsilon
-    clip_norm: Optional[float] = None
+    weight_decay: NotNegative = Optimizer.weight_decay
+    beta1: Decay = Optimizer.beta1
+    beta2: Decay = Optimizer.beta2
+    epsilon: Positive = Optimizer.epsilon
+    clip_norm: Optional[Positive] = None
     """Largest norm of all gradients together."""
-    accumulate: int = 1
+    accumulate: Annotated[int, Range(least=1, most=2**16)] = 1
     """Micro-batches to one update."""
     frozen: tuple[str, ...] = ()
     """Name patterns of weights that are not trained."""
     dropout: bool = True
     """Whether dropout drops anything."""
-    seed: int = 0
+    seed: Annotated[int, Range(least=0, most=MAX_SEED)] = 0
     """Of the masks of dropout."""
-    loss_scale: Optional[str] = None
+    loss_scale: Optional[Union[str, float]] = None
     """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"
     """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
-    mirror_depth: int = 1
+    mirror_depth: Depth = 1
     """`mirror`'s depth of recursion, for `sublinear`."""
     labels: LabelKind = "classes"
     """What softmax-cross-entropy takes: i64 classes [N, ...], or `probabilities` of the scores' type and shape."""
-    ignore_index: int = IGNORED
+    ignore_index: Annotated[int, Range(least=-(2**63), most=2**63 - 1)] = IGNORED
     """The label of classes that does not count."""
     check_labels: bool = False
     """Count the labels that name no class, on the device: a step with such changes no state, and to read its loss raises."""
 
-    def __post_init__(self) -> None:
-        if self.accumulate < 1:
-            raise UsageError(f"build-gradient: expected at least 1 micro-batch, got {self.accumulate}")
-        first_count(self.seed)
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise UsageError(f"build-gradient: expected a positive norm to clip to, got {self.clip_norm}")
+    def check(self) -> None:
+        """Raise UsageError for a loss scale that is none, and for options that the optimizer does not have."""
         if self.loss_scale is not None:
             scaling.first_scale(self.loss_scale)
-        whole = isinstance(self.ignore_index, (int, np.integer)) and not isinstance(self.ignore_index, bool)
-        if not whole or not -(2**63) <= self.ignore_index < 2**63:
-            raise UsageError(f"build-gradient: expected an i64 as the label to ignore, got {self.ignore_index!r}")
-        if self.mirror_depth < 1:
-            raise UsageError(f"build-gradient: expected a mirror depth of at least 1, got {self.mirror_depth}")
         self._optimizer()
 
     def _optimizer(self) -> Optimizer:

@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Amount
 from memc.ir.core import Array, Attr, Function, Module, Op, Role, Value, fresh_names
 from memc.ir.ops.base import Trait, lookup
 from memc.passes.alias_plan import planned_peak
@@ -181,7 +182,7 @@ class Canonicalize(Pass):
     """
 
     name: ClassVar[str] = "canonicalize"
-    fold_limit: int = 65536
+    fold_limit: Amount = 65536
     """Bytes up to which a folded constant may be larger than what it was computed from."""
 
     def apply(self, module: Module) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memc.ir.checked import Alignment
 from memc.ir.core import Function, Module, Op, Value
 from memc.ir.liveness import ALIGNMENT, align
 from memc.passes.alias_plan import AliasPlan, Storage, plan_aliases
@@ -78,7 +79,7 @@ class DelayUpdates(Pass):
     """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases or placements."""
 
     name: ClassVar[str] = "delay-updates"
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
     """Bytes; sizes are rounded up to it."""
 
     def apply(self, module: Module) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Alignment
 from memc.ir.core import Function, Module, Op
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.gather_grad import FEW_ROWS
@@ -61,7 +62,7 @@ class FindLast(Pass):
     """Where the rows of an embedding's gradient are named last. Never raises the peak."""
 
     name: ClassVar[str] = "find-last"
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from memc.ir.checked import Alignment, Count
 from memc.ir.core import FUSED, Block, Function, Module, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.base import Compute, Trait, lookup
@@ -280,10 +281,10 @@ class Fuse(Pass):
     name: ClassVar[str] = "fuse"
     library: Literal["llvm", "cuda", "none"] = "llvm"
     """The target whose library kernels keep their ops to themselves."""
-    max_ops: int = 16
-    max_operands: int = 12
+    max_ops: Count = 16
+    max_operands: Count = 12
     """Limits that keep a kernel's code and argument list sane."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

@@ -16,6 +16,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Alignment
 from memc.ir.core import Function, Module, Op, Value, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.base import lookup
@@ -171,7 +172,7 @@ class FuseLibrary(Pass):
     name: ClassVar[str] = "fuse-library"
     target: Literal["llvm", "cuda", "none"] = "cuda"
     """The target whose library kernels may be used."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from memc.ir.checked import Alignment
 from memc.ir.core import Alias, Function, Module
 from memc.ir.liveness import ALIGNMENT
 from memc.passes.alias_plan import AliasPlan, aliased, plan_aliases
@@ -49,7 +50,7 @@ class InPlace(Pass):
     """In-place ops, views and zero-copy concat. Leaves a function alone that has aliases or placements already."""
 
     name: ClassVar[str] = "in-place"
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
     """Bytes; parts of a storage that start elsewhere are copied instead."""
 
     def apply(self, module: Module) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Alignment
 from memc.ir.core import Function, Module, Op, Role, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.passes.alias_plan import planned_peak
@@ -259,7 +260,7 @@ class JoinProducts(Pass):
     """Sums of matrix products become one product each. Never raises the peak."""
 
     name: ClassVar[str] = "join-products"
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import F32_LEAST, F32_MOST, nearest
 from memc.ir.core import Value
 from memc.ir.errors import UsageError
 from memc.ir.ops.casts import HALF, cast
@@ -33,19 +34,18 @@ LEAST, MOST = 2.0**-24, 2.0**126
 GROWTH = 2000
 """Steps without overflow after which the scale doubles."""
 
-LARGEST = float(np.finfo(np.float32).max)
 
-
-def first_scale(text: str) -> float:
-    """What `dynamic` begins with, or the number that is given. Raises UsageError for any other text."""
-    if text == "dynamic":
+def first_scale(given: str | float) -> float:
+    """What `dynamic` begins with, or the number that is given, as text too. Raises UsageError for anything else."""
+    if given == "dynamic":
         return FIRST
     try:
-        value = float(text)
+        value = float(given)
     except ValueError:
         value = math.nan
-    if not 0 < value <= LARGEST:
-        raise UsageError(f"loss scale: expected dynamic or a positive number, got {text!r}")
+    if not F32_LEAST <= value <= F32_MOST:
+        near = nearest(given, ["dynamic"]) if isinstance(given, str) else ""
+        raise UsageError(f"loss scale: expected dynamic or a positive number that f32 has, got {given!r}{near}")
     return value
 
 
@@ -59,10 +59,10 @@ class LossScale:
     """i64[], the state; None for a fixed scale."""
 
 
-def loss_scale(b: IRBuilder, text: str, state: StateFn) -> LossScale:
+def loss_scale(b: IRBuilder, given: str | float, state: StateFn) -> LossScale:
     """The scale that `first_scale` takes, with its states if it is dynamic."""
-    first = first_scale(text)
-    if text != "dynamic":
+    first = first_scale(given)
+    if given != "dynamic":
         return LossScale(b.scalar(first, DType.F32), None)
     factor = state(SCALE, TensorType(DType.F32, ()), np.array(first, np.float32))
     return LossScale(factor, state(GOOD, TensorType(DType.I64, ()), np.zeros((), np.int64)))
@@ -86,7 +86,7 @@ def unscaled(
         greatest = size if greatest is None else b.op("max", [greatest, size])
     assert greatest is not None
     # A nan is the maximum of all, and no less than anything.
-    finite = b.op("less_equal", [greatest, b.scalar(LARGEST, DType.F32)])
+    finite = b.op("less_equal", [greatest, b.scalar(F32_MOST, DType.F32)])
     inverse = b.op("reciprocal", [scale.factor])
     return [(w, b.op("mul", [_read(b, g, 2), cast(b, inverse, g.type.dtype)])) for w, g in gradients], finite
 

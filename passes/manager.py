@@ -7,9 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Optional
 
+from memc.ir.checked import Amount, require
 from memc.ir.core import Module, Value
-from memc.ir.errors import CheckError, InvalidError, MemcError
+from memc.ir.errors import CheckError, InvalidError, MemcError, PluginError
 from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.printer import print_module
 from memc.ir.verifier import Known, verify
@@ -17,7 +19,7 @@ from memc.passes.alias_plan import planned_peak
 from memc.passes.base import Finding, Pass, class_name
 from memc.passes.check_plan import check_plan
 from memc.passes.pipeline_text import parse_pipeline
-from memc.passes.registry import known_passes
+from memc.passes.registry import known_passes, line, third_party
 
 Dump = Callable[[str], None]
 
@@ -51,13 +53,15 @@ class PassManager:
     @staticmethod
     def parse(text: str) -> PassManager:
         """The passes of pipeline `text`. Raises UsageError with the position in the text."""
-        return PassManager(parse_pipeline(text, known_passes()))
+        known = known_passes()
+        return PassManager(parse_pipeline(text, known, known.broken))
 
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))
 
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
+        require(self.stop_after, Optional[Amount], "stop_after")
         self.timings, self.given_peak, self.findings = [], None, []
         known: Known = {}
         before = print_module(module) if self.print_ir_after_change else ""
@@ -67,7 +71,7 @@ class PassManager:
             if item.plans:
                 _require_plannable(item, module)
             start = time.perf_counter()
-            found = item.apply(module)
+            found = applied(item, module)
             if found is not None:
                 self.findings.append(found)
             self.timings.append((str(item), time.perf_counter() - start))
@@ -86,6 +90,26 @@ class PassManager:
                 check_plan(module, getattr(item, "alignment", 1))
         except MemcError as error:
             raise CheckError(f"after pass {item.name}: {error}") from error
+        except Exception as error:
+            who = third_party(type(item))
+            if who is None:
+                raise
+            raise CheckError(f"after pass {item.name} of {who}: invalid IR: {line(error)}") from error
+
+
+def applied(item: Pass, module: Module) -> Finding | None:
+    """What a pass finds. What goes wrong in a third party's is a PluginError that says whose it is."""
+    try:
+        return item.apply(module)
+    except (MemcError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        who = third_party(type(item))
+        if who is None:
+            raise
+        raise PluginError(
+            f"pass {item.name} of {who} failed: {line(error)}; report it there, or leave the pass out"
+        ) from error
 
 
 def _require_plannable(item: Pass, module: Module) -> None:

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Range
 from memc.ir.core import Function, Module, Op, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, align
@@ -36,6 +37,8 @@ CHEAP = frozenset({"batch_norm", "max_pool", "avg_pool", "sum_pool", "dropout"})
 Policy = Literal["none", "cheap", "sublinear"]
 
 POLICIES: tuple[Policy, ...] = ("none", "cheap", "sublinear")
+
+Depth = Annotated[int, Range(least=1, most=64)]
 
 GRID = 6
 """Budgets tried around the first guess, in [B / sqrt 2, sqrt 2 B]."""
@@ -181,12 +184,8 @@ class Mirror(Pass):
 
     name: ClassVar[str] = "mirror"
     policy: Policy = "sublinear"
-    depth: int = 1
+    depth: Depth = 1
     """Of the recursion, for `sublinear`: stages are cut again that often, and values computed up to that often anew."""
-
-    def __post_init__(self) -> None:
-        if self.depth < 1:
-            raise UsageError(f"mirror: expected a depth of at least 1, got {self.depth}")
 
     def apply(self, module: Module) -> None:
         function = module.main

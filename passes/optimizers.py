@@ -4,14 +4,14 @@ Hutter 2019), in the form and with the defaults of PyTorch."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import F32_LEAST, F32_MOST, Checked, Range
 from memc.ir.core import Array, Value
 from memc.ir.errors import UsageError
 from memc.ir.ops.casts import cast
@@ -20,6 +20,12 @@ from memc.ir.types import DType, TensorType
 
 OptimizerName = Literal["none", "sgd", "adam", "adamw"]
 OPTIMIZERS: tuple[OptimizerName, ...] = ("none", "sgd", "adam", "adamw")
+
+Decay = Annotated[float, Range(least=0, below=1)]
+"""What remains of a running average after a step."""
+NotNegative = Annotated[float, Range(least=0, most=F32_MOST)]
+Positive = Annotated[float, Range(least=F32_LEAST, most=F32_MOST)]
+"""More than 0, as f32 too, in which updates are computed."""
 
 _ADAM = ("weight_decay", "beta1", "beta2", "epsilon")
 _TAKES: dict[OptimizerName, tuple[str, ...]] = {
@@ -32,29 +38,23 @@ _TAKES: dict[OptimizerName, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class Optimizer:
+class Optimizer(Checked):
     """What is computed from each weight w and its gradient g at learning rate r in step t = 1, 2 ..."""
 
     kind: OptimizerName = "sgd"
-    momentum: float = 0.0
+    momentum: Decay = 0.0
     nesterov: bool = False
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    weight_decay: NotNegative = 0.0
+    beta1: Decay = 0.9
+    beta2: Decay = 0.999
+    epsilon: Positive = 1e-8
 
-    def __post_init__(self) -> None:
-        """Raises UsageError for a number out of range, and for an option that the optimizer does not have."""
-        for name, value, least, below in (
-            ("momentum", self.momentum, 0.0, math.inf),
-            ("weight-decay", self.weight_decay, 0.0, math.inf),
-            ("beta1", self.beta1, 0.0, 1.0),
-            ("beta2", self.beta2, 0.0, 1.0),
-            ("epsilon", self.epsilon, 0.0, math.inf),
-        ):
-            if not least <= value < below:
-                limit = "at least 0" if below == math.inf else f"from 0 to below {below:g}"
-                raise UsageError(f"optimizer: expected {name} {limit}, got {value:g}")
+    def owner(self) -> str:
+        """What messages call it."""
+        return "optimizer"
+
+    def check(self) -> None:
+        """Raise UsageError for an option that the optimizer does not have."""
         for option in fields(self)[1:]:
             if getattr(self, option.name) != option.default and option.name not in _TAKES[self.kind]:
                 takes = ", ".join(_TAKES[self.kind]).replace("_", "-") or "no options"

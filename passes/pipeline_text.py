@@ -12,12 +12,13 @@ import difflib
 import types
 import typing
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
+from memc.ir.checked import Refused, hints, require, taken
 from memc.ir.errors import UsageError
 from memc.passes.base import Pass
-from memc.passes.budget import Budget
-from memc.passes.duration import Seconds
+from memc.passes.registry import line, third_party
 
 _OPEN = {"{": "}", "[": "]", "(": ")"}
 
@@ -65,9 +66,14 @@ class _Reader:
         return UsageError(f"pass pipeline, position {(self.at if at is None else at) + 1}: {message}")
 
 
-def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
-    """The passes of pipeline `text`. Raises UsageError with the position for anything it cannot read."""
-    reader = _Reader(text)
+def parse_pipeline(
+    text: str, known: Mapping[str, type[Pass]], broken: Mapping[str, str] = MappingProxyType({})
+) -> list[Pass]:
+    """The passes of pipeline `text`. Raises UsageError with the position for anything it cannot read.
+
+    `broken`: why passes cannot be had that there ought to be, by name.
+    """
+    reader = _Reader(require(text, str, "pass pipeline"))
     passes: list[Pass] = []
     reader.skip(" \t\n")
     while reader.peek():
@@ -75,11 +81,13 @@ def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
         name = reader.word()
         if not name:
             raise reader.error(f"expected a pass name, got {reader.peek()!r}; known passes: {_listed(known)}")
+        if name not in known and name in broken:
+            raise reader.error(broken[name], start)
         if name not in known:
             raise reader.error(f"unknown pass {name!r}{_hint(name, known)}; known passes: {_listed(known)}", start)
         reader.skip(" \t\n")
         options = _options(reader, known[name]) if reader.peek() == "{" else {}
-        passes.append(known[name](**options))
+        passes.append(_made(reader, known[name], options, start))
         reader.skip(" \t\n")
         if not reader.peek():
             break
@@ -92,9 +100,20 @@ def parse_pipeline(text: str, known: Mapping[str, type[Pass]]) -> list[Pass]:
     return passes
 
 
+def _made(reader: _Reader, kind: type[Pass], options: Mapping[str, Any], start: int) -> Pass:
+    try:
+        return kind(**options)
+    except UsageError as error:  # Options that do not go together: each of them is right.
+        raise reader.error(str(error), start) from None
+    except Exception as error:
+        who = third_party(kind)
+        if who is None:
+            raise
+        raise reader.error(f"pass {kind.name} of {who} cannot be made: {line(error)}", start) from error
+
+
 def _options(reader: _Reader, kind: type[Pass]) -> dict[str, Any]:
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
+    fields = hints(kind)
     spelled = [name.replace("_", "-") for name in fields]
     found: dict[str, Any] = {}
     reader.at += 1
@@ -120,25 +139,34 @@ def _options(reader: _Reader, kind: type[Pass]) -> dict[str, Any]:
             reader.skip(" \t\n")
             start = reader.at
             value = reader.value()
-        elif hints[name] is bool:
+        elif fields[name] is bool:
             value = "true"
         else:
             raise reader.error(f"expected '=' and a value after option {word!r} of {kind.name}")
         try:
-            found[name] = _convert(value, hints[name])
-        except ValueError as error:
-            raise reader.error(f"option {word!r} of {kind.name}: expected {error}, got {value!r}", start) from None
+            found[name] = option_value(value, fields[name])
+        except Refused as error:
+            raise reader.error(f"option {word!r} of {kind.name}: {error}", start) from None
+
+
+def option_value(text: str, hint: Any) -> Any:
+    """The option value that `text` stands for. Raises Refused for a value that the option does not take."""
+    try:
+        return taken(_convert(text, hint), hint)
+    except Refused as error:
+        raise Refused(error.expected, text, error.near) from None
+    except ValueError as error:
+        raise Refused(str(error), text) from None
 
 
 def _convert(text: str, hint: Any) -> Any:
-    """The option value `text` stands for. Raises ValueError saying what was expected."""
+    """The value of a type that `text` stands for; whether the option takes it is not seen to here. Raises ValueError saying
+    what was expected."""
     origin = typing.get_origin(hint)
+    if origin is typing.Annotated:
+        return _convert(text, typing.get_args(hint)[0])
     if origin is typing.Literal:
-        choices = typing.get_args(hint)
-        for choice in choices:
-            if str(choice) == text:
-                return choice
-        raise ValueError(f"one of {_listed(map(str, choices))}")
+        return next((choice for choice in typing.get_args(hint) if str(choice) == text), text)
     if origin in (typing.Union, types.UnionType):
         if text == "none":
             return None
@@ -152,7 +180,7 @@ def _convert(text: str, hint: Any) -> Any:
         if text.lower() in ("false", "0", "off"):
             return False
         raise ValueError("true or false")
-    if hint is Seconds or hint is Budget:
+    if hasattr(hint, "parse"):
         return hint.parse(text)
     if hint is int or hint is float:
         try:

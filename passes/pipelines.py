@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from typing import Annotated, Literal, Union
 
+from memc.ir.checked import Range
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
 from memc.passes.duration import Seconds
@@ -20,7 +21,7 @@ PRECISIONS: tuple[Precision, ...] = ("f32", "tf32", "f16", "bf16")
 HALVES: tuple[Precision, ...] = ("f16", "bf16")
 """What the values of a model are rounded to, where `tf32` concerns single calls of libraries."""
 
-Workspace = Union[int, Literal["none", "free"]]
+Workspace = Union[Literal["none", "free"], Annotated[int, Range(least=0, what="a number of bytes")]]
 
 TIME_LIMIT = Seconds(10)
 """What -O3 gives the order of ops, and again the addresses, of each function."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Alignment
 from memc.ir.core import Function, Module, Op, Value, fresh_names, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.attention import heads_first
@@ -237,7 +238,7 @@ class RecognizeAttention(Pass):
 
     name: ClassVar[str] = "recognize-attention"
     target: Literal["llvm", "cuda", "none"] = "cuda"
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+import time
+from contextlib import redirect_stdout
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
-from memc.ir.errors import UsageError
+from memc.ir.checked import shown
 from memc.passes.assign_addresses import AssignAddresses
 from memc.passes.base import Pass
 from memc.passes.build_gradient import BuildGradient
@@ -67,18 +71,86 @@ PASSES: tuple[type[Pass], ...] = (
 )
 
 
+_log = logging.getLogger("memc")
+
+GROUP = "memc.passes"
+
+SLOW = 5.0
+"""Seconds after which it is said which package is slow to load."""
+
+
+class Passes(dict[str, type[Pass]]):
+    """Every pass by name."""
+
+    def __init__(self) -> None:
+        super().__init__((kind.name, kind) for kind in PASSES)
+        self.broken: dict[str, str] = {}
+        """Why a third party's pass cannot be had, by the name of its entry point."""
+        self.packages: dict[type[Pass], str] = {}
+        """Which package a pass of a third party is from, and where it is in there."""
+
+
 @cache
-def known_passes() -> dict[str, type[Pass]]:
-    """Every pass by name. Raises UsageError if a third party's pass cannot be loaded or takes a name in use."""
-    found: dict[str, type[Pass]] = {kind.name: kind for kind in PASSES}
-    for entry in entry_points(group="memc.passes"):
-        try:
-            kind = entry.load()
-        except Exception as error:
-            raise UsageError(f"pass {entry.name!r} from {entry.value!r} does not load: {error}") from error
-        if not (isinstance(kind, type) and issubclass(kind, Pass)) or kind.name != entry.name:
-            raise UsageError(f"entry point {entry.name!r} of group memc.passes: expected a Pass class of that name")
-        if entry.name in found:
-            raise UsageError(f"pass {entry.name!r} from {entry.value!r}: the name is taken by {found[entry.name]}")
-        found[entry.name] = kind
+def known_passes() -> Passes:
+    """Every pass by name: memc's own, and those of the entry points that load. Others are left out, with a warning; an
+    error is due to those only who ask for one."""
+    found = Passes()
+    try:
+        entries = list(entry_points(group=GROUP))
+    except Exception as error:
+        _log.warning(
+            "entry points of group %s cannot be read (%s): only memc's own passes are known", GROUP, line(error)
+        )
+        return found
+    for entry in entries:
+        package = package_of(entry)
+        start = time.perf_counter()
+        why = _added(found, entry, package)
+        if why is not None:
+            found.broken.setdefault(entry.name, why)
+            _log.warning("%s; the pass is left out", why)
+        if (seconds := time.perf_counter() - start) > SLOW:
+            _log.warning("pass %r of %s took %.0f s to load", entry.name, package, seconds)
     return found
+
+
+def third_party(kind: type[Pass]) -> str | None:
+    """Who a pass is from, for messages; None for memc's own."""
+    if kind.__module__.split(".")[0] == "memc":
+        return None
+    return known_passes().packages.get(kind, f"module {kind.__module__}")
+
+
+def line(error: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
+
+
+def package_of(entry: EntryPoint) -> str:
+    """The package that offers an entry point, and where the pass is in there."""
+    try:
+        name = None if entry.dist is None else entry.dist.metadata["Name"]
+    except Exception:  # Its metadata is not there, or damaged.
+        name = None
+    return f"package {name} ({entry.value})" if name else f"an unknown package ({entry.value})"
+
+
+def _added(found: Passes, entry: EntryPoint, package: str) -> str | None:
+    """Add a third party's pass; why that cannot be, if it cannot."""
+    who = f"pass {entry.name!r} of {package}"
+    if entry.name in found:
+        other = found.packages.get(found[entry.name], "memc")
+        return f"{who}: the name is taken by {other}"
+    try:
+        with redirect_stdout(sys.stderr):  # Standard output is for results.
+            kind = entry.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # A module may leave by sys.exit, too.
+        return f"{who} does not load: {line(error)}"
+    if not (isinstance(kind, type) and issubclass(kind, Pass)) or getattr(kind, "name", None) != entry.name:
+        return f"{who}: expected a Pass class of that name, got {shown(kind)}"
+    found[entry.name] = kind
+    found.packages[kind] = package
+    return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from memc.ir.checked import Alignment, Amount, Share
 from memc.ir.core import Function, Module, Op
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
@@ -28,7 +29,7 @@ from memc.passes.remat_bound import least_possible
 from memc.passes.remat_exact import require_few, solve_remat
 from memc.passes.remat_problem import RematGraph, is_whole_view
 from memc.passes.remat_solver import RematPlan, RematProblem, measure_sequence, remat_ladder
-from memc.passes.reorder import Search, check_effort, reorder
+from memc.passes.reorder import Search, reorder
 from memc.passes.undo import Snapshot
 
 Solver = Literal["search", "exact"]
@@ -233,15 +234,15 @@ class Rematerialize(Pass):
     """`exact`: the proven optimum for small functions, where it is found."""
     time_limit: Seconds | None = None
     """Of wall time, of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
-    slack: float = 0.0
-    work: int = Search.work
+    slack: Share = 0.0
+    work: Amount = Search.work
     """How orders are sought, as in `reorder`."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise UsageError for a time limit that nothing would read."""
         if self.time_limit is not None and self.solver != "exact":
             raise UsageError(f"{self.name}: expected solver=exact beside time-limit, got solver={self.solver}")
-        check_effort(self.name, self.slack, self.work, self.alignment)
 
     def apply(self, module: Module) -> Recomputation | None:
         costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})

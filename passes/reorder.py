@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from memc.ir.checked import Alignment, Amount, OneOf, Range, Share
 from memc.ir.core import Function, Module
-from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT, peak
 from memc.passes.alias_plan import AliasPlan, Rules, plan_aliases
 from memc.passes.base import Pass
@@ -139,42 +139,23 @@ def _solve(
     )
 
 
-def check_effort(name: str, slack: float, work: int, alignment: int) -> None:
-    """Raise UsageError for options of pass `name` that are out of range."""
-    if not 0 <= slack < 1:
-        raise UsageError(f"{name}: expected a slack of at least 0 and below 1, got {slack}")
-    if work < 0:
-        raise UsageError(f"{name}: expected work of 0 steps or more, got {work}")
-    if alignment < 1 or alignment & (alignment - 1):
-        raise UsageError(f"{name}: expected a power of two as alignment, got {alignment}")
-
-
 @dataclass(frozen=True)
 class Reorder(Pass):
     """Operator order of lower peak. The given order is always a candidate."""
 
     name: ClassVar[str] = "reorder"
     orders: ClassVar[bool] = True
-    solver: str = "auto"
-    """One of `order_solver_names()`."""
+    solver: Annotated[str, OneOf(order_solver_names)] = "auto"
     time_limit: Seconds | None = None
     """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same order."""
-    beam_width: int = 64
+    beam_width: Annotated[int, Range(least=1, most=2**20)] = 64
     """Partial orders that a beam search keeps."""
-    slack: float = 0.0
+    slack: Share = 0.0
     """Nothing is sought that would lower the peak by less than this fraction of it."""
-    work: int = WORK
+    work: Amount = WORK
     """Steps of each function's searches in all, without a time limit; 100,000,000 take about a second."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
     """Bytes; sizes are rounded up to it."""
-
-    def __post_init__(self) -> None:
-        if self.solver not in order_solver_names():
-            known = ", ".join(order_solver_names())
-            raise UsageError(f"reorder: unknown solver {self.solver!r}; known solvers: {known}")
-        if self.beam_width < 1:
-            raise UsageError(f"reorder: expected a beam width of 1 or more, got {self.beam_width}")
-        check_effort(self.name, self.slack, self.work, self.alignment)
 
     def apply(self, module: Module) -> None:
         search = Search(self.solver, self.time_limit, self.beam_width, self.slack, self.work)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from memc.ir.checked import Alignment, Amount
 from memc.ir.core import Function, Module, Op, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, align, lifetimes, live_bytes
 from memc.ir.ops.base import LibraryKernel, lookup, main_op
@@ -79,9 +80,9 @@ class SelectKernels(Pass):
     target: Literal["llvm", "cuda", "none"] = "llvm"
     workspace: Literal["fit", "least"] = "fit"
     """`fit`: as much as is useful and free; `least`: as little as possible."""
-    slow_flops: int = 1_000_000
+    slow_flops: Amount = 1_000_000
     """From this many operations on, an op gets its library kernel even if the workspace raises the peak."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from memc.ir.checked import Alignment, Amount
 from memc.ir.core import Function, Module, Op, Placement, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, arena_bytes, lifetimes
 from memc.ir.types import DType, TensorType
@@ -77,9 +78,9 @@ class SelectWorkspace(Pass):
     name: ClassVar[str] = "select-workspace"
     plans: ClassVar[bool] = True
     target: Literal["llvm", "cuda", "none"] = "cuda"
-    beyond: int = 0
+    beyond: Amount = 0
     """Bytes that a call may have even if the arena grows."""
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

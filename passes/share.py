@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from memc.ir.checked import Alignment
 from memc.ir.core import Function, Module, Placement
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.passes.base import Pass
@@ -70,7 +71,7 @@ class Share(Pass):
 
     name: ClassVar[str] = "share"
     strategy: Strategy = "color"
-    alignment: int = ALIGNMENT
+    alignment: Alignment = ALIGNMENT
     """Bytes; sizes are rounded up to it."""
 
     def apply(self, module: Module) -> None:

@@ -10,7 +10,6 @@ model.memir          the planned module as text, for reading
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import uuid
@@ -18,17 +17,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memc.ir.core import Function, Module, Role, Value
+from memc.ir.core import Function, Module
 from memc.ir.errors import UsageError
-from memc.ir.liveness import ARENA, lifetimes, updates_state
+from memc.ir.liveness import ARENA, lifetimes
 from memc.ir.ops.base import inner_ops
 from memc.ir.ops.casts import PRODUCTS
 from memc.ir.printer import print_module
 from memc.ir.types import DType
 from memc.runtime import safetensors
+from memc.runtime.interface import tensor
 from memc.runtime.layout import Slot, slab_slots, slot_data
-from memc.runtime.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS, checksum
-from memc.runtime.target import Target, machine
+from memc.runtime.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
+from memc.runtime.plan_text import checksum, sealed
+from memc.runtime.target import machine
 
 if TYPE_CHECKING:
     from memc.runtime.codegen import CompiledModule
@@ -56,9 +57,7 @@ def write(
     partial = place.parent / f".{place.name}.{uuid.uuid4().hex}"
     try:
         partial.mkdir(parents=True)
-        fill(partial, module, compiled, plan)
-        if source is not None:
-            (partial / SOURCE).write_bytes(source)
+        fill(partial, module, compiled, plan, source)
         if place.exists():
             replaced = partial.with_name(partial.name + ".old")
             os.rename(place, replaced)
@@ -77,16 +76,15 @@ def write(
     return path
 
 
-def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any]) -> None:
+def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any], source: bytes | None) -> None:
+    """Write all files of an artifact."""
     slots = slab_slots(module.main, compiled.target.alignment)
-    (folder / LIBRARY).write_bytes(compiled.library)
-    if compiled.image:
-        (folder / IMAGE).write_bytes(compiled.image)
+    files = {LIBRARY: compiled.library, IMAGE: compiled.image, TEXT: print_module(module).encode(), SOURCE: source}
+    present = {name: data for name, data in files.items() if data}
+    for name, data in present.items():
+        (folder / name).write_bytes(data)
     safetensors.write(folder / WEIGHTS, [entry(module, slot) for slot in slots])
-    (folder / PLAN).write_text(
-        json.dumps(describe(module.main, slots, compiled, plan), indent=1) + "\n", encoding="utf-8"
-    )
-    (folder / TEXT).write_text(print_module(module), encoding="utf-8")
+    (folder / PLAN).write_bytes(sealed(describe(module.main, compiled, plan, present)))
 
 
 def entry(module: Module, slot: Slot) -> safetensors.Entry:
@@ -96,33 +94,16 @@ def entry(module: Module, slot: Slot) -> safetensors.Entry:
 
 
 def describe(
-    function: Function, slots: list[Slot], compiled: CompiledModule, report: Mapping[str, Any]
+    function: Function, compiled: CompiledModule, report: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> dict[str, Any]:
-    """The contents of plan.json."""
-    target: Target = compiled.target
-    image = compiled.image
-    names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
-    outputs = [(name, v) for name, v in zip(names, function.returns) if not updates_state(v)]
+    """The contents of plan.json. `files`: those that it has checksums of, by name."""
     return {
         "format": FORMAT,
         "version": VERSION,
         "machine": machine(),
-        "target": {
-            "kind": target.kind,
-            "arch": target.arch if target.kind == "cuda" else "",
-            "cpu": target.cpu,
-            "cpu_flags": list(compiled.cpu_flags),
-        },
-        "alignment": target.alignment,
-        "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
-        "outputs": [tensor(name, value) for name, value in outputs],
-        "arena_bytes": compiled.arena_bytes,
-        "weights_bytes": compiled.weights_bytes,
+        **compiled.interface,
         "library_bytes": len(compiled.library),
-        "checksums": {LIBRARY: checksum(compiled.library), **({IMAGE: checksum(image)} if image else {})},
-        "weights": [{**tensor(s.name, s.value), "offset": s.offset, "layout": layout(s)} for s in slots],
-        "states": [s.name for s in slots if s.value.role is Role.STATE],
-        "library_functions": list(compiled.symbols),
+        "checksums": {name: checksum(data) for name, data in files.items()},
         "kernels": compiled.kernels,
         "precision": precision_of(function),
         "calls": [[op, name] for op, name in compiled.calls],
@@ -141,10 +122,6 @@ def describe(
     }
 
 
-def layout(slot: Slot) -> str:
-    return "row-major" if slot.packing is None else str(slot.packing)
-
-
 def precision_of(function: Function) -> str:
     """What factors of products are rounded to: the type of half operands, what `set-precision` gave calls of libraries, or
     f32."""
@@ -153,7 +130,3 @@ def precision_of(function: Function) -> str:
     factors = {op.operands[0].type.dtype for op in products if op.name in PRODUCTS}
     found |= {dtype.value for dtype in factors & {DType.F16, DType.BF16}}
     return ", ".join(sorted(found)) or "f32"
-
-
-def tensor(name: str, value: Value) -> dict[str, Any]:
-    return {"name": name, "dtype": value.type.dtype.value, "shape": list(value.type.shape)}

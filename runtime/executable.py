@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.checked import require as require_option
 from memc.ir.errors import UsageError
 from memc.runtime import labels
 from memc.runtime import manifest as manifests
@@ -31,6 +32,7 @@ def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
     first are launched as one CUDA graph, unless `cuda_graph` is false. Raises InvalidError for a missing or damaged
     artifact, UnsupportedError if this machine cannot run it, and DeviceMemoryError if it does not fit in memory.
     """
+    require_option(cuda_graph, bool, "cuda_graph")
     return executable_of(open_artifact(manifests.read(path), cuda_graph))
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError
 from memc.runtime import safetensors
 from memc.runtime.device_errors import device_errors
-from memc.runtime.manifest import IMAGE, LIBRARY, WEIGHTS, Manifest, content
+from memc.runtime.manifest import IMAGE, LIBRARY, PLAN, WEIGHTS, Manifest, content
+from memc.runtime.plan_text import difference
 from memc.runtime.target import machine, missing_flags
 from memc.runtime.tensors import array_over
 
@@ -58,7 +59,21 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
         copy.write_bytes(code)
         # Unloaded with the last of its executables; on CUDA never, where its kernels may still run then.
         library = tvm_ffi.load_module(str(copy), keep_module_alive=manifest.kind == "cuda")
-    return Loaded(manifest, device, library, cuda_graph)
+    loaded = Loaded(manifest, device, library, cuda_graph)
+    require_interface(loaded)
+    return loaded
+
+
+def require_interface(loaded: Loaded) -> None:
+    """Raise InvalidError unless the plan says of sizes, inputs, outputs and weights what the code was compiled for: it
+    would read and write past their ends."""
+    manifest, machine = loaded.manifest, loaded.machine()
+    try:
+        wrong = difference(str(machine["interface"]()), manifest.interface)
+    except (ValueError, KeyError, AttributeError, TypeError, RuntimeError):
+        raise InvalidError(f"{manifest.path / LIBRARY}: does not say what it needs; compile again") from None
+    if wrong is not None:
+        raise InvalidError(f"{manifest.path / PLAN}: is not of this {LIBRARY}: {wrong}; compile again")
 
 
 @contextmanager
@@ -159,7 +174,7 @@ def upload(manifest: Manifest, slab: Any) -> None:
     """Fill the weight slab, a tensor of bytes: on the CPU straight from the file, on a device through one host buffer."""
     path = manifest.path / WEIGHTS
     try:
-        stored = safetensors.read(path)
+        stored, types = safetensors.read(path, checksum=True), safetensors.types(path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
     staged = array_over(slab, "u8") if manifest.kind == "llvm" else np.zeros(manifest.weights_bytes, np.uint8)
@@ -168,6 +183,10 @@ def upload(manifest: Manifest, slab: Any) -> None:
         if data is None or data.size != slot.spec.nbytes:
             size = "nothing" if data is None else f"{data.size} bytes"
             raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
+        dtype, shape = types[slot.spec.name]
+        if dtype != safetensors.CODES[slot.spec.dtype] or shape != slot.stored:
+            got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
+            raise InvalidError(f"{path}: expected {slot.spec}, found {got}; compile again")
         staged[slot.offset : slot.offset + data.size] = data
     if manifest.kind != "llvm":
         slab.copyfrom(staged)

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading an artifact's plan.json. Needs nothing but Python."""
+"""Reading an artifact's plan.json. Needs nothing but Python and numpy."""
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memc.ir.checked import shown
 from memc.ir.errors import InvalidError, UsageError
+from memc.runtime.plan_text import INTERFACE, MOST, checksum, parsed, require_seal
 from memc.runtime.target import is_arch
 
 if TYPE_CHECKING:
     from memc.ir.types import TensorType
 
 FORMAT = "memc-artifact"
-VERSION = 2
+VERSION = 3
 LIBRARY = "model.so"
 IMAGE = "kernels.cubin"
 WEIGHTS = "weights.safetensors"
@@ -65,6 +65,14 @@ class Slot:
     offset: int
     """Bytes from the start of the weight slab."""
 
+    layout: str
+    """How the elements are ordered: `row-major`, or as a library's kernel reads them."""
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape in the weights' file."""
+        return self.spec.shape if self.layout == "row-major" else (math.prod(self.spec.shape),)
+
 
 @dataclass(frozen=True)
 class LabelInput:
@@ -96,7 +104,8 @@ class Manifest:
     library_bytes: int
     """Size of model.so."""
     checksums: dict[str, str]
-    """CRC-32 of files with code, by name: a damaged one would end the process, or compute something else."""
+    """CRC-32 of files, by name: a damaged one with code would end the process, or compute something else. plan.json and the
+    weights have theirs in themselves."""
     weights: tuple[Slot, ...]
     states: frozenset[str]
     """Names of those that runs update."""
@@ -107,6 +116,8 @@ class Manifest:
     """`f32`, or what the factors of products and convolutions are rounded to."""
     labels: tuple[LabelInput, ...]
     report: dict[str, Any]
+    interface: Mapping[str, Any]
+    """What the plan says of the code, as it is written there (`plan_text.INTERFACE`)."""
 
     @property
     def io_bytes(self) -> int:
@@ -124,43 +135,55 @@ def read(path: str | Path) -> Manifest:
         raise InvalidError(f"{path}: expected an artifact folder that `memc compile` wrote, found {what_is(path)}")
     require_files(path, (PLAN, LIBRARY, WEIGHTS))
     try:
-        data = json.loads((path / PLAN).read_text(encoding="utf-8"))
+        raw = (path / PLAN).read_bytes()
+        data = parsed(raw)
         if data["format"] != FORMAT:
-            raise InvalidError(f"{path / PLAN}: expected format {FORMAT}, got {data['format']!r}")
-        if data["version"] != VERSION:
-            raise InvalidError(f"{path / PLAN}: expected version {VERSION}, got {data['version']!r}; compile again")
-        manifest = Manifest(
-            path=path,
-            machine=text(data["machine"]),
-            kind=text(data["target"]["kind"]),
-            arch=text(data["target"]["arch"]),
-            cpu=text(data["target"]["cpu"]),
-            cpu_flags=tuple(text(flag) for flag in data["target"].get("cpu_flags", ())),
-            alignment=int(data["alignment"]),
-            inputs=tuple(spec(item) for item in data["inputs"]),
-            outputs=tuple(spec(item) for item in data["outputs"]),
-            arena_bytes=int(data["arena_bytes"]),
-            weights_bytes=int(data["weights_bytes"]),
-            library_bytes=int(data["library_bytes"]),
-            checksums={text(name): text(value) for name, value in data.get("checksums", {}).items()},
-            weights=tuple(Slot(spec(item), int(item["offset"])) for item in data["weights"]),
-            states=frozenset(text(name) for name in data.get("states", ())),
-            library_functions=tuple(text(name) for name in data["library_functions"]),
-            calls=tuple((int(op), text(name)) for op, name in data.get("calls", ())),
-            precision=text(data.get("precision", "f32")),
-            labels=tuple(label_input(item) for item in data["report"].get("labels", ())),
-            report=dict(data["report"]),
-        )
+            raise InvalidError(f"{path / PLAN}: expected format {FORMAT}, got {shown(data['format'])}")
+        if type(data["version"]) is not int or data["version"] != VERSION:
+            raise InvalidError(
+                f"{path / PLAN}: expected version {VERSION}, got {shown(data['version'])}; compile again"
+            )
+        manifest = described(path, data)
         require_sense(manifest)
+        require_seal(raw)
         size = (path / LIBRARY).stat().st_size
     except OSError as error:
         raise InvalidError(f"{path}: cannot be read: {error.strerror or error}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidError(f"{path / PLAN}: damaged plan ({type(error).__name__}: {error}); compile again") from None
-    require_files(path, manifest.checksums)
+        what = " ".join(str(error).split())[:300]
+        raise InvalidError(f"{path / PLAN}: damaged plan ({type(error).__name__}: {what}); compile again") from None
+    require_files(path, [name for name in (LIBRARY, IMAGE) if name in manifest.checksums])
     if size != manifest.library_bytes:
         raise InvalidError(f"{path / LIBRARY}: expected {manifest.library_bytes} bytes, found {size}; compile again")
     return manifest
+
+
+def described(path: Path, data: Mapping[str, Any]) -> Manifest:
+    """What a plan says. Raises ValueError, KeyError or TypeError for one that no compilation writes."""
+    target = data["target"]
+    return Manifest(
+        path=path,
+        machine=text(data["machine"]),
+        kind=text(target["kind"]),
+        arch=text(target["arch"]),
+        cpu=text(target["cpu"]),
+        cpu_flags=tuple(text(flag) for flag in items(target["cpu_flags"])),
+        alignment=whole(data["alignment"]),
+        inputs=tuple(spec(item) for item in items(data["inputs"])),
+        outputs=tuple(spec(item) for item in items(data["outputs"])),
+        arena_bytes=whole(data["arena_bytes"]),
+        weights_bytes=whole(data["weights_bytes"]),
+        library_bytes=whole(data["library_bytes"]),
+        checksums={text(name): text(value) for name, value in data["checksums"].items()},
+        weights=tuple(Slot(spec(item), whole(item["offset"]), text(item["layout"])) for item in items(data["weights"])),
+        states=frozenset(text(name) for name in items(data["states"])),
+        library_functions=tuple(text(name) for name in items(data["library_functions"])),
+        calls=tuple((whole(op), text(name)) for op, name in map(items, items(data["calls"]))),
+        precision=text(data["precision"]),
+        labels=tuple(label_input(item) for item in items(data["report"].get("labels", []))),
+        report=dict(data["report"]),
+        interface={key: data[key] for key in INTERFACE},
+    )
 
 
 def require_files(path: Path, names: Iterable[str]) -> None:
@@ -178,6 +201,12 @@ def require_sense(manifest: Manifest) -> None:
         raise ValueError(f"target: expected an arch such as sm_90, got {manifest.arch!r}")
     if manifest.alignment < 1:
         raise ValueError(f"alignment: expected a number of bytes from 1 on, got {manifest.alignment}")
+    for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
+        names = [spec.name for spec in specs]
+        if len(set(names)) != len(names):
+            raise ValueError(f"{kind}s: expected names that differ, got {', '.join(names)}")
+    if LIBRARY not in manifest.checksums:
+        raise ValueError(f"checksums: expected that of {LIBRARY}")
     end = 0
     for slot in sorted(manifest.weights, key=lambda slot: (slot.offset, slot.spec.nbytes)):
         if slot.offset < end or slot.offset % manifest.alignment:
@@ -195,31 +224,47 @@ def content(manifest: Manifest, name: str) -> bytes:
     except OSError as error:
         raise InvalidError(f"{path}: cannot be read: {error.strerror or error}") from None
     said = manifest.checksums.get(name)
-    if said is not None and said != checksum(data):
+    if said is None:
+        raise InvalidError(f"{manifest.path / PLAN}: has no checksum of {name}; compile again")
+    if said != checksum(data):
         raise InvalidError(f"{path}: damaged: expected the checksum {said}, got {checksum(data)}; compile again")
     return data
-
-
-def checksum(data: bytes) -> str:
-    """CRC-32 as eight digits: against damage, not against malice."""
-    return f"{zlib.crc32(data):08x}"
 
 
 def text(item: object) -> str:
     """A string of the plan. Raises TypeError for anything else."""
     if not isinstance(item, str):
-        raise TypeError(f"expected a string, got {item!r}")
+        raise TypeError(f"expected a string, got {shown(item)}")
+    return item
+
+
+def whole(item: object) -> int:
+    """A number of the plan, none of which is negative or broken. Raises TypeError or ValueError for anything else."""
+    if type(item) is not int:
+        raise TypeError(f"expected a whole number, got {shown(item)}")
+    if item < 0:
+        raise ValueError(f"expected a number from 0 on, got {item}")
+    return item
+
+
+def items(item: object) -> list[Any]:
+    """A list of the plan. Raises TypeError for anything else."""
+    if not isinstance(item, list):
+        raise TypeError(f"expected a list, got {shown(item)}")
     return item
 
 
 def spec(item: dict[str, Any]) -> Spec:
     """A tensor of the plan. Raises ValueError, KeyError or TypeError if it is none."""
-    if item["dtype"] not in ITEMSIZE:
-        raise ValueError(f"unknown element type {item['dtype']!r}")
-    shape = tuple(int(d) for d in item["shape"])
-    if any(d < 0 for d in shape):
-        raise ValueError(f"{item['name']}: expected sizes from 0 on, got {list(shape)}")
-    return Spec(text(item["name"]), item["dtype"], shape)
+    if text(item["dtype"]) not in ITEMSIZE:
+        raise ValueError(f"unknown element type {shown(item['dtype'])}")
+    sizes = items(item["shape"])
+    if any(type(d) is not int or d < 0 for d in sizes):
+        raise ValueError(f"{text(item['name'])}: expected sizes from 0 on, got {shown(sizes)}")
+    found = Spec(text(item["name"]), item["dtype"], tuple(sizes))
+    if found.nbytes > MOST:
+        raise ValueError(f"{found.name}: expected at most {MOST} bytes, got {shown(sizes)}")
+    return found
 
 
 def label_input(item: dict[str, Any]) -> LabelInput:

@@ -17,7 +17,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ CODES = {
     "bool": "BOOL",
 }
 """The format's name of each element type of the IR."""
+
+ITEMSIZES = {code: int("".join(c for c in code if c.isdigit()) or 8) // 8 for code in CODES.values()}
+"""Bytes of an element, by the format's name of its type."""
 
 Entry = tuple[str, str, Sequence[int], int, Callable[[], Array]]
 """Name, element type, shape, bytes, and where to get the row-major data."""
@@ -97,18 +100,60 @@ def _header(path: Path) -> tuple[dict[str, Any], bytes]:
             raise ValueError("header is longer than the file")
         text = file.read(length)
     try:
-        header = json.loads(text)
-    except ValueError:
+        header = json.loads(text, object_pairs_hook=_unique)
+    except RecursionError:
+        raise ValueError("header is nested too deeply") from None
+    except json.JSONDecodeError:
         raise ValueError("header is not JSON") from None
     if not isinstance(header, dict):
         raise ValueError("header is not an object")
     header.pop("__metadata__", None)
+    _require_sense(header, size - 8 - length)
     return header, text
 
 
-def _require_checksum(text: bytes, data: Array) -> None:
-    """Raise ValueError if a file that `write` wrote has changed since."""
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object whose names differ. Raises ValueError."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("header names a tensor twice")
+    return found
+
+
+def _require_sense(header: dict[str, Any], nbytes: int) -> None:
+    """Raise ValueError unless each tensor has a type, a shape and its bytes, which follow one another and fill the file, as the
+    format demands."""
+    for name, entry in header.items():
+        if not isinstance(entry, dict) or not isinstance(entry.get("dtype"), str):
+            raise ValueError(f"tensor {name} has no element type")
+        shape, offsets = entry.get("shape"), entry.get("data_offsets")
+        if not _sizes(shape):
+            raise ValueError(f"tensor {name} has no shape")
+        if not _sizes(offsets) or len(offsets) != 2 or not offsets[0] <= offsets[1] <= nbytes:
+            raise ValueError(f"tensor {name} lies outside the file")
+        itemsize = ITEMSIZES.get(entry["dtype"])
+        has = offsets[1] - offsets[0]
+        if itemsize is not None and has != math.prod(shape) * itemsize:
+            raise ValueError(f"tensor {name} has {has} bytes, expected {math.prod(shape) * itemsize}")
+    end = 0
+    for begin, stop, name in sorted((*entry["data_offsets"], name) for name, entry in header.items()):
+        if begin != end:
+            raise ValueError(f"tensor {name} begins at byte {begin}, expected {end}")
+        end = stop
+    if end != nbytes:
+        raise ValueError(f"file has {nbytes} bytes of data, expected {end}")
+
+
+def _sizes(value: Any) -> TypeGuard[list[int]]:
+    """Whether a list of whole numbers from 0 on."""
+    return isinstance(value, list) and all(type(item) is int and 0 <= item < 2**63 for item in value)
+
+
+def _require_checksum(text: bytes, data: Array, always: bool) -> None:
+    """Raise ValueError if a file that `write` wrote has changed since; `always` says that it did write it."""
     if not text.startswith(_BEFORE):
+        if always:
+            raise ValueError("header has no checksum")
         return
     end = len(_BEFORE) + len(_NO_CHECKSUM)
     said = text[len(_BEFORE) : end].decode(errors="replace")
@@ -122,18 +167,15 @@ def types(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {name: (str(entry["dtype"]), tuple(entry["shape"])) for name, entry in _header(path)[0].items()}
 
 
-def read(path: Path) -> dict[str, Array]:
-    """The bytes (u8) of each tensor, memory-mapped. Raises ValueError for a file that is not of this format, or damaged."""
+def read(path: Path, *, checksum: bool = False) -> dict[str, Array]:
+    """The bytes (u8) of each tensor, memory-mapped. Raises ValueError for a file that is not of this format, or damaged; with
+    `checksum` also for one without, which `write` did not write."""
     header, text = _header(path)
     start = 8 + len(text)
     data = np.memmap(path, np.uint8, mode="r", offset=start) if path.stat().st_size > start else np.empty(0, np.uint8)
     found: dict[str, Array] = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        if not 0 <= begin <= end <= data.size:
-            raise ValueError(f"tensor {name} lies outside the file")
         found[name] = data[begin:end]
-        if math.prod(entry["shape"]) == 0 and begin != end:
-            raise ValueError(f"tensor {name} is empty but has bytes")
-    _require_checksum(text, data)
+    _require_checksum(text, data, checksum)
     return found

@@ -8,13 +8,16 @@ import platform
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Optional
 
+from memc.ir.checked import Checked, require
 from memc.ir.errors import UsageError
 
 Kind = Literal["llvm", "cuda"]
 
 KINDS: tuple[Kind, ...] = ("llvm", "cuda")
+
+DEFAULT_ARCH = "sm_90"
 
 X86_LEVELS: dict[str, frozenset[str]] = {
     "x86-64-v2": frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split()),
@@ -39,30 +42,36 @@ def is_arch(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Checked):
     """A code generation target."""
 
     kind: Kind = "llvm"
     """`llvm` (the CPU) or `cuda`."""
-    arch: str = "sm_90"
+    arch: str = DEFAULT_ARCH
     """Compute capability of the GPU; unused for llvm."""
     mcpu: str = ""
     """CPU, in LLVM's names; for cuda that of the host. Empty: what this machine has, as a level of the x86-64 psABI
     (x86-64-v2, -v3 or -v4), so that the artifact runs on any machine of that level."""
 
+    def owner(self) -> str:
+        """What messages call it."""
+        return "target"
+
+    def check(self) -> None:
+        """Raise UsageError for a GPU architecture or a CPU that has no such name."""
+        if not is_arch(self.arch):
+            raise UsageError(f"arch: expected a CUDA compute capability such as sm_90, got {self.arch!r}")
+        if not re.fullmatch(r"[A-Za-z0-9_.-]*", self.mcpu):
+            raise UsageError(f"mcpu: expected a CPU name of LLVM such as x86-64-v3, got {self.mcpu!r}")
+
     @staticmethod
     def create(kind: str, arch: str | None = None, mcpu: str | None = None) -> Target:
         """A checked target. Raises UsageError for a kind or GPU architecture that does not exist."""
-        if kind not in KINDS:
-            raise UsageError(f"target: expected one of {', '.join(KINDS)}, got {kind!r}")
+        kind = require(kind, Kind, "target")
+        arch, mcpu = require(arch, Optional[str], "arch"), require(mcpu, Optional[str], "mcpu")
         if arch is not None and kind != "cuda":
             raise UsageError(f"arch {arch!r}: only --target cuda has GPU architectures")
-        if arch is not None and not is_arch(arch):
-            raise UsageError(f"arch: expected a CUDA compute capability such as sm_90, got {arch!r}")
-        chosen = "" if mcpu in (None, "native") else str(mcpu)
-        if not re.fullmatch(r"[A-Za-z0-9_.-]*", chosen):
-            raise UsageError(f"mcpu: expected a CPU name of LLVM such as x86-64-v3, got {mcpu!r}")
-        return Target(kind, arch or "sm_90", chosen)
+        return Target(kind, DEFAULT_ARCH if arch is None else arch, "" if mcpu in (None, "native") else mcpu)  # type: ignore[arg-type]
 
     @property
     def alignment(self) -> int:

@@ -3,26 +3,32 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.errors import InvalidError, UsageError
+from memc.ir.checked import F32_MOST, Range, is_real, nearest, require
+from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.runtime import labels, safetensors
 from memc.runtime.device_errors import device_errors
 from memc.runtime.executable import Executable
 from memc.runtime.labels import OUTSIDE
 from memc.runtime.loading import Loaded
-from memc.runtime.manifest import SOURCE, Slot, Spec
+from memc.runtime.manifest import SOURCE, Slot, Spec, content
 from memc.runtime.tensors import array_over, numpy_dtype, typed
 
 Array = npt.NDArray[Any]
 
 RATE = "learning_rate"
+
+DEFAULT_RATE = 0.01
+
+Rate = Annotated[float, Range(least=0, most=F32_MOST)]
+"""Learning rates: others turn every weight into nan, or make the loss grow."""
 
 
 class TrainingStep(Executable):
@@ -34,23 +40,31 @@ class TrainingStep(Executable):
     def __init__(self, loaded: Loaded, weights: Any = None) -> None:
         super().__init__(loaded, weights)
         manifest = self.manifest
-        self.learning_rate = 0.01
+        self.learning_rate = DEFAULT_RATE
         self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
+
+    @property
+    def learning_rate(self) -> float:
+        """Of steps that are not given another: a finite number from 0 on. Setting another raises UsageError."""
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self._learning_rate: float = require(rate, Rate, "learning_rate")
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Spec, Any]]:
+        """Each input with its value, the learning rate checked where the host can see it."""
+        return [(spec, checked_rate(v) if spec.name == RATE else v) for spec, v in super().bind(args, kwargs)]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """One step on a batch. Returns the loss, a float, or all results by name where there are others too.
 
-        Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
+        Raises UsageError for a wrong name, number, shape, element type or device of the inputs, and for a learning rate that
+        is none.
         """
         names = [spec.name for spec in self.inputs]
         if RATE in names and RATE not in kwargs and len(args) < len(names):
             kwargs[RATE] = self.learning_rate
-        if isinstance(kwargs.get(RATE), (int, float)):
-            kwargs[RATE] = np.float32(kwargs[RATE])
-        args = tuple(
-            np.float32(value) if name == RATE and isinstance(value, (int, float)) else value
-            for name, value in itertools.zip_longest(names[: len(args)], args)
-        )
         results = super().__call__(*args, **kwargs)
         if len(results) > 1:
             return results
@@ -90,14 +104,21 @@ class TrainingStep(Executable):
                 for name, s in self.states.items()
             }
 
-    def load_state(self, content: Mapping[str, Array]) -> None:
-        """Set states by name; those not among `content` stay as they are.
+    def load_state(self, content: Mapping[str, Array], *, partial: bool = False) -> None:
+        """Set all states by name. With `partial`, those not among `content` stay as they are.
 
-        Raises UsageError for an unknown name, or another shape or element type.
+        Raises UsageError for an unknown or missing name, or another shape or element type; no state has changed then.
         """
         if not isinstance(content, Mapping):
             raise UsageError(f"state: expected a dict of arrays by name, got {type(content).__name__}")
+        unknown = next((name for name in content if name not in self.states), None)
+        if unknown is not None:
+            near = nearest(str(unknown), self.states)
+            raise UsageError(f"no state is called {unknown}; expected one of {', '.join(sorted(self.states))}{near}")
         checked = {name: self._checked(name, array) for name, array in content.items()}
+        wrong = None if partial else differing(self.states, checked)
+        if wrong is not None:
+            raise UsageError(f"state: {wrong}; partial=True leaves the others as they are")
         with self.running:
             slab = self._slab()
             for name, raw in checked.items():
@@ -109,39 +130,43 @@ class TrainingStep(Executable):
 
     def save(self, path: str | Path) -> None:
         """Write the state as a safetensors file, from which `restore` goes on."""
-        state = self.state()
+        path, state = path_of(path), self.state()
         entries = []
         for name, slot in self.states.items():
             spec = slot.spec
             entries.append((name, spec.dtype, spec.shape, spec.nbytes, lambda array=state[name]: array))
         try:
-            safetensors.write(Path(path), entries)
+            safetensors.write(path, entries)
         except OSError as error:
             raise UsageError(f"{path}: cannot write the state: {error.strerror or error}") from None
 
-    def restore(self, path: str | Path) -> None:
-        """Read what `save` wrote. States that the step does not have are left aside.
+    def restore(self, path: str | Path, *, partial: bool = False) -> None:
+        """Read what `save` wrote: all states of this step, and no others. With `partial`, states of one side alone are left
+        aside: the step keeps its own.
 
-        Raises UsageError for a file that cannot be opened, InvalidError for a damaged one or one of another model.
+        Raises UsageError for a file that cannot be opened, InvalidError for a damaged one or one of another model or
+        optimizer; no state has changed then.
         """
+        path = path_of(path)
         try:
-            stored, types = safetensors.read(Path(path)), safetensors.types(Path(path))
+            stored, types = safetensors.read(path), safetensors.types(path)
         except OSError as error:
             raise UsageError(f"{path}: cannot read the state: {error.strerror or error}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise InvalidError(f"{path}: cannot be read as saved state: {error}") from None
-        missing = sorted(self.states.keys() - stored.keys())
-        if missing:
-            others = f" (nor {len(missing) - 1} others)" if len(missing) > 1 else ""
-            raise InvalidError(f"{path}: expected the state {missing[0]}, but it is not there{others}")
+        wrong = None if partial else differing(self.states, stored)
+        if wrong is not None:
+            raise InvalidError(f"{path}: {wrong}; partial=True leaves states of one side alone aside")
         found = {}
         for name, slot in self.states.items():
+            if name not in stored:
+                continue
             raw, (dtype, shape) = stored[name], types[name]
             if (dtype, shape) != (safetensors.CODES[slot.spec.dtype], slot.spec.shape) or raw.size != slot.spec.nbytes:
                 got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
                 raise InvalidError(f"{path}: expected {slot.spec}, got {got} of {raw.size} bytes")
             found[name] = typed(np.array(raw), slot.spec.dtype, slot.spec.shape)
-        self.load_state(found)
+        self.load_state(found, partial=True)
 
     def export_onnx(self, path: str | Path) -> None:
         """Write the model that was compiled, with its weights as they are now.
@@ -150,17 +175,23 @@ class TrainingStep(Executable):
         """
         import onnx
 
+        path = path_of(path)
         source = self.manifest.path / SOURCE
         if not source.is_file():
             raise UsageError(f"{self.manifest.path}: was not compiled from an ONNX model, so there is none to export")
-        model = onnx.load(source, load_external_data=False)
+        try:
+            model = onnx.load_model_from_string(content(self.manifest, SOURCE))
+        except MemcError:
+            raise
+        except Exception as error:  # That of protobuf's parser is derived from no other.
+            raise InvalidError(f"{source}: damaged: {' '.join(str(error).split())}; compile again") from None
         state = self.state()
         for tensor in model.graph.initializer:
             if tensor.name in state:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(state[tensor.name], tensor.name))
         try:
             large = model.ByteSize() > 2**31 - 2**20
-            onnx.save(model, path, save_as_external_data=large, location=Path(path).name + ".data" if large else None)
+            onnx.save(model, path, save_as_external_data=large, location=path.name + ".data" if large else None)
         except OSError as error:
             raise UsageError(f"{path}: cannot write the model: {error.strerror or error}") from None
 
@@ -176,10 +207,60 @@ class TrainingStep(Executable):
 
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""
-        if name not in self.states:
-            raise UsageError(f"no state is called {name}; expected one of {', '.join(sorted(self.states))}")
         spec = self.states[name].spec
-        array = np.asarray(array)
+        try:
+            array = np.asarray(array)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise UsageError(f"state {spec}: expected an array: {' '.join(str(error).split())}") from None
         if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
             raise UsageError(f"state {spec}: got {array.dtype.name}{list(array.shape)}")
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def checked_rate(value: Any) -> Any:
+    """A learning rate as the step takes it: numbers as f32, arrays as they are. Raises UsageError for one that is none; the
+    content of a tensor on a device is not known here."""
+    if is_real(value):
+        return np.float32(require(value, Rate, RATE))
+    array = value if isinstance(value, np.ndarray) else on_host(value)
+    if array is not None and array.shape == () and array.dtype.kind == "f":
+        require(array[()], Rate, RATE)
+    return value
+
+
+def on_host(value: Any) -> Array | None:
+    """A DLPack tensor in the host's memory as an array; None for anything else."""
+    try:
+        return np.from_dlpack(value) if tuple(value.__dlpack_device__()) == (1, 0) else None
+    except (AttributeError, TypeError, ValueError, BufferError, RuntimeError):
+        return None
+
+
+def differing(expected: Iterable[str], given: Iterable[str]) -> str | None:
+    """How the names of states differ from those of the step; None if they do not."""
+    wanted, there = set(expected), set(given)
+    missing, others = sorted(wanted - there), sorted(there - wanted)
+    said = []
+    if missing:
+        said.append(f"expected the state {missing[0]}, but it is not there{_more(missing, 'nor')}")
+    if others:
+        said.append(f"got the state {others[0]}{_more(others, 'and')}, which this step does not have")
+    if not said:
+        return None
+    return f"{'; '.join(said)}; the step has {_listed(wanted)}; there are {_listed(there)}"
+
+
+def _more(names: list[str], word: str) -> str:
+    return f" ({word} {len(names) - 1} others)" if len(names) > 1 else ""
+
+
+def _listed(names: set[str]) -> str:
+    found = sorted(names)
+    return ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "") if found else "none"
+
+
+def path_of(path: object) -> Path:
+    """Raise UsageError for what is no path."""
+    if not isinstance(path, (str, PathLike)):
+        raise UsageError(f"expected the path of a file, got {path!r}")
+    return Path(path)

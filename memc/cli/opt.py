@@ -113,7 +113,7 @@ def _list_passes() -> None:
 
     for name, kind in sorted(known_passes().items()):
         settings = " ".join(f"{f.name.replace('_', '-')}={f.default}" for f in dataclasses.fields(kind))
-        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        summary = next(iter((kind.__doc__ or "").strip().splitlines()), "")
         print(f"{name:24} {summary}" + (f" [{settings}]" if settings else ""))
 
 

@@ -122,4 +122,4 @@ PrintAfterChange = Annotated[
 PassTimes = Annotated[bool, typer.Option("--print-pass-times", help="Print the seconds of each pass (stderr).")]
 Rtol = Annotated[float, typer.Option("--rtol", help="Relative tolerance, per element.")]
 Atol = Annotated[float, typer.Option("--atol", help="Absolute tolerance, per element.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of generated inputs.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of generated inputs.")]

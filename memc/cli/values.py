@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from memc.ir.checked import require_one_of
 from memc.ir.core import Array
 from memc.ir.errors import UsageError
 from memc.ir.sizes import parse_size
@@ -21,7 +22,7 @@ from memc.passes.build_gradient import BuildGradient
 from memc.passes.duration import Seconds
 from memc.passes.losses import LABEL_KINDS, LOSSES
 from memc.passes.mirror import POLICIES
-from memc.passes.optimizers import OPTIMIZERS, Optimizer
+from memc.passes.optimizers import OPTIMIZERS, Decay, NotNegative, Optimizer, Positive
 from memc.passes.pipeline_text import parse_pipeline
 from memc.verification import random_array
 
@@ -236,8 +237,8 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
             raise UsageError("options of a training step (--loss, --optimizer and such) need --train")
         return None
     for name, choices in (("loss", LOSSES), ("labels", LABEL_KINDS), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
-        if name in said and said[name] not in choices:
-            raise UsageError(f"--{name} {said[name]}: expected one of {', '.join(choices)}")
+        if name in said:
+            require_one_of(said[name], choices, f"--{name} {said[name]}")
     if "frozen" in said:
         said["frozen"] = tuple(said["frozen"])
     return BuildGradient(**_optimizer_options(optimizer_options or ""), **said)
@@ -248,12 +249,12 @@ class _OptimizerOptions(Pass):
     """What `--optimizer-options` may say, read as pipelines are."""
 
     name: ClassVar[str] = "optimizer"
-    momentum: float = Optimizer.momentum
+    momentum: Decay = Optimizer.momentum
     nesterov: bool = Optimizer.nesterov
-    weight_decay: float = Optimizer.weight_decay
-    beta1: float = Optimizer.beta1
-    beta2: float = Optimizer.beta2
-    epsilon: float = Optimizer.epsilon
+    weight_decay: NotNegative = Optimizer.weight_decay
+    beta1: Decay = Optimizer.beta1
+    beta2: Decay = Optimizer.beta2
+    epsilon: Positive = Optimizer.epsilon
 
 
 def _optimizer_options(text: str) -> dict[str, Any]:

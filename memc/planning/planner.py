@@ -7,16 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Union
+from typing import Annotated, Any, Optional, Union
 
 import numpy as np
 
 from memc import driver
 from memc.frontend.graph import Graph, read_graph
+from memc.ir.checked import Range, require, require_one_of
+from memc.ir.checked import shown as shown_value
 from memc.ir.core import Module
 from memc.ir.errors import BudgetError, InvalidError, UsageError
 from memc.ir.liveness import ALIGNMENT, lifetimes
 from memc.ir.sizes import format_size
+from memc.passes.duration import Seconds
 from memc.passes.manager import PassManager
 from memc.passes.order_solvers import order_lower_bound, order_peak, order_solver_names, solve_order
 from memc.passes.pipelines import pipeline
@@ -28,6 +31,8 @@ from .tensors import ARENA, Int64s, Tensor, TensorColumns, blocks_of, shown
 
 PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]
 """A path to .csv, .json, .json.gz, .memir or .onnx; a graph; a module; or tensors."""
+
+ALIGNMENTS = Range(least=1, most=2**40, what="bytes")
 
 BOUND_WORK = 2 * 10**8
 """Steps spent on the bound on all orders, without a time limit."""
@@ -122,12 +127,16 @@ def plan(
         BudgetError: nothing found that keeps the capacity; the message states the least peak found.
         MemcError: for anything wrong with the source or the options.
     """
-    _require(solver, solver_names(), "solver")
-    _require(order_solver, order_solver_names(), "order solver")
-    if alignment is not None and (type(alignment) is not int or not 1 <= alignment <= 2**40):
-        raise UsageError(f"alignment: expected 1 or more bytes, got {alignment}")
-    if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
-        raise UsageError(f"threads: expected 1 to {MAX_THREADS}, got {threads}")
+    require_one_of(solver, solver_names(), f"solver `{solver}`")
+    require_one_of(order_solver, order_solver_names(), f"order solver `{order_solver}`")
+    alignment = require(alignment, Optional[Annotated[int, ALIGNMENTS]], "alignment")
+    time_limit = require(time_limit, Optional[Seconds], "time_limit")
+    threads = require(threads, Optional[Annotated[int, Range(least=1, most=2**16)]], "threads")
+    require(reorder, bool, "reorder")
+    kind: Any = Mapping[str, int] if isinstance(capacity, Mapping) else Optional[int]
+    capacity = require(capacity, kind, "capacity")
+    if isinstance(source, bytes) or not isinstance(source, (str, Path, Graph, Module, Sequence)):
+        raise UsageError(f"source: expected a path, a graph, a module or a list of tensors, got {shown_value(source)}")
     loaded: Graph | Module | Sequence[Tensor]
     if isinstance(source, (str, Path)):
         name = str(source)
@@ -176,11 +185,6 @@ def plan(
 
 def _part(time_limit: float | None, share: float) -> float | None:
     return None if time_limit is None else share * time_limit
-
-
-def _require(name: str, known: Sequence[str], what: str) -> None:
-    if name not in known:
-        raise UsageError(f"{what} `{name}`: expected one of {', '.join(known)}")
 
 
 def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:

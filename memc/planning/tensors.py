@@ -10,6 +10,8 @@ from typing import NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.checked import is_whole
+from memc.ir.checked import shown as shown_value
 from memc.ir.errors import InvalidError
 from memc.passes.solvers import BufferColumns
 
@@ -73,20 +75,17 @@ class TensorColumns(Sequence[Tensor]):
 
         def column(field: str, numbers: list[int]) -> Int64s:
             for index, number in enumerate(numbers):
-                if (
-                    not isinstance(number, (int, np.integer))
-                    or isinstance(number, bool)
-                    or not -(2**63) <= number < 2**63
-                ):
+                if not is_whole(number):
                     raise InvalidError(
-                        f"{source}[{index}]: {field}: expected a whole number of 64 bits, got {str(number)[:40]}"
+                        f"{source}[{index}]: {field}: expected a whole number, got {shown_value(number)}"
                     )
+                if not -(2**63) <= number < 2**63:
+                    raise InvalidError(f"{source}[{index}]: {field}: expected a number of 64 bits, got {number}")
             return np.array(numbers, np.int64)
 
         for index, tensor in enumerate(tensors):
-            if not all(isinstance(text, str) for text in (tensor.id, tensor.alias or "", tensor.space)):
-                raise InvalidError(f"{source}[{index}]: expected texts as id, alias and space, got {tensor}")
-            if tensor.offset is not None and tensor.offset < 0:
+            _require_text(tensor, f"{source}[{index}]")
+            if tensor.offset is not None and is_whole(tensor.offset) and tensor.offset < 0:
                 raise InvalidError(f"{source}[{index}]: offset: expected bytes from 0 to 2**62, got {tensor.offset}")
         return TensorColumns(
             [t.id for t in tensors],
@@ -120,6 +119,15 @@ class TensorColumns(Sequence[Tensor]):
             int(self.alias_offsets[index]) if self.alias_offsets is not None else 0,
             self.spaces[index] if self.spaces is not None else ARENA,
         )
+
+
+def _require_text(tensor: object, where: str) -> None:
+    """Raise InvalidError for what is no tensor, or has something else where text belongs."""
+    if not isinstance(tensor, Tensor):
+        raise InvalidError(f"{where}: expected a memc.Tensor, got {shown_value(tensor)}")
+    for field, value in (("id", tensor.id), ("space", tensor.space), ("alias", tensor.alias)):
+        if not isinstance(value, str) and (field != "alias" or value is not None):
+            raise InvalidError(f"{where}: {field}: expected text, got {shown_value(value)}")
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,9 @@ from memc.runtime.codegen import cuda
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.pipeline import pipeline_of
-from memc.runtime.codegen.program import Program, emit
+from memc.runtime.codegen.program import Program, emit, emit_interface
+from memc.runtime.interface import interface_of
+from memc.runtime.plan_text import interface_text
 from memc.runtime.target import CODE_FLAGS, Target
 
 
@@ -37,6 +39,8 @@ class CompiledModule:
     target: Target
     arena_bytes: int
     weights_bytes: int
+    interface: Mapping[str, Any]
+    """What the code needs of who runs it: `runtime/interface.py`."""
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op among the main function's, and name."""
     cpu_flags: tuple[str, ...] = ()
@@ -52,6 +56,16 @@ def build(module: Module, target: Target) -> CompiledModule:
     """
     table = KernelTable(target)
     program = emit(module.main, target, table)
+    flags = flags_of(host_target(target))
+    described = interface_of(
+        module.main,
+        target,
+        arena_bytes=program.arena_bytes,
+        weights_bytes=program.weights_bytes,
+        symbols=program.symbols,
+        cpu_flags=flags,
+    )
+    emit_interface(program.builder, interface_text(described))
     library = compile_kernels(table.functions, target)
     return CompiledModule(
         link(program, library, target),
@@ -60,8 +74,9 @@ def build(module: Module, target: Target) -> CompiledModule:
         target,
         program.arena_bytes,
         program.weights_bytes,
+        described,
         program.calls,
-        flags_of(host_target(target)),
+        flags,
         own_kernels(target.arch) if target.kind == "cuda" and may_call(module.main) else b"",
     )
 

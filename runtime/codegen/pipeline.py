@@ -92,7 +92,7 @@ def is_defined(func: tirx.PrimFunc) -> bool:
 def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
     """The pipeline, in the form that TVM looks for."""
 
-    @tvm.transform.module_pass(opt_level=0)
+    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower(module: tvm.ir.IRModule, _context: Any) -> tvm.ir.IRModule:
         module = tvm.ir.transform.Sequential(before_flattening())(module)
         module = flatten(module, target)

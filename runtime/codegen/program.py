@@ -7,6 +7,7 @@ The machine's functions (also part of the artifact's documented interface):
     weights() -> Storage                  the weight slab, to allocate once
     bytes_of_weights(Storage) -> Tensor   the slab as u8[n], to fill once
     output.N() -> Tensor                  memory for output N, from the machine's pool
+    interface() -> str                    what plan.json says of inputs, outputs, weights and sizes, as JSON
     main(arena, weights, inputs..., outputs...)   one run: reads the input tensors, fills the output tensors
 """
 
@@ -206,6 +207,13 @@ def emit_outputs(emitter: Emitter) -> None:
             arguments = [emitter.builder.r(storage), Immediate(0), tuple(value.type.shape), dtype]
             register = emitter.call("vm.builtin.alloc_tensor", arguments, result=True)
             emitter.builder.emit_ret(emitter.builder.r(register))
+
+
+def emit_interface(builder: relax.ExecBuilder, text: str) -> None:
+    """What the code needs of who runs it, by which `memc.load` checks the plan."""
+    with builder.function("interface", 0, []):
+        builder.emit_call("vm.builtin.copy", [builder.convert_constant(text)], dst=builder.r(0))
+        builder.emit_ret(builder.r(0))
 
 
 def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx.parser
 import pytest
 
 import memc
+from memc.driver import Options
 from memc.ir.core import Role
 from memc.runtime.artifact import precision_of
 
@@ -120,3 +122,52 @@ def test_a_budget_missed_at_a_low_level_says_so(model: onnx.ModelProto) -> None:
         with pytest.raises(memc.MemcError) as caught:
             memc.compile(model, opt_level=level, memory_budget=1, plan_only=True)
         assert caught.value.exit_code == 4 and ("-O2 may need less" in str(caught.value)) is says
+
+
+WRONG: dict[str, tuple[Any, ...]] = {
+    "target": ("CUDA", "", None, 3, True),
+    "arch": (90, "sm90", b"sm_90", ["sm_90"], "sm_90"),  # The last: without target cuda.
+    "mcpu": (3, "x y", b"native", False),
+    "opt_level": ("2", 4, -1, True, 2.0, float("nan"), None, 10**30),
+    "dims": ([("n", 2)], {"n": "2"}, {"n": 2.0}, {"n": True}, {"n": -1}, {"n": 2**31}, {3: 3}, "n=2", None),
+    "input_shapes": ({"x": 4}, {"x": "4"}, {"x": (4.5,)}, {"x": (-1,)}, {"x": np.zeros((1, 1))}, [4], None),
+    "bind": (3, ["x"], {3: 3}, None),
+    "alignment": (0, 96, -64, 64.0, "64", True, 2**63, 10**30),
+    "kernels": ("Auto", "", None, 1),
+    "precision": ("F16", "fp16", None, 16),
+    "workspace": (-1, 1.5, "lots", None, True, float("inf"), 2**70),
+    "pass_pipeline": (3, b"fuse", ["fuse"]),
+    "disabled_passes": ("fuse", None, [3], {"fuse": 1}),
+    "train": (True, "sgd", {}, memc.BuildGradient),
+    "memory_budget": (-1, 1.5, "1GiB", True, float("nan"), 2**70),
+    "plan_only": (1, "yes", None),
+    "print_ir_after_all": (1, None),
+    "print_ir_after_change": ("", 0),
+}
+
+
+@pytest.mark.parametrize("name", [item.name for item in dataclasses.fields(Options)])
+def test_every_option_refuses_what_it_does_not_take(model: onnx.ModelProto, name: str) -> None:
+    """A new option has to say here what it refuses."""
+    for wrong in (object(), 1j, *WRONG[name]):
+        for make in (lambda **o: Options(**o), lambda **o: memc.compile(model, **o)):
+            with pytest.raises(memc.MemcError) as caught:
+                make(**{name: wrong})
+            message = str(caught.value)
+            assert caught.value.exit_code == 2 and "\n" not in message and len(message) < 700, message
+            assert name in message or name.replace("opt_level", "optimization level") in message, message
+    with pytest.raises(memc.MemcError):
+        dataclasses.replace(Options(), **{name: object()})
+
+
+def test_options_give_the_nearest_name(model: onnx.ModelProto) -> None:
+    for options, near in (
+        ({"precison": "f16"}, "did you mean precision?"),
+        ({"precision": "fp16"}, "did you mean f16?"),
+        ({"kernels": "Library"}, "did you mean library?"),
+        ({"workspace": "Free"}, "did you mean free?"),
+        ({"target": "CUDA"}, "did you mean cuda?"),
+    ):
+        with pytest.raises(memc.MemcError) as caught:
+            memc.compile(model, **options)  # type: ignore[arg-type]
+        assert near in str(caught.value)

@@ -139,7 +139,7 @@ def test_micro_batches_of_a_step_meet_none_of_the_next() -> None:
 def test_seeds() -> None:
     first, same, other = (masks(seed=seed)()["w1.grad"] for seed in (0, 0, 1))
     assert first.tobytes() == same.tobytes() != other.tobytes()
-    with pytest.raises(UsageError, match="expected a seed from 0 to 2147483647, got -1"):
+    with pytest.raises(UsageError, match="seed: expected a whole number from 0 to 2147483647, got -1"):
         BuildGradient(seed=-1)
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
 
 import numpy.typing as npt
 import onnx
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import require, shown
 from memc.ir.core import Array, Function, Module, Role, Value
-from memc.ir.errors import InvalidError, MemcError
+from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.ir.types import TensorType
 
 from . import control_flow, ops  # noqa: F401  (register importers)
@@ -19,7 +22,7 @@ from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
 from .load import Source, Store, load
 from .separate import separate
-from .signature import bind_shapes, bound_array, declared
+from .signature import bind_shapes, bound_array, declared, numbers
 
 _log = logging.getLogger("memc")
 
@@ -61,10 +64,17 @@ def import_onnx(
 
     Raises InvalidError, UnsupportedError (naming node and op) or UsageError, each of one line.
     """
+    sizes = dict(require({} if dims is None else dims, Mapping[str, int], "dims"))
+    shapes = dict(require({} if input_shapes is None else input_shapes, Mapping[str, Sequence[int]], "input_shapes"))
+    given = require({} if bind is None else bind, Mapping[str, Any], "bind")
+    bound: dict[str, npt.ArrayLike] = {name: numbers(name, value) for name, value in given.items()}
+    require(trainable, bool, "trainable")
+    if not isinstance(source, (str, PathLike, bytes, onnx.ModelProto)):
+        raise UsageError(f"source: expected a path, the bytes of a model or a ModelProto, got {shown(source)}")
     try:
         model, store = load(source)
         model = separate(model) if trainable else model
-        return _import(model, store, dict(dims or {}), dict(input_shapes or {}), dict(bind or {}), trainable)
+        return _import(model, store, sizes, shapes, bound, trainable)
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error
     except MemcError as error:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from memc.ir.checked import shown
 from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.ir.types import DType, TensorType
@@ -162,6 +163,19 @@ def _default_batch(shapes: Mapping[str, tuple[Dim, ...] | None]) -> dict[str, tu
     labels = ", ".join(f"`{name}`" for name, _ in open_dims)
     _log.warning("the leading dim of %s is open: using 1; bind it with --dim or --input-shapes", labels)
     return {n: tuple(d if isinstance(d, int) else 1 for d in s or ()) for n, s in shapes.items()}
+
+
+def numbers(name: str, value: npt.ArrayLike) -> Array:
+    """What input `name` is bound to, as an array. Raises UsageError for what is no tensor of numbers."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UsageError(
+            f"bind: input `{name}`: expected numbers, got {shown(value)}: {' '.join(str(error).split())}"
+        ) from None
+    if array.dtype.kind in "OUSMm":  # Text would be read as numbers, None as nan.
+        raise UsageError(f"bind: input `{name}`: expected numbers, got {shown(value)}")
+    return array
 
 
 def bound_array(name: str, value: npt.ArrayLike, type: TensorType) -> Array:

@@ -13,6 +13,7 @@ import pytest
 from memc.ir.core import Op
 from memc.ir.parser import parse
 from memc.passes.cost_model import DEVICES, CostModel, signature
+from memc.runtime.plan_text import sealed
 
 QUICK = ("--warmup", "1", "--runs", "3")
 
@@ -170,11 +171,11 @@ def test_bad_sources(memc, artifact: str) -> None:
     shutil.copytree(artifact, "cut.memc")
     plan = json.loads(Path("cut.memc/plan.json").read_text())
     del plan["calls"][0]
-    Path("cut.memc/plan.json").write_text(json.dumps(plan))
+    Path("cut.memc/plan.json").write_bytes(sealed(plan))
     assert memc("bench", "cut.memc", *QUICK, "-q").code == 0
     cut = memc("bench", "cut.memc", *QUICK, "--profile")
     assert cut.code == 3 and "lists other kernel calls than a run makes; compile again" in cut.err
     Path("cut.memc/model.memir").unlink()
     shutil.copy(Path(artifact) / "plan.json", "cut.memc/plan.json")
     gone = memc("bench", "cut.memc", *QUICK, "--profile")
-    assert gone.code == 3 and "cut.memc/model.memir: cannot read the planned module" in gone.err
+    assert gone.code == 3 and "cut.memc/model.memir: cannot be read: No such file or directory" in gone.err

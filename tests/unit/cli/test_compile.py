@@ -152,7 +152,7 @@ def test_no_word_of_recomputation_without_a_budget(memc, model: str) -> None:
         (["-O4"], 2, "optimization level: expected 0 to 3, got 4"),
         (["--target", "rocm"], 2, "target: expected one of llvm, cuda, got 'rocm'"),
         (["--arch", "sm_90"], 2, "arch 'sm_90': only --target cuda has GPU architectures"),
-        (["--kernels", "fast"], 2, "kernels: expected auto, library or generated, got fast"),
+        (["--kernels", "fast"], 2, "kernels: expected one of auto, library, generated, got 'fast'"),
         (["--alignment", "0"], 2, "alignment: expected a power of two of bytes, got 0"),
         (["--alignment", "96"], 2, "alignment: expected a power of two of bytes, got 96"),
         (["--alignment", "32"], 2, "alignment: expected at least 64, which kernels rely on, got 32"),
@@ -215,7 +215,7 @@ def test_training_options_that_do_not_fit(memc, model):
         (("--optimizer-options", "momentum=1},x{"), "expected NAME=VALUE pairs, got braces"),
         (("--optimizer-options", "beta1=0.5"), "optimizer sgd: has no option beta1"),
         (("--freeze", "*"), "nothing to train: result `y` depends on no weight that is not frozen"),
-        (("--seed", "-1"), "expected a seed from 0 to 2147483647, got -1"),
+        (("--seed", "-1"), "seed: expected a whole number from 0 to 2147483647, got -1"),
     ]:
         result = memc(*train, *options)
         assert result.code == 2 and message in result.err and result.err.count("\n") == 1

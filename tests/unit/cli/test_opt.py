@@ -103,7 +103,7 @@ def test_lists(memc) -> None:
         (
             ["small.memir", "-p", "assign-addresses{solver=magic}"],
             2,
-            "assign-addresses: unknown solver 'magic'; known solvers: auto, best-fit, first-fit, ",
+            "pass pipeline, position 25: option 'solver' of assign-addresses: expected one of auto, best-fit, first-fit, ",
         ),
         (["small.memir", "-o", "nowhere/x"], 2, "nowhere/x: cannot write: No such file or directory"),
         (["bad.memir"], 3, "bad.memir:2:8: expected a registered op, got rellu; did you mean relu?"),

@@ -170,7 +170,7 @@ def test_sums_that_overflow(memc) -> None:
         (["/dev/zero"], "/dev/zero: cannot read: expected a file, got a device"),
         (["p.csv\n.csv"], "p.csv .csv: cannot read"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
-        (["p.csv", "--alignment", "0"], "alignment: expected 1 or more bytes, got 0"),
+        (["p.csv", "--alignment", "0"], "alignment: expected bytes from 1 to 1099511627776, got 0"),
         (["p.csv", "--json", "-", "--csv", "-"], "--json and --csv: expected one of them on standard output, got both"),
         (["p.csv", "--reorder"], "p.csv: only a dataflow graph can be reordered here"),
     ],

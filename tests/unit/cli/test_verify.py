@@ -54,7 +54,7 @@ def test_fails(memc, model: str, monkeypatch: pytest.MonkeyPatch, against: str) 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--against", "torch"], 2, "--against torch: expected one of onnxruntime, numpy"),
+        (["--against", "torch"], 2, "--against torch: expected one of onnxruntime, numpy, got 'torch'"),
         (["--input", "z=1"], 2, "--input z: no such input; expected x"),
         (["--input", "x=[1]"], 2, "input `x`: expected shape [2, 4], got [1]"),
         (["-O9"], 2, "optimization level: expected 0 to 3, got 9"),

@@ -127,7 +127,7 @@ def test_every_solver(solver, alignment):
 
 
 def test_bad_alignment():
-    with pytest.raises(UsageError, match="expected a power of two as alignment, got 48"):
+    with pytest.raises(UsageError, match="expected a power of two of bytes, got '48'"):
         PassManager.parse("assign-addresses{alignment=48}")
 
 

@@ -93,7 +93,7 @@ def test_the_step_computes_the_same_bits(text: str) -> None:
 
 
 def test_a_depth_of_nothing() -> None:
-    with pytest.raises(UsageError, match="expected a depth of at least 1, got 0"):
+    with pytest.raises(UsageError, match="'depth' of mirror: expected a whole number from 1 to 64, got '0'"):
         memc.PassManager.parse("mirror{depth=0}")
 
 
@@ -116,5 +116,7 @@ def test_build_gradient_takes_the_policy() -> None:
 
 
 def test_build_gradient_checks_the_depth() -> None:
-    with pytest.raises(UsageError, match="expected a mirror depth of at least 1, got 0"):
+    with pytest.raises(
+        UsageError, match="'mirror-depth' of build-gradient: expected a whole number from 1 to 64, got '0'"
+    ):
         memc.PassManager.parse("build-gradient{mirror-depth=0}")

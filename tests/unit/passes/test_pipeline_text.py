@@ -73,7 +73,9 @@ def test_errors_are_one_line_with_a_position(text, position, words):
 
 
 def test_unknown_solver_lists_the_known_ones():
-    with pytest.raises(UsageError, match="unknown solver 'bestfit'; known solvers: auto, best-fit, .*sequential"):
+    with pytest.raises(
+        UsageError, match="expected one of auto, best-fit, .*sequential, got 'bestfit'; did you mean best-fit"
+    ):
         PassManager.parse("assign-addresses{solver=bestfit}")
 
 

@@ -20,11 +20,12 @@ from memc.ir.core import Function, Module, Role, Value
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.types import DType, TensorType
-from memc.runtime import artifact, codegen, manifest, target
+from memc.runtime import artifact, codegen, manifest, safetensors, target
 from memc.runtime.codegen.build import flags_of, host_target
 from memc.runtime.executable import load
 from memc.runtime.layout import slab_slots
 from memc.runtime.loading import check_machine
+from memc.runtime.plan_text import checksum, sealed
 from memc.runtime.target import Target
 
 Write = Callable[..., Path]
@@ -155,8 +156,18 @@ def test_wrong_inputs_are_told_apart(network: Module, plan: Callable, write: Wri
 
 
 def edit(path: Path, **changes: object) -> None:
+    """Change plan.json, with the checksum that it has then."""
     data = json.loads((path / "plan.json").read_text())
-    (path / "plan.json").write_text(json.dumps({**data, **changes}))
+    (path / "plan.json").write_bytes(sealed({**data, **changes}))
+
+
+TARGET = {"kind": "llvm", "arch": "", "cpu": "", "cpu_flags": []}
+
+
+def recount(path: Path) -> None:
+    """Give plan.json the size and the checksum that model.so has."""
+    library = (path / "model.so").read_bytes()
+    edit(path, library_bytes=len(library), checksums={"model.so": checksum(library)})
 
 
 def cut(path: Path, divisor: int) -> None:
@@ -190,28 +201,34 @@ def change(path: Path, key: str, **changes: object) -> None:
         (lambda p: (p / "plan.json").write_text("{"), InvalidError, "damaged plan"),
         (lambda p: (p / "plan.json").write_text("[]"), InvalidError, "damaged plan"),
         (lambda p: edit(p, format="zip"), InvalidError, "expected format memc-artifact, got 'zip'"),
-        (lambda p: edit(p, version=99), InvalidError, "expected version 2, got 99"),
+        (lambda p: edit(p, version=99), InvalidError, "expected version 3, got 99"),
         (lambda p: edit(p, machine="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
         (lambda p: edit(p, library_functions=["memc.cpu.no"]), UnsupportedError, "needs memc.cpu.no"),
         (lambda p: cut(p / "model.so", 3), InvalidError, "model.so: expected"),
-        (lambda p: (write_as_long(p / "model.so", b"no"), edit(p, checksums={})), InvalidError, "cannot be loaded"),
+        (lambda p: write_as_long(p / "model.so", b"no"), InvalidError, "model.so: damaged: expected the checksum"),
+        (lambda p: (write_as_long(p / "model.so", b"no"), recount(p)), InvalidError, "cannot be loaded"),
         (lambda p: cut(p / "weights.safetensors", 2), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"[]"), InvalidError, "damaged weights"),
         (lambda p: (p / "weights.safetensors").write_bytes(b"\xff" * 9), InvalidError, "damaged weights"),
-        (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"{}"), InvalidError, "found nothing"),
+        (lambda p: (p / "weights.safetensors").write_bytes(b"\2" + b"\0" * 7 + b"{}"), InvalidError, "no checksum"),
+        (lambda p: safetensors.write(p / "weights.safetensors", []), InvalidError, "found nothing"),
         (lambda p: flip(p / "weights.safetensors", 0.9), InvalidError, "expected the checksum"),
         (lambda p: flip(p / "model.so", 0.02), InvalidError, "model.so: damaged: expected the checksum"),
         (lambda p: flip(p / "model.so", 0.6), InvalidError, "model.so: damaged: expected the checksum"),
-        (lambda p: edit(p, checksums={"kernels.cubin": "00000000"}), InvalidError, "artifact has no kernels.cubin"),
+        (
+            lambda p: edit(p, checksums={"model.so": "", "kernels.cubin": "00000000"}),
+            InvalidError,
+            "artifact has no kernels.cubin",
+        ),
         (lambda p: edit(p, checksums=["model.so"]), InvalidError, "damaged plan"),
         (lambda p: edit(p, weights_bytes=0), InvalidError, "damaged plan (ValueError: weights: expected room for"),
         (lambda p: edit(p, alignment=0), InvalidError, "damaged plan (ValueError: alignment"),
         (lambda p: edit(p, library_functions=[3]), InvalidError, "damaged plan (TypeError: expected a string, got 3"),
-        (lambda p: edit(p, target={"kind": "metal", "arch": "", "cpu": ""}), InvalidError, "got 'metal'"),
-        (lambda p: edit(p, target={"kind": "cuda", "arch": "", "cpu": ""}), InvalidError, "expected an arch such as"),
+        (lambda p: edit(p, target={**TARGET, "kind": "metal"}), InvalidError, "got 'metal'"),
+        (lambda p: edit(p, target={**TARGET, "kind": "cuda"}), InvalidError, "expected an arch such as"),
         (lambda p: change(p, "weights", offset=1 << 30), InvalidError, "damaged plan (ValueError: weights"),
         (lambda p: change(p, "weights", offset=64), InvalidError, "damaged plan (ValueError: weight"),
-        (lambda p: change(p, "weights", offset=-64), InvalidError, "expected an offset from 0 on, got -64"),
+        (lambda p: change(p, "weights", offset=-64), InvalidError, "expected a number from 0 on, got -64"),
         (lambda p: change(p, "inputs", shape=[-1, 8]), InvalidError, "x: expected sizes from 0 on, got [-1, 8]"),
         (lambda p: change(p, "inputs", name=3), InvalidError, "damaged plan (TypeError: expected a string, got 3"),
     ],

@@ -26,6 +26,7 @@ from memc.ir.errors import (
 from memc.runtime.device_errors import device_errors
 from memc.runtime.executable import load
 from memc.runtime.manifest import read
+from memc.runtime.plan_text import sealed
 
 Write = Callable[..., Path]
 X = np.ones((4, 8), np.float32)
@@ -119,8 +120,8 @@ def test_no_gpu(network: Module, plan: Callable, write: Write, tmp_path: Path) -
     path = write(plan(network))
     other = shutil.copytree(path, tmp_path / "cuda.memc")
     data = json.loads((other / "plan.json").read_text())
-    data["target"] = {"kind": "cuda", "arch": "sm_90", "cpu": ""}
-    (other / "plan.json").write_text(json.dumps(data))
+    data["target"] = {"kind": "cuda", "arch": "sm_90", "cpu": "", "cpu_flags": []}
+    (other / "plan.json").write_bytes(sealed(data))
     with pytest.raises(NoDeviceError) as caught:
         load(other)
     assert isinstance(caught.value, UnsupportedError) and caught.value.exit_code == 3
