@@ -177,16 +177,28 @@ class _Fuser:
             return False
         if expansion(sorted([*group.ops, *other.ops], key=self.index.__getitem__)) > MAX_EXPANSION:
             return False
-        readers = list(dict.fromkeys(self.uses[value]))
-        return all(self._may_read(reader, value, other) for reader in readers) and self._late_enough(
+        readers = [(op, v) for v, ops in self._between(group, value).items() for op in ops]
+        return all(self._may_read(reader, v, other) for reader, v in readers) and self._late_enough(
             group, other, value
         )
 
+    def _between(self, group: Group, value: Value) -> dict[Value, list[Op]]:
+        """The values on the way from `value` to the result of `group`, each with its readers: how an op reads its operand is
+        how it reads all that the operand is computed from."""
+        found: dict[Value, list[Op]] = {value: []}
+        for op in group.ops:
+            read = [v for v in dict.fromkeys(op.operands) if v in found]
+            for operand in read:
+                found[operand].append(op)
+            if read:
+                found[op.result] = []
+        return found
+
     def _may_read(self, reader: Op, value: Value, other: Group) -> bool:
-        """Whether `reader` may compute `value`'s elements itself as it reads them."""
+        """Whether `reader` may compute the elements of `value`, which is computed from the result of `other`, itself as it
+        reads them."""
         if other.reduction is not None:
-            same = all(v.type.shape == reader.result.type.shape for v in reader.operands if v is value)
-            return has(reader, Trait.ELEMENTWISE) and same
+            return has(reader, Trait.ELEMENTWISE) and value.type.shape == reader.result.type.shape
         if has(reader, Trait.REDUCTION):
             once = reader.name.startswith(READS_ONCE) and flops(reader) <= 3 * value.type.elements
             return once and all(v is not value for v in reader.operands[1:])

@@ -22,6 +22,10 @@ from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.program import Program, emit
 from memc.runtime.target import CODE_FLAGS, Target
 
+PASS_OPTIONS: dict[str, dict[str, bool]] = {"llvm": {"tirx.disable_cse_tir": True}, "cuda": {}}
+"""Options of TVM's passes. `CommonSubexprElim` decides where to bind a common subexpression without looking inside `Let`
+expressions, but replaces it there too, even where the variable is not in scope. LLVM finds common subexpressions itself."""
+
 
 @dataclass(frozen=True)
 class CompiledModule:
@@ -91,7 +95,7 @@ def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) 
     if not functions:
         return None
     goal = tvm_target(target)
-    with cuda.source_stays():
+    with cuda.source_stays(), tvm.transform.PassContext(config=PASS_OPTIONS[target.kind]):
         built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal)
         if target.kind == "cuda":
             cuda.replace_sources(built, target.arch)
