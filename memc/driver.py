@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -15,11 +16,12 @@ import numpy as np
 import onnx
 
 from memc.ir.core import Array, Module, Role
-from memc.ir.errors import BudgetError, UsageError
+from memc.ir.errors import BudgetError, CodegenError, UsageError
 from memc.ir.liveness import unoptimized_bytes
 from memc.passes.base import Pass
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
+from memc.passes.fuse import Fuse, split_groups
 from memc.passes.manager import PassManager
 from memc.passes.mixed_precision import MixedPrecision
 from memc.passes.narrow_products import NarrowProducts
@@ -27,12 +29,14 @@ from memc.passes.pipelines import HALVES, KERNELS, PRECISIONS, Precision, Worksp
 from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
 from memc.passes.set_precision import SetPrecision
-from memc.passes.undo import Snapshot
+from memc.passes.undo import Beginning, Snapshot, is_raw
 from memc.report import Report, make_report
 from memc.runtime.target import Target
 
 if TYPE_CHECKING:
     from memc.runtime.executable import Executable
+
+_log = logging.getLogger("memc")
 
 Source = Union[str, Path, bytes, onnx.ModelProto, Module]
 """A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
@@ -172,53 +176,39 @@ def compile(
         raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
 
-    with stages("import"):
-        module = load_module(source, chosen)
-        if chosen.train is not None:
-            for step in training_passes(chosen.train, precision):
-                step.apply(module)
-        unoptimized = bytes_at_level_0(module, alignment)
+    beginning = Beginning.of(source) if isinstance(source, Module) else None
+    apart: set[str] = set()
+    while True:
+        with stages("import"):
+            module = load_module(source, chosen) if beginning is None else beginning.restore()
+            for function in filter(is_raw, module.functions):
+                split_groups(function, apart)
+            if chosen.train is not None:
+                for step in training_passes(chosen.train, precision):
+                    step.apply(module)
+            unoptimized = bytes_at_level_0(module, alignment)
 
-    with stages("passes"):
-        text = chosen.pass_pipeline
-        if text is None:
-            text = pipeline_text(
-                chosen.opt_level,
-                target.kind,
-                alignment,
-                chosen.kernels,
-                chosen.memory_budget,
-                workspace,
-                "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
-            )
-        manager = pass_manager(text, chosen)
-        if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
-            manager.passes = with_precision(manager.passes, precision)
-        manager.run(module)
-        report = make_report(
-            module,
-            unoptimized=unoptimized,
-            given_order=manager.given_peak,
-            alignment=alignment,
-            target=str(target),
-            opt_level=chosen.opt_level,
-            dims=chosen.dims,
-            kernels=0,
-            seconds={},
-            pipeline=str(manager),
-            pass_seconds=manager.timings,
-            recomputation=next((found for found in manager.findings if isinstance(found, Recomputation)), None),
-        )
-        _keep_budget(report, chosen.memory_budget, chosen.opt_level)
+        with stages("passes"):
+            manager = _manager(chosen, target, alignment, precision, workspace, apart)
+            manager.run(module)
+            report = _report(module, manager, chosen, target, alignment, unoptimized)
+            _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 
-    if chosen.plan_only:
-        return Compilation(module, _with_seconds(report, stages, 0), None)
+        if chosen.plan_only:
+            return Compilation(module, _with_seconds(report, stages, 0), None)
 
-    from memc.runtime import artifact, codegen
+        from memc.runtime import artifact, codegen
 
-    _require_weights(module)
-    with stages("codegen"):
-        compiled = codegen.build(module, target)
+        _require_weights(module)
+        try:
+            with stages("codegen"):
+                compiled = codegen.build(module, target)
+            break
+        except CodegenError as error:
+            if apart.issuperset(error.groups):
+                raise
+            _log.warning("%s; compiling again without fusing them", error)
+            apart.update(error.groups)
     with stages("write"):
         temporary = None
         if output is None:
@@ -227,6 +217,57 @@ def compile(
         report = _with_seconds(report, stages, compiled.kernels)
         path = artifact.write(Path(output), module, compiled, report.to_dict(), _skeleton(source, chosen, module))
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def _manager(
+    chosen: Options,
+    target: Target,
+    alignment: int,
+    precision: Precision,
+    workspace: Workspace,
+    apart: Collection[str],
+) -> PassManager:
+    """The passes of a compilation. `apart`: the results of groups that are not to be fused."""
+    text = chosen.pass_pipeline
+    if text is None:
+        text = pipeline_text(
+            chosen.opt_level,
+            target.kind,
+            alignment,
+            next(known for known in KERNELS if known == chosen.kernels),
+            chosen.memory_budget,
+            workspace,
+            "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
+        )
+    manager = pass_manager(text, chosen)
+    if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
+        manager.passes = with_precision(manager.passes, precision)
+    if apart:
+        manager.passes = [
+            replace(item, apart=tuple(sorted({*item.apart, *apart}))) if isinstance(item, Fuse) else item
+            for item in manager.passes
+        ]
+    return manager
+
+
+def _report(
+    module: Module, manager: PassManager, chosen: Options, target: Target, alignment: int, unoptimized: int
+) -> Report:
+    """What the passes made of a module."""
+    return make_report(
+        module,
+        unoptimized=unoptimized,
+        given_order=manager.given_peak,
+        alignment=alignment,
+        target=str(target),
+        opt_level=chosen.opt_level,
+        dims=chosen.dims,
+        kernels=0,
+        seconds={},
+        pipeline=str(manager),
+        pass_seconds=manager.timings,
+        recomputation=next((found for found in manager.findings if isinstance(found, Recomputation)), None),
+    )
 
 
 def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
@@ -387,7 +428,7 @@ class _Stages:
             self.progress(name)
         start = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def rounded(self) -> dict[str, float]:
         named = {name: round(value, 4) for name, value in self.seconds.items()}

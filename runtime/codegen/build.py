@@ -15,16 +15,14 @@ from tvm import relax
 from tvm.target.codegen import llvm_get_cpu_features, llvm_is_valid_cpu
 
 from memc.ir.core import Module
-from memc.ir.errors import UsageError
+from memc.ir.errors import MemcError, UsageError
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
+from memc.runtime.codegen.expression_scopes import ExpressionScopes
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.program import Program, emit
+from memc.runtime.codegen.retreat import Retreats, find_broken
 from memc.runtime.target import CODE_FLAGS, Target
-
-PASS_OPTIONS: dict[str, dict[str, bool]] = {"llvm": {"tirx.disable_cse_tir": True}, "cuda": {}}
-"""Options of TVM's passes. `CommonSubexprElim` decides where to bind a common subexpression without looking inside `Let`
-expressions, but replaces it there too, even where the variable is not in scope. LLVM finds common subexpressions itself."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +49,10 @@ class CompiledModule:
 def build(module: Module, target: Target) -> CompiledModule:
     """Code for a planned module's main function.
 
-    Raises UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
+    Kernels that do not compile give way to plainer ones, with a warning. Raises CodegenError for ops of which no kernel
+    compiles, UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
     """
-    table = KernelTable(target)
-    program = emit(module.main, target, table)
-    library = compile_kernels(table.functions, target)
+    program, table, library = compiled_program(module, target)
     return CompiledModule(
         link(program, library, target),
         len(table.functions),
@@ -90,12 +87,48 @@ def tvm_target(target: Target) -> tvm.target.Target:
     return host_target(target)
 
 
+def compiled_program(module: Module, target: Target) -> tuple[Program, KernelTable, Any]:
+    """The program of a planned module's main function, its kernels, and these compiled; None if there are none."""
+    retreats = Retreats()
+    while True:
+        table = KernelTable(target, retreats)
+        program = emit(module.main, target, table)
+        retreats.check()
+        try:
+            library = compile_kernels(table.functions, target)
+            retreats.warn()
+            return program, table, library
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            broken = broken_kernels(table.functions, target, error)
+        table.retreat(broken)
+        retreats.check()
+
+
+def broken_kernels(
+    functions: Mapping[str, tvm.tirx.PrimFunc], target: Target, error: Exception
+) -> Mapping[str, Exception]:
+    """The kernels that do not compile by themselves, and why. Raises `error`, which all of them together cause, if there are
+    none, and for CUDA if nothing compiles at all."""
+    if target.kind == "cuda":
+        cuda.compile_source("", target.arch)
+    elif isinstance(error, MemcError):
+        raise error
+    broken = find_broken(
+        list(functions), error, lambda names: compile_kernels({name: functions[name] for name in names}, target)
+    )
+    if not broken:
+        raise error
+    return broken
+
+
 def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) -> Any:
     """One runtime module with all kernels; None if there are none."""
     if not functions:
         return None
     goal = tvm_target(target)
-    with cuda.source_stays(), tvm.transform.PassContext(config=PASS_OPTIONS[target.kind]):
+    with cuda.source_stays(), tvm.transform.PassContext(instruments=[ExpressionScopes()]):
         built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal)
         if target.kind == "cuda":
             cuda.replace_sources(built, target.arch)
