@@ -33,13 +33,16 @@ def conv(net: Net) -> None:
     axes = net.pick((1, 2, 2, 2, 3))
     channels = image(net, axes=axes)
     groups = net.pick([n for n in (1, 1, 2, channels) if channels % n == 0])
+    pads = [net.number(0, 1) for _ in range(2 * axes)]
+    strides, dilations = [net.pick((1, 1, 2)) for _ in range(axes)], [net.pick((1, 1, 2)) for _ in range(axes)]
     size = [net.pick((1, 2, 3)) for _ in range(axes)]
+    for n, extent in enumerate(net.shape[2:]):
+        if extent + pads[n] + pads[n + axes] <= dilations[n] * (size[n] - 1):
+            size[n] = 1
     made = groups * net.pick((1, 2, 3))
     given = [net.last, net.const((made, channels // groups, *size))]
     if net.chance(2):
         given.append(net.const((made,)))
-    pads = [net.number(0, 1) for _ in range(2 * axes)]
-    strides, dilations = [net.pick((1, 1, 2)) for _ in size], [net.pick((1, 1, 2)) for _ in size]
     net.op("Conv", given, pads=pads, group=groups, strides=strides, dilations=dilations, kernel_shape=size)
 
 

@@ -91,6 +91,11 @@ class _Rewriter:
             self.round_result(op)
         elif plain and op.name in rules.NORMS and op.operands[0] in self.half:
             self.remade(op, [self.half[op.operands[0]], *(self.wide(v) for v in op.operands[1:])])
+        elif plain and self.to is DType.BF16 and op.name in rules.F32_FOR_BF16:
+            half = op.operands[0] in self.half
+            self.stay(op)
+            if half:
+                self.round_result(op)
         elif plain and floats and op.name in rules.FOLLOWERS and not rules.is_square(op) and self.pads_in_range(op):
             self.follow(op, floats)
         else:

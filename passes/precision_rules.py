@@ -38,6 +38,9 @@ MOVES = frozenset(
 POOLS = frozenset({"max_pool", "avg_pool", "reduce_max", "reduce_min"})
 """No result is larger than the largest element."""
 
+F32_FOR_BF16 = frozenset({"reduce_max", "reduce_min"})
+"""Pools that are not computed in bf16, but in f32, which loses nothing."""
+
 FOLLOWERS = POINTWISE | MOVES | POOLS
 """Half where what they read is half already."""
 
