@@ -34,6 +34,15 @@ class PluginError(MemcError):
     """What another package added to memc, such as a pass, failed; the message names the package."""
 
 
+class CodegenError(UnsupportedError):
+    """No kernel of some ops compiles. `groups`: the results, by name, of the fused groups among them, if they all are fused:
+    their ops may compile one by one."""
+
+    def __init__(self, message: str, groups: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.groups = groups
+
+
 class BudgetError(MemcError):
     """The memory budget or capacity cannot be met; the message names the least reachable."""
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -22,7 +23,8 @@ from memc.passes.base import Finding, Pass
 from memc.passes.budget import over_budget
 from memc.passes.build_gradient import BuildGradient
 from memc.passes.check_plan import check_plan
-from memc.passes.labels import label_inputs
+from memc.passes.fuse import Fuse, split_groups
+from memc.passes.labels import LabelInput, label_inputs
 from memc.passes.manager import PassManager
 from memc.passes.mixed_precision import MixedPrecision
 from memc.passes.narrow_products import NarrowProducts
@@ -31,12 +33,14 @@ from memc.passes.pipelines import pipeline as pipeline_text
 from memc.passes.rematerialize import Recomputation
 from memc.passes.set_precision import SetPrecision
 from memc.passes.training_step import Training
-from memc.passes.undo import Snapshot
+from memc.passes.undo import Beginning, Snapshot, is_raw
 from memc.report import Report, make_report
 from memc.runtime.target import Kind, Target
 
 if TYPE_CHECKING:
     from memc.runtime.executable import Executable
+
+_log = logging.getLogger("memc")
 
 Source = Union[str, Path, bytes, onnx.ModelProto, Module]
 """A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
@@ -188,68 +192,51 @@ def compile(
     if alignment < target.alignment and not chosen.plan_only:
         raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
-    findings: list[Finding | None] = []
+    beginning = Beginning.of(source) if isinstance(source, Module) else None
+    apart: set[str] = set()
+    while True:
+        with stages("import"):
+            module = load_module(source, chosen) if beginning is None else beginning.restore()
+            given_groups = any(op.region is not None for op in module.main.ops)
+            for function in filter(is_raw, module.functions):
+                split_groups(function, apart)
+            findings: list[Finding | None] = []
+            if chosen.train is not None:
+                findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
+            labels = label_inputs(module.main.ops)
+            unoptimized = bytes_at_level_0(module, alignment)
 
-    with stages("import"):
-        module = load_module(source, chosen)
-        given_groups = any(op.region is not None for op in module.main.ops)
-        if chosen.train is not None:
-            findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
-        labels = label_inputs(module.main.ops)
-        unoptimized = bytes_at_level_0(module, alignment)
+        with stages("passes"):
+            manager = _manager(chosen, target, alignment, precision, apart)
+            manager.run(module)
+            findings += manager.findings
+            report = _report(module, manager, chosen, target, alignment, unoptimized, findings, labels)
+            _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 
-    with stages("passes"):
-        text = chosen.pass_pipeline
-        if text is None:
-            text = pipeline_text(
-                chosen.opt_level,
-                target.kind,
-                alignment,
-                chosen.kernels,
-                chosen.memory_budget,
-                chosen.workspace,
-                "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
-            )
-        manager = pass_manager(text, chosen)
-        if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
-            manager.passes = with_precision(manager.passes, precision)
-        manager.run(module)
-        report = make_report(
-            module,
-            unoptimized=unoptimized,
-            given_order=manager.given_peak,
-            alignment=alignment,
-            target=str(target),
-            opt_level=chosen.opt_level,
-            dims=chosen.dims,
-            kernels=0,
-            seconds={},
-            pipeline=str(manager),
-            pass_seconds=manager.timings,
-            recomputation=next((found for found in manager.findings if isinstance(found, Recomputation)), None),
-            training=next((found for found in (*findings, *manager.findings) if isinstance(found, Training)), None),
-            labels=labels,
-        )
-        _keep_budget(report, chosen.memory_budget, chosen.opt_level)
+        if chosen.plan_only:
+            return Compilation(module, _with_seconds(report, stages, 0), None)
 
-    if chosen.plan_only:
-        return Compilation(module, _with_seconds(report, stages, 0), None)
+        from memc.runtime import artifact, codegen
 
-    from memc.runtime import artifact, codegen
-
-    _require_weights(module)
-    _require_addressable(module)
-    with stages("codegen"):
+        _require_weights(module)
+        _require_addressable(module)
         try:
-            compiled = codegen.build(module, target)
+            with stages("codegen"):
+                compiled = codegen.build(module, target)
+                if chosen.pass_pipeline is not None:
+                    _check_given_plan(module, target.alignment)
+            break
+        except CodegenError as error:
+            if apart.issuperset(error.groups):
+                raise
+            _log.warning("%s; compiling again without fusing them", error)
+            apart.update(error.groups)
         except codegen.KernelError as error:
             if not given_groups:
                 raise
             raise UnsupportedError(
                 f"{_name_of(source)}: a `fused` group that no kernel can be made of: {error}"
             ) from error
-        if chosen.pass_pipeline is not None:
-            _check_given_plan(module, target.alignment)
     with stages("write"):
         temporary = None
         if output is None:
@@ -258,6 +245,65 @@ def compile(
         report = _with_seconds(report, stages, compiled.kernels)
         path = artifact.write(Path(output), module, compiled, report.to_dict(), _skeleton(source, chosen, module))
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def _manager(
+    chosen: Options,
+    target: Target,
+    alignment: int,
+    precision: Precision,
+    apart: Collection[str],
+) -> PassManager:
+    """The passes of a compilation. `apart`: the results of groups that are not to be fused."""
+    text = chosen.pass_pipeline
+    if text is None:
+        text = pipeline_text(
+            chosen.opt_level,
+            target.kind,
+            alignment,
+            chosen.kernels,
+            chosen.memory_budget,
+            chosen.workspace,
+            "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
+        )
+    manager = pass_manager(text, chosen)
+    if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
+        manager.passes = with_precision(manager.passes, precision)
+    if apart:
+        manager.passes = [
+            replace(item, apart=tuple(sorted({*item.apart, *apart}))) if isinstance(item, Fuse) else item
+            for item in manager.passes
+        ]
+    return manager
+
+
+def _report(
+    module: Module,
+    manager: PassManager,
+    chosen: Options,
+    target: Target,
+    alignment: int,
+    unoptimized: int,
+    findings: Sequence[Finding | None],
+    labels: Sequence[LabelInput],
+) -> Report:
+    """What the passes made of a module."""
+    return make_report(
+        module,
+        unoptimized=unoptimized,
+        given_order=manager.given_peak,
+        alignment=alignment,
+        target=str(target),
+        opt_level=chosen.opt_level,
+        dims=chosen.dims,
+        kernels=0,
+        seconds={},
+        pipeline=str(manager),
+        pass_seconds=manager.timings,
+        recomputation=next((found for found in findings if isinstance(found, Recomputation)), None),
+        training=next((found for found in findings if isinstance(found, Training)), None),
+        labels=labels,
+    )
 
 
 def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
@@ -377,7 +423,7 @@ class _Stages:
             self.progress(name)
         start = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - start
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def rounded(self) -> dict[str, float]:
         named = {name: round(value, 4) for name, value in self.seconds.items()}

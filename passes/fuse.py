@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from memc.ir.checked import Alignment, Count
-from memc.ir.core import FUSED, Block, Function, Module, Op, Value
+from memc.ir.core import FUSED, Block, Function, Module, Op, Value, fresh_names, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.ops.base import Compute, Trait, lookup
 from memc.ir.ops.casts import HALF
@@ -178,16 +178,26 @@ class _Fuser:
             return False
         if expansion(sorted([*group.ops, *other.ops], key=self.index.__getitem__)) > MAX_EXPANSION:
             return False
-        readers = list(dict.fromkeys(self.uses[value]))
-        return all(self._may_read(reader, value, other) for reader in readers) and self._late_enough(
-            group, other, value
-        )
+        readers = [(op, v) for v, ops in self._between(group, value).items() for op in ops]
+        return all(self._may_read(reader, v, other) for reader, v in readers) and self._late_enough(group, other, value)
+
+    def _between(self, group: Group, value: Value) -> dict[Value, list[Op]]:
+        """The values on the way from `value` to the result of `group`, each with its readers: how an op reads its operand is
+        how it reads all that the operand is computed from."""
+        found: dict[Value, list[Op]] = {value: []}
+        for op in group.ops:
+            read = [v for v in dict.fromkeys(op.operands) if v in found]
+            for operand in read:
+                found[operand].append(op)
+            if read:
+                found[op.result] = []
+        return found
 
     def _may_read(self, reader: Op, value: Value, other: Group) -> bool:
-        """Whether `reader` may compute `value`'s elements itself as it reads them."""
+        """Whether `reader` may compute the elements of `value`, which is computed from the result of `other`, itself as it
+        reads them."""
         if other.reduction is not None:
-            same = all(v.type.shape == reader.result.type.shape for v in reader.operands if v is value)
-            return has(reader, Trait.ELEMENTWISE) and same
+            return has(reader, Trait.ELEMENTWISE) and value.type.shape == reader.result.type.shape
         if has(reader, Trait.REDUCTION):
             once = reader.name.startswith(READS_ONCE) and flops(reader) <= 3 * value.type.elements
             return once and all(v is not value for v in reader.operands[1:])
@@ -217,13 +227,17 @@ def fuse(
     max_ops: int = 16,
     max_operands: int = 12,
     alignment: int = ALIGNMENT,
+    apart: Collection[str] = (),
 ) -> None:
-    """Form groups, and dissolve those that would raise the peak."""
+    """Form groups, and dissolve those that would raise the peak or whose result `apart` names."""
     peak = planned_peak(function, alignment)
     before = Snapshot.of(module, function)
     refused: set[Op] = set()
     for _ in range(MAX_ROUNDS):
         groups = _Fuser(function, target, max_ops, max_operands, refused).run()
+        while unwanted := [op for group in groups if group.sink.result.name in apart for op in group.ops]:
+            refused.update(unwanted)
+            groups = _Fuser(function, target, max_ops, max_operands, refused).run()
         rewrite(function, groups)
         plan = plan_aliases(function, alignment, refine=False)
         if plan.peak <= peak:
@@ -259,6 +273,30 @@ def rewrite(function: Function, groups: Iterable[Group]) -> None:
     function.returns = [replaced.get(v, v) for v in function.returns]
 
 
+def split_groups(function: Function, names: Collection[str]) -> None:
+    """Put the ops of the fused ops with a result of these names in their place."""
+    fresh = fresh_names([v.name for v in function.values()])
+    ops: list[Op] = []
+    replaced: dict[Value, Value] = {}
+    for op in function.ops:
+        if op.name != FUSED or op.region is None or op.results[0].name not in names:
+            ops.append(op)
+            continue
+        known = dict(zip(op.region.params, op.operands))
+        for inner in op.region.ops:
+            results = [Value(next(fresh), r.type) for r in inner.results]
+            ops.append(
+                Op(inner.name, [known[v] for v in inner.operands], results, dict(inner.attrs), location=op.location)
+            )
+            known.update(zip(inner.results, results))
+        for result, returned in zip(op.results, op.region.returns):
+            replaced[result] = known[returned]
+            if returned not in op.region.params:
+                known[returned].name = result.name
+    function.ops = ops
+    replace_all_uses(function, replaced)
+
+
 def fused_op(group: Group) -> Op:
     """A group as one op. Its ops stay as they are."""
     operands = group.operands()
@@ -285,8 +323,10 @@ class Fuse(Pass):
     max_operands: Count = 12
     """Limits that keep a kernel's code and argument list sane."""
     alignment: Alignment = ALIGNMENT
+    apart: tuple[str, ...] = ()
+    """Results, by name, of groups whose ops are to stay as they are, since no kernel of them compiles."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_raw(function):
-                fuse(module, function, self.library, self.max_ops, self.max_operands, self.alignment)
+                fuse(module, function, self.library, self.max_ops, self.max_operands, self.alignment, self.apart)

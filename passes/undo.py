@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memc.ir.core import Array, Attr, Function, Module, Op, Value
+from memc.ir.core import Alias, Array, Attr, Function, Module, Op, Placement, Value
 
 
 @dataclass
@@ -35,6 +35,34 @@ class Snapshot:
         self.function.returns = list(self.returns)
         self.function.params = list(self.params)
         self.module.weights = dict(self.weights)
+
+
+@dataclass
+class Beginning:
+    """A module as it was before any pass, plans included."""
+
+    module: Module
+    functions: list[Snapshot]
+    placed: list[tuple[Value, Alias | None, Placement | None]]
+    workspaces: list[tuple[Op, Value | None]]
+
+    @staticmethod
+    def of(module: Module) -> Beginning:
+        functions = [Snapshot.of(module, function) for function in module.functions]
+        placed = [(v, v.alias, v.placement) for function in module.functions for v in function.values()]
+        workspaces = [(op, op.workspace) for function in module.functions for op in function.ops]
+        return Beginning(module, functions, placed, workspaces)
+
+    def restore(self) -> Module:
+        """Put everything back. May be called more than once."""
+        self.module.functions = [snapshot.function for snapshot in self.functions]
+        for snapshot in self.functions:
+            snapshot.restore()
+        for value, alias, placement in self.placed:
+            value.alias, value.placement = alias, placement
+        for op, workspace in self.workspaces:
+            op.workspace = workspace
+        return self.module
 
 
 def is_unplaced(function: Function) -> bool:

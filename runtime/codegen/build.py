@@ -15,12 +15,13 @@ from tvm import relax
 from tvm.target.codegen import llvm_get_cpu_features, llvm_is_valid_cpu
 
 from memc.ir.core import Module
-from memc.ir.errors import UsageError
+from memc.ir.errors import MemcError, UsageError
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.pipeline import pipeline_of
 from memc.runtime.codegen.program import Program, emit, emit_interface
+from memc.runtime.codegen.retreat import Retreats, find_broken
 from memc.runtime.interface import interface_of
 from memc.runtime.plan_text import interface_text
 from memc.runtime.target import CODE_FLAGS, Target
@@ -52,10 +53,10 @@ class CompiledModule:
 def build(module: Module, target: Target) -> CompiledModule:
     """Code for a planned module's main function.
 
-    Raises UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
+    Kernels that do not compile give way to plainer ones, with a warning. Raises CodegenError for ops of which no kernel
+    compiles, UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
     """
-    table = KernelTable(target)
-    program = emit(module.main, target, table)
+    program, table, library = compiled_program(module, target)
     flags = flags_of(host_target(target))
     described = interface_of(
         module.main,
@@ -66,7 +67,6 @@ def build(module: Module, target: Target) -> CompiledModule:
         cpu_flags=flags,
     )
     emit_interface(program.builder, interface_text(described))
-    library = compile_kernels(table.functions, target)
     return CompiledModule(
         link(program, library, target),
         len(table.functions),
@@ -100,6 +100,42 @@ def tvm_target(target: Target) -> tvm.target.Target:
         # Host code only launches the kernels, mostly once, into a graph: to optimize it takes longer than nvcc does.
         return cuda.cuda_target(target.arch, host_target(target, {"opt-level": 0}))
     return host_target(target)
+
+
+def compiled_program(module: Module, target: Target) -> tuple[Program, KernelTable, Any]:
+    """The program of a planned module's main function, its kernels, and these compiled; None if there are none."""
+    retreats = Retreats()
+    while True:
+        table = KernelTable(target, retreats)
+        program = emit(module.main, target, table)
+        retreats.check()
+        try:
+            library = compile_kernels(table.functions, target)
+            retreats.warn()
+            return program, table, library
+        except (MemoryError, OSError):
+            raise
+        except Exception as error:
+            broken = broken_kernels(table.functions, target, error)
+        table.retreat(broken)
+        retreats.check()
+
+
+def broken_kernels(
+    functions: Mapping[str, tvm.tirx.PrimFunc], target: Target, error: Exception
+) -> Mapping[str, Exception]:
+    """The kernels that do not compile by themselves, and why. Raises `error`, which all of them together cause, if there are
+    none, and for CUDA if nothing compiles at all."""
+    if target.kind == "cuda":
+        cuda.compile_source("", target.arch)
+    elif isinstance(error, MemcError):
+        raise error
+    broken = find_broken(
+        list(functions), error, lambda names: compile_kernels({name: functions[name] for name in names}, target)
+    )
+    if not broken:
+        raise error
+    return broken
 
 
 def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) -> Any:

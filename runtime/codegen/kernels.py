@@ -4,18 +4,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
 
-from memc.ir.core import Op
-from memc.ir.types import TensorType
+from memc.ir.core import Op, Value
+from memc.ir.errors import MemcError
 from memc.runtime.codegen import schedule_cpu, schedule_gpu
 from memc.runtime.codegen.joint import joint_key, lower_joint
-from memc.runtime.codegen.kernel import kernel_key, lower_op
+from memc.runtime.codegen.kernel import Kernel, kernel_key, lower_op
 from memc.runtime.codegen.piece import piece_kernel
+from memc.runtime.codegen.retreat import Retreats
 from memc.runtime.codegen.row_plan import RowPlan
 from memc.runtime.codegen.rows import lower_rows, rows_key
 from memc.runtime.target import Target
@@ -34,55 +35,92 @@ class NamedKernel:
 
 @dataclass
 class KernelTable:
-    """All kernels so far, scheduled for `target`."""
+    """All kernels so far, scheduled for `target`. Those that cannot be lowered or scheduled go into `retreats`."""
 
     target: Target
+    retreats: Retreats = field(default_factory=Retreats)
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     known: dict[Any, tuple[NamedKernel, ...]] = field(default_factory=dict)
-    pieces: dict[Any, str] = field(default_factory=dict)
+    """Kernels of ops by themselves."""
     joints: dict[Any, str] = field(default_factory=dict)
+    """Kernels of several ops."""
+    keys: dict[str, Any] = field(default_factory=dict)
+    """The key of each function."""
+    users: dict[Any, list[Op]] = field(default_factory=dict)
+    """The ops that need the kernels of a key."""
 
     def kernels(self, op: Op, in_place: int | None) -> tuple[NamedKernel, ...]:
-        """The kernels of an op, in calling order."""
-        key = kernel_key(op, in_place)
-        if key not in self.known:
-            made = []
-            for kernel in lower_op(op, self.target.kind, in_place):
-                name = self.add(op.name if op.region is None else "fused_" + op.region.ops[-1].name, kernel.func)
-                made.append(NamedKernel(name, kernel.operands, kernel.result))
-            self.known[key] = tuple(made)
+        """The kernels of an op, in calling order; none if they have failed, which `retreats.check` tells."""
+        stem = op.name if op.region is None else "fused_" + op.region.ops[-1].name
+        return self._single(kernel_key(op, in_place), op, stem, lambda: lower_op(op, self.target.kind, in_place))
+
+    def piece(self, op: Op, operand: Value, start: tuple[int, ...]) -> tuple[NamedKernel, ...]:
+        """The kernel that copies an operand into part of the result of `op`, beginning at index `start`."""
+        given, result = operand.type, op.result.type
+        return self._single(
+            ("piece", given, result, start), op, "piece", lambda: [Kernel(piece_kernel(given, result, start), (0,), 0)]
+        )
+
+    def _single(self, key: Any, op: Op, stem: str, lower: Callable[[], Sequence[Kernel]]) -> tuple[NamedKernel, ...]:
+        users = self.users.setdefault(key, [])
+        users.append(op)
+        while key not in self.known:
+            plainly = key in self.retreats.plain
+            try:
+                made = [(kernel, self.scheduled(kernel.func, plainly)) for kernel in lower()]
+            except (MemcError, MemoryError):
+                raise
+            except Exception as error:
+                self.retreats.make_plain(key, users, error)
+                if key in self.retreats.failed:
+                    self.known[key] = ()
+                continue
+            named = [NamedKernel(self.add(stem, func, key), kernel.operands, kernel.result) for kernel, func in made]
+            self.known[key] = tuple(named)
         return self.known[key]
 
-    def joint(self, ops: Sequence[Op]) -> str:
-        """The name of the kernel of several ops, which takes their `parameters`."""
-        key = joint_key(ops)
-        if key not in self.joints:
-            self.joints[key] = self.add(f"joint_{last_name(ops)}", lower_joint(ops, self.target.kind))
-        return self.joints[key]
+    def joint(self, ops: Sequence[Op]) -> str | None:
+        """The name of the kernel of several ops, which takes their `parameters`; None if they have kernels of their own."""
+        kind = self.target.kind
+        stem = f"joint_{last_name(ops)}"
+        return self.joined(joint_key(ops), ops, stem, lambda: self.scheduled(lower_joint(ops, kind), False))
 
-    def rows(self, ops: Sequence[Op], plan: RowPlan) -> str:
-        """The name of the kernel of several ops on the same rows, which takes what `plan` says."""
-        key = rows_key(ops, plan)
-        if key not in self.joints:
-            self.joints[key] = self.add_scheduled(f"rows_{last_name(ops)}", lower_rows(ops, plan, self.target.kind))
-        return self.joints[key]
+    def rows(self, ops: Sequence[Op], plan: RowPlan) -> str | None:
+        """As `joint`, of several ops on the same rows; the kernel takes what `plan` says."""
+        kind = self.target.kind
+        return self.joined(rows_key(ops, plan), ops, f"rows_{last_name(ops)}", lambda: lower_rows(ops, plan, kind))
 
-    def piece(self, operand: TensorType, result: TensorType, start: tuple[int, ...]) -> str:
-        """The name of the kernel that copies a tensor into part of another, beginning at index `start`."""
-        key = (operand, result, start)
-        if key not in self.pieces:
-            self.pieces[key] = self.add("piece", piece_kernel(operand, result, start))
-        return self.pieces[key]
+    def joined(self, key: Any, ops: Sequence[Op], stem: str, make: Callable[[], tvm.tirx.PrimFunc]) -> str | None:
+        """As `joint`, of several ops whose scheduled kernel `make` makes."""
+        self.users.setdefault(key, list(ops))
+        if key not in self.joints and key not in self.retreats.apart:
+            try:
+                self.joints[key] = self.add(stem, make(), key)
+            except (MemcError, MemoryError):
+                raise
+            except Exception as error:
+                self.retreats.take_apart(key, ops, error)
+        return self.joints.get(key)
 
-    def add(self, stem: str, func: tvm.tirx.PrimFunc) -> str:
-        """Schedule a kernel and give it a name."""
-        module = schedule_gpu.schedule(func, self.target) if self.target.kind == "cuda" else schedule_cpu.schedule(func)
-        return self.add_scheduled(stem, module["main"])
+    def retreat(self, broken: Mapping[str, Exception]) -> None:
+        """Take note of functions that do not compile, for the next table."""
+        for name, error in broken.items():
+            key = self.keys[name]
+            if key in self.joints:
+                self.retreats.take_apart(key, self.users[key], error)
+            else:
+                self.retreats.make_plain(key, self.users[key], error)
 
-    def add_scheduled(self, stem: str, func: tvm.tirx.PrimFunc) -> str:
+    def scheduled(self, func: tvm.tirx.PrimFunc, plainly: bool) -> tvm.tirx.PrimFunc:
+        if self.target.kind == "cuda":
+            return schedule_gpu.schedule(func, self.target, plainly)["main"]
+        return (schedule_cpu.schedule_plainly if plainly else schedule_cpu.schedule)(func)["main"]
+
+    def add(self, stem: str, func: tvm.tirx.PrimFunc, key: Any) -> str:
         """Give a kernel a name."""
         name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
         self.functions[name] = func.with_attr("global_symbol", name)
+        self.keys[name] = key
         return name
 
 

@@ -10,6 +10,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
+from memc.runtime.codegen.expression_scopes import is_defined
 from memc.runtime.codegen.flat_indices import flatten
 
 
@@ -79,14 +80,6 @@ def share_expressions(module: tvm.ir.IRModule) -> tvm.ir.IRModule:
     kept = {name: func for name, func in module.functions.items() if not is_defined(shared[name])}
     shared.update(tvm.ir.IRModule(kept))
     return shared
-
-
-def is_defined(func: tirx.PrimFunc) -> bool:
-    """Whether every variable of a function is defined before it is used."""
-    try:
-        return not tirx.analysis.undefined_vars(func.body, func.params)
-    except tvm.error.InternalError:
-        return False
 
 
 def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:

@@ -286,8 +286,9 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
         return emit_generated(emitter, op)
     called = []
     for operand, start in pieces:
-        called.append(emitter.table.piece(operand.type, op.result.type, start))
-        emitter.call(called[-1], [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
+        for kernel in emitter.table.piece(op, operand, start):
+            called.append(kernel.name)
+            emitter.call(kernel.name, [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
     return called
 
 
@@ -341,16 +342,18 @@ def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
 
 def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
     if "lane" in ops[0].attrs:
-        return [emit_lanes(emitter, ops)]
-    if "rows" in ops[0].attrs:
-        return emit_rows(emitter, ops)
-    name = emitter.table.joint(ops)
-    emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in parameters(ops)])
-    return [name]
+        name = emit_lanes(emitter, ops)
+    elif "rows" in ops[0].attrs:
+        name = emit_rows(emitter, ops)
+    else:
+        name = emitter.table.joint(ops)
+        if name is not None:
+            emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in parameters(ops)])
+    return [name] if name is not None else [name for op in ops for name in emit_op(emitter, op)]
 
 
-def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
-    """One kernel on the rows of tensors, which does not write what only its own ops read."""
+def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str | None:
+    """One kernel on the rows of tensors, which does not write what only its own ops read; None if there is none."""
     readers = emitter.readers
 
     def is_read(value: Value) -> bool:
@@ -359,10 +362,11 @@ def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
     plan = plan_rows(ops, is_read, emitter.target.kind)
     if emitter.target.kind == "llvm" and any_overlap(emitter, plan.parameters):
         # LLVM is told that what is written through one argument is not read through another.
-        return [name for op in ops for name in emit_op(emitter, op)]
+        return None
     name = emitter.table.rows(ops, plan)
-    emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in plan.parameters])
-    return [name]
+    if name is not None:
+        emitter.call(name, [emitter.builder.r(emitter.register_of(v)) for v in plan.parameters])
+    return name
 
 
 def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
@@ -372,14 +376,21 @@ def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
     return any(a.meets(b) for a, b in combinations(spans, 2))
 
 
-def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str:
-    """One kernel on tensors of several sizes, which is given whole storages."""
+def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str | None:
+    """One kernel on tensors of several sizes, which is given whole storages; None if there is none."""
     lanes: dict[Any, list[Op]] = {}
     for op in ops:
         lanes.setdefault(op.attrs["lane"], []).append(op)
-    kernel = lower_lanes(list(lanes.values()), emitter.place, emitter.bytes_of, emitter.target.kind)
-    name = emitter.table.add_scheduled("lanes", kernel.func)
-    emitter.call(name, [emitter.builder.r(emitter.whole(*storage)) for storage in kernel.storages])
+    storages: list[tuple[Value | int, DType]] = []
+
+    def lowered() -> tvm.tirx.PrimFunc:
+        kernel = lower_lanes(list(lanes.values()), emitter.place, emitter.bytes_of, emitter.target.kind)
+        storages.extend(kernel.storages)
+        return kernel.func
+
+    name = emitter.table.joined(("lanes", ops[0].result.name), ops, "lanes", lowered)
+    if name is not None:
+        emitter.call(name, [emitter.builder.r(emitter.whole(*storage)) for storage in storages])
     return name
 
 

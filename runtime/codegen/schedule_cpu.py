@@ -42,6 +42,28 @@ def schedule(func: tvm.tirx.PrimFunc) -> tvm.ir.IRModule:
     return sch.mod
 
 
+def schedule_plainly(func: tvm.tirx.PrimFunc) -> tvm.ir.IRModule:
+    """As `schedule`, in its simplest form: one element after another on one thread, with one accumulator.
+
+    Raises KernelError if an element needs more than one: that would take memory beyond the arena.
+    """
+    sch = Schedule(tvm.ir.IRModule({"main": func}))
+    names = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]
+    if names == ["reduced"]:
+        sch.cache_write(sch.get_sblock("reduced"), 0, "global")
+    elif names not in (["result"], ["reduced", "result"]):
+        raise KernelError(f"unexpected blocks in a kernel: {names}")
+    if "reduced" in names:
+        (consumer,) = sch.get_consumers(sch.get_sblock("reduced"))
+        loops = sch.get_loops(consumer) or [sch.add_unit_loop(consumer)]
+        sch.compute_at(sch.get_sblock("reduced"), loops[-1])
+        block = sch.get_sblock("reduced")
+        own = sch.get_loops(block)[len(loops) :]
+        if math.prod(extents(sch, own)) != depth(sch, "reduced"):
+            raise KernelError("an element of a kernel's result reads several sums")
+    return sch.mod
+
+
 def extents(sch: Schedule, loops: list[Any]) -> list[int]:
     return [int(sch.get(loop).extent) for loop in loops]
 

@@ -61,8 +61,8 @@ extremum_reducer("max")
 extremum_reducer("min")
 
 
-def schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.ir.IRModule:
-    """The scheduled module of one kernel; the function is `main`."""
+def schedule(func: tvm.tirx.PrimFunc, target: Target, plainly: bool = False) -> tvm.ir.IRModule:
+    """The scheduled module of one kernel; the function is `main`. `plainly`: without teams."""
     sch = Schedule(tvm.ir.IRModule({"main": func}))
     names = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]
     if names == ["result"]:
@@ -81,7 +81,7 @@ def schedule(func: tvm.tirx.PrimFunc, target: Target) -> tvm.ir.IRModule:
     loops = sch.get_loops(block) or [sch.add_unit_loop(block)]
     flat = sch.fuse(*loops) if len(loops) > 1 else loops[0]
     results = int(sch.get(flat).extent)
-    if reduced is not None and is_shared(sch.get(sch.get_sblock(reduced)), results):
+    if reduced is not None and not plainly and is_shared(sch.get(sch.get_sblock(reduced)), results):
         attempt = sch.copy()
         try:
             share_reduction(attempt, reduced, block, flat, THREADS)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from memc.runtime.codegen import schedule_cpu
+
 
 def test_summary_and_artifact(memc, model: str) -> None:
     result = memc("compile", model, "--dim", "batch=2")
@@ -281,3 +283,23 @@ def test_options_of_labels_reach_the_step(memc, model: str) -> None:
     ]:
         result = memc(*train, *options)
         assert result.code == 2 and message in result.err and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("failing", "done"), [(1, "using a plain, slower one"), (2, "compiling again without fusing")])
+def test_kernels_that_do_not_compile(memc, model: str, monkeypatch, failing: int, done: str) -> None:
+    """The command succeeds, and says on stderr of which ops it made other kernels."""
+    for name in ("schedule", "schedule_plainly")[:failing]:
+        real = getattr(schedule_cpu, name)
+
+        def scheduled(func, real=real):
+            if 'sblock("reduced")' in func.script() and 'sblock("result")' in func.script():
+                raise RuntimeError("refused")
+            return real(func)
+
+        monkeypatch.setattr(schedule_cpu, name, scheduled)
+    result = memc("compile", model, "--dim", "batch=2", "--kernels", "generated")
+    assert result.code == 0
+    (line,) = result.err.splitlines()
+    assert line.startswith("memc: warning: matmul + relu + add (") and "(refused)" in line or ": refused; " in line
+    assert done in line and "memc: error" not in result.err
+    assert memc("verify", model, "--dim", "batch=2", "--kernels", "generated").code == 0

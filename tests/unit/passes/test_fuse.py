@@ -200,3 +200,43 @@ def test_values_used_twice_do_not_pile_up(dtype, most):
     PassManager.parse("fuse{library=none}").run(module)
     sizes = [len(group) for group in groups(module)]
     assert sum(sizes) == 30 and most // 2 <= max(sizes) <= most
+
+
+CONV_OF_HALVES = f"""%sum = conv(%x, %w) {CONV} : f32[1,4,7,6]
+      %a = cast(%sum) {{to = f16}} : f16[1,4,7,6]"""
+
+TURNED = """
+      {op}
+      %b = relu(%a) : f16[1,4,7,6]
+      %c = cast(%b) {{to = f32}} : f32[1,4,7,6]
+      %d = {reader}
+      %y = cast(%d) {{to = f16}} : {result}"""
+
+
+@pytest.mark.parametrize(
+    ("reader", "result"),
+    [
+        ("transpose(%c) {perm = [0,1,3,2]} : f32[1,4,6,7]", "f16[1,4,6,7]"),
+        ("reduce_max(%c) {axes = [2], keepdims = true} : f32[1,4,1,6]", "f16[1,4,1,6]"),
+        ("add(%c, %r) : f32[3,4,7,6]", "f16[3,4,7,6]"),
+    ],
+)
+def test_what_reads_a_reduction_behind_a_cast_is_elementwise_too(reader: str, result: str) -> None:
+    """A cast to a wider type waits for its reader, and is then in one group with what reads it otherwise."""
+    params = "%x: f16[1,3,7,6] {role = input}, %w: f16[4,3,3,3] {role = input}, %r: f32[3,1,1,1] {role = input}"
+    body = TURNED.format(op=CONV_OF_HALVES, reader=reader, result=result)
+    module = parse(function(body, result, params))
+    PassManager.parse("fuse{library=none}").run(module)
+    assert groups(module) == [["conv", "cast", "relu"], ["cast", reader.partition("(")[0], "cast"]]
+
+
+@pytest.mark.parametrize(
+    ("reader", "fused"), [("add(%c, %s) : f32[1,4,7,6]", True), ("add(%c, %r) : f32[3,4,7,6]", False)]
+)
+def test_costly_ops_behind_a_cast_are_not_computed_for_every_reader(reader: str, fused: bool) -> None:
+    params = "%x: f16[1,4,7,6] {role = input}, %s: f32[1] {role = input}, %r: f32[3,1,1,1] {role = input}"
+    body = TURNED.format(op="%a = exp(%x) : f16[1,4,7,6]", reader=reader, result="f16" + reader[reader.rindex("[") :])
+    module = parse(function(body, "f16" + reader[reader.rindex("[") :], params))
+    PassManager.parse("fuse{library=none}").run(module)
+    apart = [["exp", "relu"], ["cast", "add", "cast"]]
+    assert groups(module) == ([["exp", "relu", "cast", "add", "cast"]] if fused else apart)

@@ -208,3 +208,20 @@ def test_constants_that_halves_have() -> None:
     assert fits(np.float32([3.3e38, np.inf]), DType.BF16) and not fits(np.float32([-3.4028235e38]), DType.BF16)
     assert not fits(np.float32([1e-6]), DType.F16) and fits(np.float32([1e-6, 1]), DType.F16)
     assert fits(np.float32([0]), DType.F16) and fits(np.float32([]), DType.F16)
+
+
+@pytest.mark.parametrize("to", ["f16", "bf16"])
+@pytest.mark.parametrize("reduce", ["reduce_max", "reduce_min"])
+def test_extrema_of_what_a_product_gives(to: HalfName, reduce: str) -> None:
+    module, b, x = start(5, 8)
+    product = b.op("matmul", [x, b.constant(draw(8, 6))], **PLAIN)
+    extremum = b.op(reduce, [product], axes=(1,), keepdims=True)
+    module.main.returns = [b.op("matmul", [b.op("sub", [product, extremum]), b.constant(draw(6, 3))], **PLAIN)]
+    inputs = {"x": draw(5, 8)}
+    (expected,) = evaluate(module, inputs).values()
+    PassManager.parse(f"materialize-returns,mixed-precision{{to={to}}}").run(module)
+    names = [op.name for op in module.main.ops if op.name != "constant"]
+    (found,) = evaluate(module, inputs).values()
+    assert difference(found, expected) < TOLERANCE[to]
+    last = next(op for op in module.main.ops if op.name == "sub")
+    assert [v.type.dtype.value for v in last.operands] == [to, to], names
