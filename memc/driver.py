@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 import onnx
 
+from memc.ir.arrays import native
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.liveness import unoptimized_bytes
@@ -108,6 +109,7 @@ Progress = Callable[[str], None]
 def load_module(source: Source, options: Options) -> Module:
     """The module of an ONNX model, of IR text or of a JSON dataflow graph. Raises MemcError."""
     if isinstance(source, Module):
+        source.weights = {name: native(array, f"weight `{name}`") for name, array in source.weights.items()}
         return source
     if isinstance(source, (str, Path)) and str(source).endswith(GRAPH_SUFFIXES):
         from memc.frontend.graph import import_graph, read_graph

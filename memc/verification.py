@@ -13,6 +13,7 @@ import onnx
 
 from memc import driver
 from memc.compare import Difference, compare
+from memc.ir.arrays import native
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.types import DType, TensorType
@@ -96,12 +97,14 @@ def _output_names(module: Module) -> list[str]:
 def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """`inputs`, checked, and seeded random data for the rest. Raises UsageError."""
     expected = {p.name: p.type for p in module.main.params_of(Role.INPUT)}
-    for name, array in inputs.items():
+    given: dict[str, Array] = {}
+    for name, value in inputs.items():
         if name not in expected:
             raise UsageError(f"input `{name}`: no such input; expected {', '.join(expected) or 'none'}")
+        array = given[name] = native(value, f"input `{name}`")
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
             raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
-    return random_inputs(expected, inputs, seed)
+    return random_inputs(expected, given, seed)
 
 
 def random_inputs(types: Mapping[str, TensorType], given: Mapping[str, Array], seed: int) -> dict[str, Array]:

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.arrays import native
 from memc.ir.errors import UsageError
+from memc.runtime import forks
 from memc.runtime import manifest as manifests
 from memc.runtime.algorithms import Algorithms
 from memc.runtime.cuda_graph import Replays
@@ -75,6 +77,9 @@ class Executable:
         self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
         self.running = threading.Lock()
         """Held during a run: the arena serves one at a time."""
+        self.refusal = ""
+        """Why it cannot run, in a forked child; empty if it can."""
+        forks.watch(self)
 
     def _filled(self) -> Any:
         """A weight slab with what the file has."""
@@ -95,6 +100,7 @@ class Executable:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
+        self.require_usable()
         bound = self.bind(args, kwargs)
         with self.running, device_errors(self.manifest, self.device, "running"):
             given = [self.tensor(spec, value) for spec, value in bound]
@@ -104,6 +110,11 @@ class Executable:
                 self._algorithms.save()
                 self._algorithms = None
         return {spec.name: value for spec, (value, _) in zip(self.outputs, made)}
+
+    def require_usable(self) -> None:
+        """Raise UsageError where it cannot run, in a forked child."""
+        if self.refusal:
+            raise UsageError(self.refusal)
 
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device. Raises UsageError as a call does."""
@@ -116,7 +127,7 @@ class Executable:
         """Arrays by name, as the tensors or arrays that runs read where they are. Raises UsageError for a wrong one."""
         placed: dict[str, Any] = {}
         for spec, value in self.bind((), inputs):
-            array = np.asarray(value)
+            array = native(value, f"input {spec}")
             require(spec, array.dtype.name, array.shape)
             host = aligned(array)
             with device_errors(self.manifest, self.device, "placing inputs"):
@@ -160,8 +171,8 @@ class Executable:
     def tensor(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor on the device, in place where possible."""
         if isinstance(value, (np.ndarray, np.generic)):
-            array = np.asarray(value)
-            require(spec, array.dtype.name if array.dtype.isnative else str(array.dtype), array.shape)
+            array = native(value, f"input {spec}")
+            require(spec, array.dtype.name, array.shape)
             host = tensor_over(aligned(array))
             return host if self.manifest.kind == "llvm" else self.staged(spec, host)
         import tvm_ffi

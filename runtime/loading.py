@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError
-from memc.runtime import safetensors
+from memc.runtime import forks, safetensors
 from memc.runtime.device_errors import device_errors
 from memc.runtime.manifest import IMAGE, LIBRARY, WEIGHTS, Manifest, content
 from memc.runtime.target import machine, missing_flags
@@ -31,6 +31,8 @@ class Loaded:
     """The module of model.so."""
     cuda_graph: bool
     """Whether runs on CUDA are launched as graphs."""
+    threads_survive: bool
+    """Whether its loops on the CPU run in a forked child, too."""
 
     def machine(self) -> Any:
         """A new virtual machine over the code: it runs one call at a time, several may run at once. Raises InvalidError for
@@ -44,12 +46,14 @@ class Loaded:
 def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     """Load the code. Raises InvalidError for a damaged file, and UnsupportedError if this machine cannot run it."""
     check_machine(manifest)
+    forks.require_device(manifest)
     tvm = import_tvm(manifest)
     import tvm_ffi
 
     device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
     check_device(manifest, device)
     load_kernel_library(manifest)
+    threads_survive = serve_loops() if manifest.kind == "llvm" else False
     # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
     # there then, although the artifact was written anew.
     code = content(manifest, LIBRARY)
@@ -58,7 +62,22 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
         copy.write_bytes(code)
         # Unloaded with the last of its executables; on CUDA never, where its kernels may still run then.
         library = tvm_ffi.load_module(str(copy), keep_module_alive=manifest.kind == "cuda")
-    return Loaded(manifest, device, library, cuda_graph)
+    return Loaded(manifest, device, library, cuda_graph, threads_survive)
+
+
+def serve_loops() -> bool:
+    """Have the loops of code that is loaded from now on run in forked children, too, where memc's library is there for it.
+    Returns whether it is."""
+    import tvm_ffi
+
+    try:
+        from memc import native
+
+        native.load()
+    except (ImportError, OSError):  # TVM's runtime alone runs it, but not there.
+        return False
+    tvm_ffi.get_global_func("memc.cpu.serve_loops")()
+    return True
 
 
 @contextmanager

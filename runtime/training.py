@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.arrays import native
 from memc.ir.errors import InvalidError, UsageError
 from memc.runtime import safetensors
 from memc.runtime.device_errors import device_errors
@@ -164,7 +165,7 @@ class TrainingStep(Executable):
         if name not in self.states:
             raise UsageError(f"no state is called {name}; expected one of {', '.join(sorted(self.states))}")
         spec = self.states[name].spec
-        array = np.asarray(array)
+        array = native(array, f"state {spec}")
         if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
-            raise UsageError(f"state {spec}: got {array.dtype.name}{list(array.shape)}")
+            raise UsageError(f"state {spec}: got {array.dtype}{list(array.shape)}")
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from memc.ir.arrays import is_numeric, native
 from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.ir.types import DType, TensorType
@@ -169,7 +170,9 @@ def bound_array(name: str, value: npt.ArrayLike, type: TensorType) -> Array:
 
     Raises UsageError if it does not fit.
     """
-    array = np.asarray(value)
+    array = native(value, f"bind: input `{name}`")
+    if not is_numeric(array):
+        raise UsageError(f"bind: input `{name}`: expected {type}, got elements of {array.dtype}")
     try:
         cast = array.astype(type.dtype.numpy)
         exact = type.dtype.is_float or bool(np.all(cast == array))
