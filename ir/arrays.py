@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from memc.ir.core import Array
+import numpy as np
+import numpy.typing as npt
+
 from memc.ir.errors import UsageError
+
+Array = npt.NDArray[Any]
 
 
 def native(value: object, what: str) -> Array:
@@ -14,14 +18,24 @@ def native(value: object, what: str) -> Array:
 
     Raises UsageError, which begins with `what`, for a masked array, whose mask would be lost, and for what is no array.
     """
+    array = plain(value, what)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def plain(value: object, what: str) -> Array:
+    """`native`, but in whatever byte order it is."""
     if isinstance(value, np.ma.MaskedArray):
         raise UsageError(f"{what}: expected an array, got a masked one; fill it with `filled` first")
     try:
-        array = np.asarray(value)
+        return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         said = " ".join(str(error).split())
         raise UsageError(f"{what}: expected an array, got {type(value).__name__}: {said}") from None
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def type_name(array: Array) -> str:
+    """numpy's name of the element type, which says so if the byte order is another than this machine's."""
+    return array.dtype.name if array.dtype.isnative and array.dtype.fields is None else str(array.dtype)
 
 
 def is_numeric(array: Array) -> bool:

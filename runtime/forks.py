@@ -37,7 +37,9 @@ def watch(executable: Executable) -> None:
 def require_device(manifest: Manifest) -> None:
     """Raise UsageError for a CUDA artifact in the forked child of a process that ran such ones."""
     if manifest.kind == "cuda" and _Process.lost_cuda:
-        raise UsageError(f"{manifest.path}: this process was forked from one that used CUDA, which cannot go on here; {HOW}")
+        raise UsageError(
+            f"{manifest.path}: this process was forked from one that used CUDA, which cannot go on here; {HOW}"
+        )
 
 
 def _after_fork() -> None:
@@ -56,7 +58,7 @@ def _refusal(executable: Executable, torn: bool) -> str:
     path = executable.manifest.path
     if executable.manifest.kind == "cuda":
         return f"{path}: was loaded before this process was forked, and CUDA cannot go on here; {HOW}"
-    if not executable.loaded.threads_survive:
+    if not executable.loaded.has_native:
         return f"{path}: was loaded before this process was forked, and TVM's threads are not here; {HOW}"
     if torn and executable.manifest.states:
         return f"{path}: was in the middle of a step when this process was forked; {HOW}"

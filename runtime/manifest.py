@@ -95,6 +95,8 @@ class Manifest:
     precision: str
     """`f32`, or what the factors of products and convolutions are rounded to."""
     report: dict[str, Any]
+    plan_checksum: str
+    """CRC-32 of plan.json."""
 
     @property
     def io_bytes(self) -> int:
@@ -112,7 +114,8 @@ def read(path: str | Path) -> Manifest:
         raise InvalidError(f"{path}: expected an artifact folder that `memc compile` wrote, found {what_is(path)}")
     require_files(path, (PLAN, LIBRARY, WEIGHTS))
     try:
-        data = json.loads((path / PLAN).read_text(encoding="utf-8"))
+        written = (path / PLAN).read_bytes()
+        data = json.loads(written.decode("utf-8"))
         if data["format"] != FORMAT:
             raise InvalidError(f"{path / PLAN}: expected format {FORMAT}, got {data['format']!r}")
         if data["version"] != VERSION:
@@ -137,6 +140,7 @@ def read(path: str | Path) -> Manifest:
             calls=tuple((int(op), text(name)) for op, name in data.get("calls", ())),
             precision=text(data.get("precision", "f32")),
             report=dict(data["report"]),
+            plan_checksum=checksum(written),
         )
         require_sense(manifest)
         size = (path / LIBRARY).stat().st_size

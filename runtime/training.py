@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.arrays import native
+from memc.ir.arrays import plain, type_name
 from memc.ir.errors import InvalidError, UsageError
 from memc.runtime import safetensors
 from memc.runtime.device_errors import device_errors
@@ -42,6 +42,7 @@ class TrainingStep(Executable):
 
         Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
         """
+        self.require_host()
         names = [spec.name for spec in self.inputs]
         if RATE in names and RATE not in kwargs and len(args) < len(names):
             kwargs[RATE] = self.learning_rate
@@ -59,8 +60,9 @@ class TrainingStep(Executable):
 
     def session(self) -> TrainingStep:
         """Another step with a state of its own, which is a copy of what this one has now, and an arena of its own."""
+        self.require_host()
         with self.running, device_errors(self.manifest, self.device, "making a session"):
-            slab = self.machine["weights"]()
+            slab = self.storage("weights", self.manifest.weights_bytes)
             self.machine["bytes_of_weights"](slab).copyfrom(self.machine["bytes_of_weights"](self.weights))
         other = TrainingStep(self.loaded, slab)
         other.learning_rate = self.learning_rate
@@ -69,6 +71,7 @@ class TrainingStep(Executable):
 
     def state(self) -> dict[str, Array]:
         """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""
+        self.require_host()
         with self.running:
             slab = self._slab()
             return {
@@ -83,6 +86,7 @@ class TrainingStep(Executable):
         """
         if not isinstance(content, Mapping):
             raise UsageError(f"state: expected a dict of arrays by name, got {type(content).__name__}")
+        self.require_host()
         checked = {name: self._checked(name, array) for name, array in content.items()}
         with self.running:
             slab = self._slab()
@@ -165,7 +169,7 @@ class TrainingStep(Executable):
         if name not in self.states:
             raise UsageError(f"no state is called {name}; expected one of {', '.join(sorted(self.states))}")
         spec = self.states[name].spec
-        array = native(array, f"state {spec}")
+        array = plain(array, f"state {spec}")
         if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
-            raise UsageError(f"state {spec}: got {array.dtype}{list(array.shape)}")
+            raise UsageError(f"state {spec}: got {type_name(array)}{list(array.shape)}")
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

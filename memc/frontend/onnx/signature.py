@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from memc.ir.arrays import is_numeric, native
+from memc.ir.arrays import is_numeric, native, plain
 from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.ir.types import DType, TensorType
@@ -84,9 +84,10 @@ def bind_shapes(
     given = {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
     _check_names("input_shapes", given, [i.name for i in inputs])
     _check_names("bind", bound, [i.name for i in inputs])
-    for name, array in bound.items():
-        if np.ndim(array) > 0 and name not in given:
-            given[name] = np.shape(array)
+    for name, value in bound.items():
+        array = plain(value, f"bind: input `{name}`")
+        if array.ndim > 0 and name not in given:
+            given[name] = array.shape
     symbols = {name: int(size) for name, size in dims.items()}
     _check_names("dims", symbols, sorted({d for i in inputs for d in i.shape or () if isinstance(d, str)}))
     for name, size in symbols.items():
