@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """onnx's node tests, random graphs, epilogues and training steps on a GPU, compiled where there is a compiler.
 
-    python benchmarks/gpu_conformance.py build OUT [--arch sm_90] [--jobs N] nodes graphs:0:2000 epilogues:0:2000 training:0:500
+    python benchmarks/gpu_conformance.py build OUT [--arch sm_90] [--jobs N] nodes graphs:0:2000 epilogues:0:2000 training:0:100
     python benchmarks/gpu_conformance.py run OUT [--jobs N] [--json FILE] [--markdown FILE]
 
 `build` compiles each case and stores its artifact, without text and model, beside inputs, expected results and tolerances
 (`conformance_cases.py`); KIND:FIRST:COUNT names seeds, `nodes` all of onnx's tests. It goes on where it was broken off, and
-packs what is finished into OUT/pack.*.tar.xz, in which equal files are there once: some 15 kB a case. `run` loads each artifact,
-runs it twice, a training step three times, and compares all results. Both work in processes of 24 cases; one that dies or
-hangs is noticed, its case named, and the others go on.
+packs what is finished into OUT/pack.*.tar.xz, in which equal files are there once: 5 to 10 kB a node test or graph, 120 kB a
+training step. `run` loads each artifact, runs it twice, a training step three times, and compares all results. Both work in
+processes of 24 cases; one that dies or hangs is noticed, its case named, and the others go on.
 
 On two machines, from the repository's root, OUT in an ignored folder that is carried to the other:
 
-    python benchmarks/gpu_conformance.py build build/conformance nodes graphs:0:2000 epilogues:0:2000 training:0:500
+    python benchmarks/gpu_conformance.py build build/conformance nodes graphs:0:2000 epilogues:0:2000 training:0:100
     # On the GPU's machine, with TVM's runtime and tvm_ffi in SITE, and libmemc_core.so in CORE:
     PYTHONPATH=SITE MEMC_CORE=CORE python3 benchmarks/gpu_conformance.py run build/conformance --jobs 14 \\
         --json $OUT/conformance.json --markdown $OUT/gpu_conformance.md
