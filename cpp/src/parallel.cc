@@ -34,12 +34,18 @@ void* FindInRuntime(const char* name) {
   return runtime == nullptr ? nullptr : dlsym(runtime, name);
 }
 
+// Makes the pool of the calling thread anew. Looked up with TVM's launch: in a child that was just
+// forked, the loader's locks may be held by a thread that is not there.
+void (*reset_pool)() = nullptr;
+
 // TVM's launch, looked up again until it is there: its runtime may be loaded after this library.
 ParallelLaunch TvmLaunch() {
   static std::atomic<ParallelLaunch> found{nullptr};
   ParallelLaunch launch = found.load(std::memory_order_acquire);
   if (launch == nullptr) {
     launch = reinterpret_cast<ParallelLaunch>(FindInRuntime("TVMBackendParallelLaunch"));
+    constexpr const char* kReset = "_ZN3tvm7runtime9threading15ResetThreadPoolEv";
+    reset_pool = reinterpret_cast<void (*)()>(FindInRuntime(kReset));
     found.store(launch, std::memory_order_release);
   }
   return launch;
@@ -61,11 +67,10 @@ int LaunchHere(ParallelLambda lambda, void* data, int num_task) {
 // In the child, where only the thread that forked is left.
 void AfterFork() {
   if (!has_pool || lost_pool) return;
-  constexpr const char* kReset = "_ZN3tvm7runtime9threading15ResetThreadPoolEv";
   lost_pool = true;
   try {
-    if (auto* reset = reinterpret_cast<void (*)()>(FindInRuntime(kReset))) {
-      reset();
+    if (reset_pool != nullptr) {
+      reset_pool();
       lost_pool = false;
     }
   } catch (...) {  // There can be no more threads.
