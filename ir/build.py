@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from .arrays import native
 from .core import Array, Attr, Function, Module, Op, Role, Value, fresh_names, is_small
 from .errors import OpError
 from .types import DType, TensorType
@@ -55,7 +56,7 @@ class IRBuilder:
 
     def constant(self, array: Array, name: str | None = None) -> Value:
         """A small array as an inline `constant` op, a larger one as a weight of the function."""
-        array = np.asarray(array)
+        array = native(array, name or "constant")
         if is_small(array):
             return self.op("constant", [], value=array)
         stem = name or next(self.names)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from .arrays import native
 from .core import FUSED, Array, Block, Function, Module, Op, Role, Value
 from .errors import CheckError, InvalidError, MemcError, OpError, UnsupportedError
 from .ops.base import lookup
@@ -45,7 +46,7 @@ def bind(module: Module, function: Function, inputs: Mapping[str, Array]) -> dic
         if param.name not in source:
             kind = param.role.value if param.role is not None else "parameter"
             raise InvalidError(f"{kind} `{param.name}`: expected data of type {param.type}, got none")
-        array = np.asarray(source[param.name], order="C")
+        array = np.asarray(native(source[param.name], f"`{param.name}`"), order="C")
         if array.dtype != param.type.dtype.numpy or array.shape != param.type.shape:
             got = f"{array.dtype}[{','.join(map(str, array.shape))}]"
             raise InvalidError(f"`{param.name}`: expected data of type {param.type}, got {got}")

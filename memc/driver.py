@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
 
 import onnx
 
+from memc.ir.arrays import native
 from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
 from memc.ir.core import Array, Module, Role
-from memc.ir.errors import BudgetError, CheckError, InvalidError, UnsupportedError, UsageError
+from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
 from memc.ir.liveness import unoptimized_bytes
 from memc.ir_file import read_module, require_main, verified
 from memc.passes.base import Finding, Pass
@@ -136,6 +137,7 @@ def load_module(source: Source, options: Options) -> Module:
     """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
     if isinstance(source, Module):
         require_main(source, "module")
+        source.weights = {name: native(array, f"weight `{name}`") for name, array in source.weights.items()}
         return verified(source, "module")
     if isinstance(source, (str, Path)) and str(source).endswith(GRAPH_SUFFIXES):
         from memc.frontend.graph import import_graph, read_graph

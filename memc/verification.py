@@ -14,6 +14,7 @@ import onnx
 
 from memc import driver
 from memc.compare import Difference, Tolerance, compare
+from memc.ir.arrays import native
 from memc.ir.checked import Amount, require, require_one_of, shown
 from memc.ir.core import Array, Module, Role
 from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
@@ -112,14 +113,14 @@ def _output_names(module: Module) -> list[str]:
 def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """`inputs`, checked, and seeded random data for the rest. Raises UsageError."""
     expected = {p.name: p.type for p in module.main.params_of(Role.INPUT)}
-    for name, array in inputs.items():
+    given: dict[str, Array] = {}
+    for name, value in inputs.items():
         if name not in expected:
             raise UsageError(f"input `{name}`: no such input; expected {', '.join(expected) or 'none'}")
-        if not isinstance(array, (np.ndarray, np.generic)):
-            raise UsageError(f"input `{name}`: expected a numpy array, got {type(array).__name__}")
+        array = given[name] = native(value, f"input `{name}`")
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
             raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
-    return random_inputs(expected, inputs, seed)
+    return random_inputs(expected, given, seed)
 
 
 def random_inputs(types: Mapping[str, TensorType], given: Mapping[str, Array], seed: int) -> dict[str, Array]:

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from memc.runtime import cuda_runtime
+
 MOST_GRAPHS = 8
 """Sets of addresses that are remembered; the one used least recently makes room."""
 
@@ -46,6 +48,7 @@ class Replays:
             try:
                 launch = self.capture(self.device, lambda: self.main(*self.fixed, *tensors))
             except RuntimeError as error:
+                cuda_runtime.clear_error()
                 logging.getLogger("memc").warning("CUDA graphs are off: %s", str(error).strip().splitlines()[-1])
                 self.given_up = True
                 self.main(*self.fixed, *tensors)

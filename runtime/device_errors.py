@@ -9,6 +9,7 @@ from typing import Any
 
 from memc.ir.errors import DeviceError, DeviceMemoryError, LaunchError, NoDeviceError
 from memc.ir.sizes import format_size
+from memc.runtime import cuda_runtime
 from memc.runtime.manifest import Manifest
 
 NO_MEMORY = re.compile("out of memory|OUT_OF_MEMORY|MemoryAllocation|ALLOC_FAILED|std::bad_alloc")
@@ -26,7 +27,8 @@ cuBLASLt, or their words."""
 
 
 class device_errors:
-    """A context in which failures of the device become `DeviceError`s; other errors pass.
+    """A context in which failures of the device become `DeviceError`s; other errors pass. The thread's current device is the
+    given one meanwhile, and nothing of a failure is left to other users of CUDA.
 
     `doing` says in a few words what failed. A class, because every run enters one.
     """
@@ -37,14 +39,24 @@ class device_errors:
         self.doing = doing
 
     def __enter__(self) -> None:
-        pass
+        if self.manifest.kind == "cuda":
+            self.before = cuda_runtime.current_device()
+            if self.before != self.device.index:
+                cuda_runtime.set_device(self.device.index)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: TracebackType | None) -> None:
-        if isinstance(error, (RuntimeError, MemoryError)):
-            text = "std::bad_alloc" if isinstance(error, MemoryError) else str(error)
-            found = explained(text, self.manifest, self.device, self.doing)
-            if found is not None:
-                raise found from error
+        try:
+            if isinstance(error, (RuntimeError, MemoryError)):
+                text = "std::bad_alloc" if isinstance(error, MemoryError) else str(error)
+                found = explained(text, self.manifest, self.device, self.doing)
+                if found is not None:
+                    raise found from error
+        finally:
+            if self.manifest.kind == "cuda":
+                if error is not None:
+                    cuda_runtime.clear_error()
+                if self.before != self.device.index:
+                    cuda_runtime.set_device(self.before)
 
 
 def explained(text: str, manifest: Manifest, device: Any, doing: str) -> DeviceError | None:

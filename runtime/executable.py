@@ -5,22 +5,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.arrays import plain, type_name
 from memc.ir.checked import require as require_option
 from memc.ir.errors import UsageError
-from memc.runtime import labels
+from memc.runtime import forks, labels
 from memc.runtime import manifest as manifests
 from memc.runtime.algorithms import Algorithms
 from memc.runtime.cuda_graph import Replays
+from memc.runtime.cuda_runtime import captured_stream, on_stream, synchronize_device
 from memc.runtime.device_errors import device_errors
 from memc.runtime.loading import Loaded, calls_cuda, open_artifact, upload
 from memc.runtime.manifest import Spec
-from memc.runtime.tensors import IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
+from memc.runtime.tensors import FFI_DTYPE, IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
 
@@ -71,18 +74,35 @@ class Executable:
         self.device = loaded.device
         self.machine = loaded.machine()
         with device_errors(manifest, self.device, "loading"):
-            self.arena = self.machine["arena"]()
+            self.arena = self.storage("arena", manifest.arena_bytes)
             self.weights = self._filled() if weights is None else weights
         self._enqueue = enqueue(loaded, self.machine["main"], (self.arena, self.weights))
-        self._makers = [self.machine[f"output.{n}"] for n in range(len(self.outputs) if manifest.kind == "cuda" else 0)]
+        self._makers = makers(loaded, self.machine) if manifest.kind == "cuda" else []
+        self._stream: int | None = None
+        """Of the last run on CUDA."""
+        self._recorded: list[Any] = []
+        """Outputs of runs that are parts of the caller's CUDA graphs, which write to them as long as they live."""
+        self._warm = False
         self._staged: dict[str, Any] = {}
         self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
         self.running = threading.Lock()
         """Held during a run: the arena serves one at a time."""
+        self.refusal = ""
+        """Why it cannot run, in a forked child; empty if it can."""
+        forks.watch(self)
+
+    def storage(self, name: str, nbytes: int) -> Any:
+        """The storage that the machine's function `name` allocates, for so many bytes."""
+        if self.manifest.kind == "cuda" and self.loaded.has_native:
+            import tvm_ffi
+
+            # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
+            tvm_ffi.get_global_func("memc.cuda.require")(self.device.index, max(nbytes, 1))
+        return self.machine[name]()
 
     def _filled(self) -> Any:
         """A weight slab with what the file has."""
-        slab = self.machine["weights"]()
+        slab = self.storage("weights", self.manifest.weights_bytes)
         if self.manifest.weights_bytes:
             upload(self.manifest, self.machine["bytes_of_weights"](slab))
         return slab
@@ -93,39 +113,106 @@ class Executable:
         Each runs one call at a time; several run at once, each in a thread. On CUDA their work is enqueued on the current
         stream of the thread that calls.
         """
+        self.require_host()
         other = Executable(self.loaded, self.weights)
         other.keeps = self.keeps
         return other
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs."""
+        """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
+
+        While the current stream of the thread, TVM's or PyTorch's, is captured into a CUDA graph, the run becomes part of the
+        graph: it must not be the first one, and its inputs must be usable where they are. The graph's runs write to these
+        outputs; keep the executable, whose arena they use, as long as the graph.
+        """
+        self.require_usable()
         bound = self.bind(args, kwargs)
         with self.running, device_errors(self.manifest, self.device, "running"):
+            if self.manifest.kind == "cuda":
+                captured = captured_stream(self.device)
+                if captured is not None:
+                    return self._record(bound, captured)
+                self._follow()
             given = [self.tensor(spec, value) for spec, value in bound]
             made = [self.buffer(n) for n in range(len(self.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
             if self._algorithms is not None:  # The first run chooses them.
                 self._algorithms.save()
                 self._algorithms = None
+            self._warm = True
         return self.finished(bound, {spec.name: value for spec, (value, _) in zip(self.outputs, made)})
 
     def finished(self, given: list[tuple[Spec, Any]], results: dict[str, Any]) -> dict[str, Any]:
         """What a run on `given` returns of its results."""
         return results
 
+    def _record(self, bound: list[tuple[Spec, Any]], stream: int) -> dict[str, Any]:
+        """A run as a part of the CUDA graph that the caller captures on `stream`. Raises UsageError before anything is
+        enqueued where it cannot be one."""
+        why = f"{self.manifest.path}: cannot be captured into a CUDA graph"
+        if not self._warm:
+            raise UsageError(f"{why} in its first run, which loads code and chooses algorithms; run it once before")
+        given = [self.in_place(spec, value) for spec, value in bound]
+        for (spec, _), tensor in zip(bound, given):
+            if tensor is None:
+                alignment = f"compact and aligned to {self.manifest.alignment} bytes"
+                raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
+        made = [self.buffer(n)[1] for n in range(len(self.outputs))]
+        self._recorded.append(made)
+        main = self.machine["main"]
+        on_stream(self.device, stream, lambda: main(self.arena, self.weights, *given, *made))
+        return {spec.name: tensor for spec, tensor in zip(self.outputs, made)}
+
+    def _follow(self) -> None:
+        """Have the next run wait for the last one, whose arena it uses, if that was on another stream."""
+        import tvm_ffi
+
+        stream = int(tvm_ffi.get_raw_stream(self.device))
+        if self._stream not in (None, stream):
+            synchronize_device()
+        self._stream = stream
+
+    def require_host(self) -> None:
+        """Raise UsageError where results cannot be waited for: while the current stream is captured into a CUDA graph."""
+        self.require_usable()
+        if self.manifest.kind == "cuda" and captured_stream(self.device) is not None:
+            raise UsageError(
+                f"{self.manifest.path}: a CUDA graph is being captured, in which nothing comes back to the host; capture calls "
+                "of an inference executable on tensors of the device, and nothing else"
+            )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As the artifact's path, or as its files if its folder is a temporary one. Raises InvalidError if it is gone."""
+        from memc.runtime.pickling import packed, unpacked
+
+        return unpacked, (packed(self),)
+
+    def __copy__(self) -> Executable:
+        return self.session()
+
+    def __deepcopy__(self, memo: object) -> Executable:
+        return self.session()
+
+    def require_usable(self) -> None:
+        """Raise UsageError where it cannot run, in a forked child."""
+        if self.refusal:
+            raise UsageError(self.refusal)
+
     def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device. Raises UsageError as a call does."""
         if not isinstance(inputs, Mapping):
             raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
+        self.require_host()
         results = Executable.__call__(self, **inputs)  # A training step's own call may return the loss alone.
         return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs if spec.name in results}
 
     def placed_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         """Arrays by name, as the tensors or arrays that runs read where they are. Raises UsageError for a wrong one."""
         placed: dict[str, Any] = {}
+        self.require_host()
         for spec, value in self.bind((), inputs):
-            array = np.asarray(value)
-            require(spec, array.dtype.name, array.shape)
+            array = plain(value, f"input {spec}")
+            require(spec, type_name(array), array.shape)
             host = aligned(array)
             with device_errors(self.manifest, self.device, "placing inputs"):
                 placed[spec.name] = host if self.manifest.kind == "llvm" else self.moved(tensor_over(host))
@@ -173,10 +260,26 @@ class Executable:
     def tensor(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor on the device, in place where possible."""
         if isinstance(value, (np.ndarray, np.generic)):
-            array = np.asarray(value)
-            require(spec, array.dtype.name if array.dtype.isnative else str(array.dtype), array.shape)
+            array = plain(value, f"input {spec}")
+            require(spec, type_name(array), array.shape)
             host = tensor_over(aligned(array))
             return host if self.manifest.kind == "llvm" else self.staged(spec, host)
+        return self.placed(spec, value, self.exchanged(spec, value))
+
+    def in_place(self, spec: Spec, value: Any) -> Any:
+        """An input as a TVM tensor over the caller's memory on the device; None if it is not usable there."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            return None
+        tensor = self.exchanged(spec, value)
+        return tensor if self.is_usable(tensor) else None
+
+    def is_usable(self, tensor: Any) -> bool:
+        """Whether kernels can read a tensor where it is."""
+        here = str(tensor.device) == str(self.device)
+        return bool(here and tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0)
+
+    def exchanged(self, spec: Spec, value: Any) -> Any:
+        """A DLPack tensor of the right type as TVM's, over the same memory."""
         import tvm_ffi
 
         if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
@@ -186,14 +289,13 @@ class Executable:
         except (BufferError, RuntimeError, TypeError) as error:
             raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
         require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
-        return self.placed(spec, value, tensor)
+        return tensor
 
     def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
         """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
-        here = str(tensor.device) == str(self.device)
-        usable = tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0
-        if here and usable:
+        if self.is_usable(tensor):
             return tensor
+        here = str(tensor.device) == str(self.device)
         if not tensor.is_contiguous():
             raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
         if here and self.manifest.kind == "llvm":
@@ -218,7 +320,7 @@ class Executable:
     def buffer(self, number: int) -> tuple[Any, Any]:
         """Fresh memory for an output: what the caller gets, and a tensor over it.
 
-        On CUDA it comes from the virtual machine's pool, to which it returns once nobody holds it.
+        On CUDA it comes from a pool, to which it returns once nobody holds it.
         """
         spec = self.outputs[number]
         if self.manifest.kind == "llvm":
@@ -229,6 +331,7 @@ class Executable:
 
     def synchronize(self) -> None:
         """Wait until everything that runs enqueued is done, which on the CPU it is when they return."""
+        self.require_host()
         if self.manifest.kind == "cuda":
             with device_errors(self.manifest, self.device, "running"):
                 self.device.sync()
@@ -261,13 +364,20 @@ def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
 
 def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list[Any]], None]:
     """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
-    if loaded.manifest.kind == "cuda" and loaded.cuda_graph:
-        try:
-            from memc import native
-
-            native.load()
-        except (ImportError, OSError):  # TVM's runtime alone runs it too.
-            pass
-        else:
-            return Replays(main, fixed).run
+    if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
+        return Replays(main, fixed).run
     return lambda tensors: main(*fixed, *tensors)
+
+
+def makers(loaded: Loaded, machine: Any) -> list[Callable[[], Any]]:
+    """What makes the tensor of each output on CUDA: by memc's pool where that is there, else by the virtual machine's, which
+    says on stderr what does not fit."""
+    import tvm_ffi
+
+    specs = loaded.manifest.outputs
+    if not loaded.has_native:
+        return [machine[f"output.{n}"] for n in range(len(specs))]
+    make = tvm_ffi.get_global_func("memc.cuda.output")
+    index = int(loaded.device.index)
+    types = [(tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
+    return [partial(make, index, dtype, shape) for dtype, shape in types]

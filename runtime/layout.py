@@ -69,5 +69,5 @@ def slot_data(module: Module, slot: Slot) -> Array:
     """The data of a slot as it lies in the slab: row-major, or one axis of packed elements."""
     data = module.weights[slot.value.name] if slot.value.op is None else slot.value.op.attrs["value"]
     assert isinstance(data, np.ndarray)
-    data = np.ascontiguousarray(data).reshape(slot.value.type.shape)
+    data = np.ascontiguousarray(data, data.dtype.newbyteorder("=")).reshape(slot.value.type.shape)
     return data if slot.packing is None else np.ascontiguousarray(slot.packing.pack(data))

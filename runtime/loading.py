@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError
-from memc.runtime import safetensors
+from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError, UsageError
+from memc.runtime import cuda_runtime, forks, safetensors
 from memc.runtime.device_errors import device_errors
 from memc.runtime.manifest import IMAGE, LIBRARY, PLAN, WEIGHTS, Manifest, content
 from memc.runtime.plan_text import difference
@@ -32,6 +31,8 @@ class Loaded:
     """The module of model.so."""
     cuda_graph: bool
     """Whether runs on CUDA are launched as graphs."""
+    has_native: bool
+    """Whether memc's library is there, without which TVM's runtime alone runs most artifacts."""
 
     def machine(self) -> Any:
         """A new virtual machine over the code: it runs one call at a time, several may run at once. Raises InvalidError for
@@ -45,12 +46,14 @@ class Loaded:
 def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     """Load the code. Raises InvalidError for a damaged file, and UnsupportedError if this machine cannot run it."""
     check_machine(manifest)
+    forks.require_device(manifest)
     tvm = import_tvm(manifest)
     import tvm_ffi
 
     device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
     check_device(manifest, device)
     load_kernel_library(manifest)
+    has_native = load_native()
     # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
     # there then, although the artifact was written anew.
     code = content(manifest, LIBRARY)
@@ -59,7 +62,7 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
         copy.write_bytes(code)
         # Unloaded with the last of its executables; on CUDA never, where its kernels may still run then.
         library = tvm_ffi.load_module(str(copy), keep_module_alive=manifest.kind == "cuda")
-    loaded = Loaded(manifest, device, library, cuda_graph)
+    loaded = Loaded(manifest, device, library, cuda_graph, has_native)
     require_interface(loaded)
     return loaded
 
@@ -74,6 +77,21 @@ def require_interface(loaded: Loaded) -> None:
         raise InvalidError(f"{manifest.path / LIBRARY}: does not say what it needs; compile again") from None
     if wrong is not None:
         raise InvalidError(f"{manifest.path / PLAN}: is not of this {LIBRARY}: {wrong}; compile again")
+
+
+def load_native() -> bool:
+    """Load memc's library, by which loops of code that is loaded from now on run in forked children, too. Returns whether it
+    is there."""
+    import tvm_ffi
+
+    try:
+        from memc import native
+
+        native.load()
+    except (ImportError, OSError):
+        return False
+    tvm_ffi.get_global_func("memc.cpu.serve_loops")()
+    return True
 
 
 @contextmanager
@@ -103,9 +121,8 @@ def import_tvm(manifest: Manifest) -> Any:
     import tvm
 
     if manifest.kind == "cuda":
-        path = Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"
         try:
-            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+            cuda_runtime.load()
         except OSError as error:
             raise NoDeviceError(f"{manifest.path}: needs a CUDA driver, which does not load: {error}") from None
     return tvm
@@ -115,9 +132,12 @@ def check_device(manifest: Manifest, device: Any) -> None:
     if manifest.kind != "cuda":
         return
     if not device.exist:
+        cuda_runtime.clear_error()
         raise NoDeviceError(
             f"{manifest.path}: compiled for cuda {manifest.arch}, this machine has no CUDA device; compile with --target llvm"
         )
+    if cuda_runtime.captured_stream(device) is not None:
+        raise UsageError(f"{manifest.path}: cannot be loaded while a CUDA graph is being captured; load it before")
     built = manifest.arch.removeprefix("sm_").rstrip("af")
     wanted, have = (int(built[:-1]), int(built[-1])), tuple(int(n) for n in str(device.compute_version).split("."))
     if wanted[0] != have[0] or wanted[1] > have[1]:

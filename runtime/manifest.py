@@ -118,6 +118,8 @@ class Manifest:
     report: dict[str, Any]
     interface: Mapping[str, Any]
     """What the plan says of the code, as it is written there (`plan_text.INTERFACE`)."""
+    plan_checksum: str
+    """CRC-32 of plan.json."""
 
     @property
     def io_bytes(self) -> int:
@@ -143,7 +145,7 @@ def read(path: str | Path) -> Manifest:
             raise InvalidError(
                 f"{path / PLAN}: expected version {VERSION}, got {shown(data['version'])}; compile again"
             )
-        manifest = described(path, data)
+        manifest = described(path, data, checksum(raw))
         require_sense(manifest)
         require_seal(raw)
         size = (path / LIBRARY).stat().st_size
@@ -158,7 +160,7 @@ def read(path: str | Path) -> Manifest:
     return manifest
 
 
-def described(path: Path, data: Mapping[str, Any]) -> Manifest:
+def described(path: Path, data: Mapping[str, Any], plan_checksum: str) -> Manifest:
     """What a plan says. Raises ValueError, KeyError or TypeError for one that no compilation writes."""
     target = data["target"]
     return Manifest(
@@ -183,6 +185,7 @@ def described(path: Path, data: Mapping[str, Any]) -> Manifest:
         labels=tuple(label_input(item) for item in items(data["report"].get("labels", []))),
         report=dict(data["report"]),
         interface={key: data[key] for key in INTERFACE},
+        plan_checksum=plan_checksum,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.arrays import plain, type_name
 from memc.ir.checked import F32_MOST, Range, is_real, nearest, require
 from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.runtime import labels, safetensors
@@ -62,6 +63,7 @@ class TrainingStep(Executable):
         Raises UsageError for a wrong name, number, shape, element type or device of the inputs, and for a learning rate that
         is none.
         """
+        self.require_host()
         names = [spec.name for spec in self.inputs]
         if RATE in names and RATE not in kwargs and len(args) < len(names):
             kwargs[RATE] = self.learning_rate
@@ -87,8 +89,9 @@ class TrainingStep(Executable):
 
     def session(self) -> TrainingStep:
         """Another step with a state of its own, which is a copy of what this one has now, and an arena of its own."""
+        self.require_host()
         with self.running, device_errors(self.manifest, self.device, "making a session"):
-            slab = self.machine["weights"]()
+            slab = self.storage("weights", self.manifest.weights_bytes)
             self.machine["bytes_of_weights"](slab).copyfrom(self.machine["bytes_of_weights"](self.weights))
         other = TrainingStep(self.loaded, slab)
         other.learning_rate = self.learning_rate
@@ -97,6 +100,7 @@ class TrainingStep(Executable):
 
     def state(self) -> dict[str, Array]:
         """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""
+        self.require_host()
         with self.running:
             slab = self._slab()
             return {
@@ -115,6 +119,7 @@ class TrainingStep(Executable):
         if unknown is not None:
             near = nearest(str(unknown), self.states)
             raise UsageError(f"no state is called {unknown}; expected one of {', '.join(sorted(self.states))}{near}")
+        self.require_host()
         checked = {name: self._checked(name, array) for name, array in content.items()}
         wrong = None if partial else differing(self.states, checked)
         if wrong is not None:
@@ -208,12 +213,9 @@ class TrainingStep(Executable):
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""
         spec = self.states[name].spec
-        try:
-            array = np.asarray(array)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise UsageError(f"state {spec}: expected an array: {' '.join(str(error).split())}") from None
+        array = plain(array, f"state {spec}")
         if array.dtype != numpy_dtype(spec.dtype) or array.shape != spec.shape:
-            raise UsageError(f"state {spec}: got {array.dtype.name}{list(array.shape)}")
+            raise UsageError(f"state {spec}: got {type_name(array)}{list(array.shape)}")
         return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 

@@ -15,6 +15,7 @@ std::mutex guard;
 std::string cudnn_path;
 std::string cublaslt_path;
 std::string driver_path;
+std::string runtime_path;
 
 // Opens the first that loads of `given`, if there is one, or of `names`.
 void* Open(const std::string& given, std::initializer_list<const char*> names,
@@ -134,6 +135,20 @@ Driver FindDriver() {
   return d;
 }
 
+Runtime FindRuntime() {
+  void* lib = Open(runtime_path, {"libcudart.so.13", "libcudart.so.12"},
+                   "install the wheel nvidia-cuda-runtime");
+  Runtime r{};
+  Find(lib, "cudaGetDevice", r.get_device);
+  Find(lib, "cudaSetDevice", r.set_device);
+  Find(lib, "cudaMalloc", r.malloc);
+  Find(lib, "cudaFree", r.free);
+  Find(lib, "cudaGetLastError", r.last_error);
+  Find(lib, "cudaGetErrorString", r.error_string);
+  Find(lib, "cudaThreadExchangeStreamCaptureMode", r.exchange_capture_mode);
+  return r;
+}
+
 }  // namespace
 
 void SetLibraryPaths(const std::string& cudnn, const std::string& cublaslt,
@@ -142,6 +157,11 @@ void SetLibraryPaths(const std::string& cudnn, const std::string& cublaslt,
   cudnn_path = cudnn;
   cublaslt_path = cublaslt;
   driver_path = driver;
+}
+
+void SetRuntimePath(const std::string& path) {
+  const std::lock_guard<std::mutex> lock(guard);
+  runtime_path = path;
 }
 
 // A library that fails to load is tried again at the next call: statics are set on success only.
@@ -161,6 +181,12 @@ const CublasLt& LoadCublasLt() {
 const Driver& LoadDriver() {
   const std::lock_guard<std::mutex> lock(guard);
   static const Driver loaded = FindDriver();
+  return loaded;
+}
+
+const Runtime& LoadRuntime() {
+  const std::lock_guard<std::mutex> lock(guard);
+  static const Runtime loaded = FindRuntime();
   return loaded;
 }
 

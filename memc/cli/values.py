@@ -9,9 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
+from zipfile import BadZipFile
 
 import numpy as np
 
+from memc.ir.arrays import native
 from memc.ir.checked import require_one_of
 from memc.ir.core import Array
 from memc.ir.errors import UsageError
@@ -73,11 +75,11 @@ def load_array(path: str) -> Array:
     """The array of an .npy file. Raises UsageError."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise UsageError(f"{path}: cannot read as .npy: {error}") from None
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError, BadZipFile) as error:
+        raise UsageError(f"{path}: cannot read as .npy: {' '.join(str(error).split())}") from None
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{path}: expected one array in an .npy file, got an archive")
-    return array
+    return native(array, path)
 
 
 def parse_binding(text: str) -> Any:

@@ -7,10 +7,12 @@ import platform
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax
 from tvm.target.codegen import llvm_get_cpu_features, llvm_is_valid_cpu
 
@@ -155,5 +157,17 @@ def link(program: Program, library: Any, target: Target) -> bytes:
     linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), library, [], {})
     with tempfile.TemporaryDirectory(prefix="memc-") as folder:
         path = Path(folder) / "model.so"
-        relax.VMExecutable(linked).export_library(str(path))
+        relax.VMExecutable(linked).export_library(str(path), fpack_imports=partial(pack_imports, host_target(target)))
         return path.read_bytes()
+
+
+def pack_imports(host: tvm.target.Target, module: Any, is_system_lib: bool, prefix: str, folder: str) -> str:
+    """The object file with what `module` imports, which its own library alone hands out.
+
+    TVM takes the host's part of CUDA code for a system library, whose parts register themselves in a table of the process:
+    a second artifact's would replace the first one's there, with a warning.
+    """
+    path = Path(folder) / "imports.o"
+    pack = tvm_ffi.get_global_func("runtime.ModulePackImportsToLLVM")
+    pack(module, False, str(host), "").write_to_file(str(path))
+    return str(path)

@@ -208,15 +208,31 @@ struct Driver {
   int (*destroy_executable)(Handle);
 };
 
+// The runtime, of which each library in a process may have one of its own, with its own last error
+
+constexpr int kCaptureRelaxed = 2;  // cudaStreamCaptureModeRelaxed
+
+struct Runtime {
+  int (*get_device)(int* device);
+  int (*set_device)(int device);
+  int (*malloc)(void** data, size_t bytes);
+  int (*free)(void* data);
+  int (*last_error)();
+  const char* (*error_string)(int);
+  int (*exchange_capture_mode)(int* mode);  // Of the calling thread.
+};
+
 // Where to look for the libraries; empty for the system's own search. To be called before they are
 // first used: later calls change nothing.
 void SetLibraryPaths(const std::string& cudnn, const std::string& cublaslt,
                      const std::string& driver);
+void SetRuntimePath(const std::string& path);
 
 // The loaded libraries. Throw std::runtime_error, which says what to install, where there is none.
 const Cudnn& LoadCudnn();
 const CublasLt& LoadCublasLt();
 const Driver& LoadDriver();
+const Runtime& LoadRuntime();
 
 }  // namespace memc::cuda
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
+from memc.ir.arrays import is_numeric, native, plain
 from memc.ir.checked import shown
 from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
@@ -84,9 +85,10 @@ def bind_shapes(
     given = {name: tuple(int(d) for d in shape) for name, shape in input_shapes.items()}
     _check_names("input_shapes", given, [i.name for i in inputs])
     _check_names("bind", bound, [i.name for i in inputs])
-    for name, array in bound.items():
-        if np.ndim(array) > 0 and name not in given:
-            given[name] = np.shape(array)
+    for name, value in bound.items():
+        array = plain(value, f"bind: input `{name}`")
+        if array.ndim > 0 and name not in given:
+            given[name] = array.shape
     symbols = {name: int(size) for name, size in dims.items()}
     _check_names("dims", symbols, sorted({d for i in inputs for d in i.shape or () if isinstance(d, str)}))
     for name, size in symbols.items():
@@ -183,7 +185,9 @@ def bound_array(name: str, value: npt.ArrayLike, type: TensorType) -> Array:
 
     Raises UsageError if it does not fit.
     """
-    array = np.asarray(value)
+    array = native(value, f"bind: input `{name}`")
+    if not is_numeric(array):
+        raise UsageError(f"bind: input `{name}`: expected {type}, got elements of {array.dtype}")
     try:
         cast = array.astype(type.dtype.numpy)
         exact = type.dtype.is_float or bool(np.all(cast == array))

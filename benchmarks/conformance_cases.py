@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small models with inputs and what they give: onnx's node tests, random graphs, random epilogues, random training steps.
+
+What is expected comes from onnx's tests, from onnxruntime node by node, or from memc's numpy evaluation, never from compiled code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "conformance"))
+
+
+@dataclass
+class Case:
+    """A model, and runs of it one after another."""
+
+    source: Any
+    """What memc.compile takes."""
+    inputs: list[Arrays]
+    """Of each run."""
+    expected: list[Arrays]
+    """Of each run; of a training step `loss`, and its states by name."""
+    rtol: float
+    atol: float
+    integers: float = 0.0
+    """By how much integers may differ."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of memc.compile."""
+    trains: bool = False
+
+
+def node_case(number: int) -> Case | None:
+    """Test `number` of onnx's, in the order of their names. Raises IndexError past the last."""
+    import backend
+
+    case = backend.static()[sorted(backend.static())[number]]
+    module, bound = backend.import_case(case)
+    rtol = max(case.rtol, *(backend.RTOL.get(a.dtype.name, 0.0) for a in case.expected.values()), 0.0)
+    given = {name: array for name, array in case.inputs.items() if name not in bound}
+    return Case(module, [given], [case.expected], rtol, case.atol)
+
+
+def graph_case(seed: int) -> Case | None:
+    """A random ONNX graph, with what onnxruntime gives for each node alone."""
+    from random_onnx import Drawn
+    from random_onnx_nodes import STEPS
+
+    drawn = Drawn(seed, STEPS)
+    if not drawn.nodes:
+        return None
+    half = any(item.array.dtype == np.float16 for item in drawn.items)
+    tolerance = 2e-2 if half else 5e-4
+    return Case(drawn.proto(), [drawn.inputs], [drawn.outputs], tolerance, tolerance / 10)
+
+
+def epilogue_case(seed: int) -> Case | None:
+    """A random producer with its epilogue, with memc's numpy evaluation of the import."""
+    from fuzz_epilogues import magnitude
+    from random_epilogues import draw, options
+
+    import memc
+    from memc.ir.evaluate import evaluate
+
+    case, chosen = draw(seed), options(seed)
+    largest = magnitude(case)
+    if not np.isfinite(largest) or largest > 1e4:
+        return None
+    expected = evaluate(memc.import_onnx(case.model), case.inputs)
+    atol = case.tolerances.relative * max(largest, 1e-3)
+    return Case(case.model, [case.inputs], [dict(expected)], 0.0, atol, case.tolerances.integers, chosen)
+
+
+def training_case(seed: int) -> Case | None:
+    """Three steps of a random small net, with memc's numpy evaluation of the step before any pass that plans."""
+    from random_training import draw_net
+
+    import memc
+    from memc.ir.core import Role
+    from memc.ir.evaluate import evaluate
+
+    drawn = draw_net(seed)
+    module = memc.import_onnx(drawn.model, trainable=True)
+    drawn.train.apply(module)
+    main = module.main
+    states = {p.name: np.array(module.weights[p.name]) for p in main.params_of(Role.STATE)}
+    expected: list[Arrays] = []
+    for feeds in drawn.feeds:
+        results = evaluate(module, {**feeds, **states})
+        states = {name: np.array(results[name]) for name in states}
+        expected.append({"loss": np.asarray(results["loss"]), **states})
+    options = {"train": drawn.train, **drawn.options}
+    return Case(drawn.model, drawn.feeds, expected, 2e-3, 2e-4, options=options, trains=True)
+
+
+KINDS: dict[str, Callable[[int], Case | None]] = {
+    "nodes": node_case,
+    "graphs": graph_case,
+    "epilogues": epilogue_case,
+    "training": training_case,
+}
+
+
+def node_count() -> int:
+    import backend
+
+    return len(backend.static())
+
+
+def difference(found: Arrays, expected: Arrays, case: Case) -> str:
+    """What differs first, in words; empty if nothing does."""
+    for name, want in expected.items():
+        got = np.asarray(found[name])
+        if got.dtype != want.dtype or got.shape != want.shape:
+            return f"{name}: expected {want.dtype}{list(want.shape)}, got {got.dtype}{list(got.shape)}"
+        whole = want.dtype.kind in "iub"
+        wide = (np.float64, np.longdouble)[whole]
+        a, b = got.astype(wide), want.astype(wide)
+        with np.errstate(invalid="ignore"):
+            allowed = case.integers if whole else case.atol + case.rtol * np.abs(b)
+            wrong = ~((np.abs(a - b) <= allowed) | (a == b) | (np.isnan(a) & np.isnan(b)))
+        if wrong.any():
+            at = tuple(int(n) for n in np.argwhere(wrong)[0]) if wrong.ndim else ()
+            return f"{name}: {int(wrong.sum())} of {wrong.size} differ; at {list(at)} expected {b[at]:.7g}, got {a[at]:.7g}"
+    return ""
