@@ -11,8 +11,8 @@
 #   MEMC_NIGHTLY_FIRST    the first seed (ten thousand times the days since 1970: each night has its own)
 #   MEMC_NIGHTLY_JOBS     processes at a time (2)
 #   MEMC_NIGHTLY_LIMIT    seconds after which a fuzzer's process counts as hung (21600)
-#   MEMC_NIGHTLY_SWEEP    further options of benchmarks/compile_sweep.py, such as '--batch 1 7 --target llvm sm_90': all cells
-#                         take a day of 32 cores with the exports, and a night of 8 without
+#   MEMC_NIGHTLY_SWEEP    further options of benchmarks/compile_sweep.py, such as '--batch 1 7 --target llvm sm_90': there are
+#                         7,650 cells of the repository's own models, 16,860 with the exports and the trained ones
 #   MEMC_NIGHTLY_OUT      folder for logs, rows and failing cases (build/nightly)
 #   MEMC_NIGHTLY_MODELS   folder of training/*.onnx and inference/*.onnx, exports without weights; without it, the sweep has
 #                         the repository's own models and those of the cache
