@@ -97,16 +97,22 @@ class Warnings(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[str] = []
+        self.before = logging.NOTSET
 
     def emit(self, record: logging.LogRecord) -> None:
         self.messages.append(record.getMessage())
 
     def __enter__(self) -> Warnings:
-        logging.getLogger("memc").addHandler(self)
+        logger = logging.getLogger("memc")
+        logger.addHandler(self)
+        self.before = logger.level
+        logger.setLevel(logging.WARNING)
         return self
 
     def __exit__(self, *_: object) -> None:
-        logging.getLogger("memc").removeHandler(self)
+        logger = logging.getLogger("memc")
+        logger.removeHandler(self)
+        logger.setLevel(self.before)
 
 
 def describe(case: Case, chosen: dict[str, Any]) -> str:

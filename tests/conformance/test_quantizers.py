@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,13 @@ from memc.verification import verify
 
 C = 8
 SHAPE = (3, 11, 12)
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """memc's warnings reach `caplog`, whatever commands that ran before have set up."""
+    monkeypatch.setattr(logging.getLogger("memc"), "propagate", True)
+    caplog.set_level(logging.WARNING, "memc")
 
 
 class Samples(CalibrationDataReader):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ from fuzz_epilogues import check
 from random_epilogues import draw, options
 
 C = 8
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """memc's warnings reach `caplog`, whatever commands that ran before have set up."""
+    monkeypatch.setattr(logging.getLogger("memc"), "propagate", True)
+    caplog.set_level(logging.WARNING, "memc")
 
 
 def model(

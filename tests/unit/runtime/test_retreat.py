@@ -39,6 +39,13 @@ func @main(%x: f32[1,3,6,8] {role = input}, %w: f32[4,3,3,3] {role = input}, %s:
 Broken = Callable[[tvm.tirx.PrimFunc], bool]
 
 
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """memc's warnings reach `caplog`, whatever commands that ran before have set up."""
+    monkeypatch.setattr(logging.getLogger("memc"), "propagate", True)
+    caplog.set_level(logging.WARNING, "memc")
+
+
 def reduces(func: tvm.tirx.PrimFunc) -> bool:
     """Whether a kernel has an epilogue behind a reduction: of `CHAIN`, the fused convolution."""
     return 'sblock("reduced")' in func.script() and 'sblock("result")' in func.script()
