@@ -28,7 +28,7 @@ func @main(%x: T[N] {role = input}) -> (T[N], bool[N]) {
 
 PADDED = """
 func @main(%x: f32[4,5] {role = input}) -> f32[7,10] {
-  %y = pad(%x) {mode = "wrap", pads = [2, 3, 1, 2]} : f32[7,10]
+  %y = pad(%x) {mode = "wrap", low = [2, 3], high = [1, 2], value = 0.0} : f32[7,10]
   return %y
 }
 """
