@@ -92,7 +92,6 @@ def is_defined(func: tirx.PrimFunc) -> bool:
 def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
     """The pipeline, in the form that TVM looks for."""
 
-    @tvm.transform.module_pass(opt_level=0)
     def lower(module: tvm.ir.IRModule, _context: Any) -> tvm.ir.IRModule:
         module = tvm.ir.transform.Sequential(before_flattening())(module)
         module = flatten(module, target)
@@ -101,7 +100,8 @@ def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
         return tvm.ir.transform.Sequential(after_sharing())(module)
 
     def made() -> tuple[Any, Any, Any]:
-        return lower, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes
+        lowering = tvm.transform.module_pass(lower, opt_level=0)
+        return lowering, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes
 
     return made
 
