@@ -85,7 +85,6 @@ def share_expressions(module: tvm.ir.IRModule) -> tvm.ir.IRModule:
 def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
     """The pipeline, in the form that TVM looks for."""
 
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
     def lower(module: tvm.ir.IRModule, _context: Any) -> tvm.ir.IRModule:
         module = tvm.ir.transform.Sequential(before_flattening())(module)
         module = flatten(module, target)
@@ -94,7 +93,8 @@ def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
         return tvm.ir.transform.Sequential(after_sharing())(module)
 
     def made() -> tuple[Any, Any, Any]:
-        return lower, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes
+        lowering = tvm.transform.module_pass(lower, opt_level=0)
+        return lowering, compilation_pipeline.finalize_host_passes, compilation_pipeline.finalize_device_passes
 
     return made
 
