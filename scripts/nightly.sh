@@ -34,7 +34,7 @@ slow() { python -m pytest -m slow tests -n "$jobs"; }
 nodes() { python benchmarks/onnx_backend.py --mode compiled --workers "$jobs"; }
 fuzz_onnx() { fuzz onnx --compile-every 10 --save "$out/fuzz_onnx.PART.onnx"; }
 fuzz_epilogues() { fuzz epilogues; }
-fuzz_ir_text() { fuzz ir_text; }
+fuzz_ir() { fuzz ir; }
 fuzz_plans() { fuzz plans; }
 fuzz_cli() { fuzz cli; }
 # Rows are those of one commit: a sweep that was stopped goes on, another commit's starts anew.
@@ -60,7 +60,7 @@ fuzz() {
   return $failed
 }
 
-steps=(properties slow nodes fuzz_onnx fuzz_epilogues fuzz_ir_text fuzz_plans fuzz_cli sweep)
+steps=(properties slow nodes fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli sweep)
 if [ "${1:-}" = --list ]; then
   printf '%s\n' "${steps[@]}"
   exit
