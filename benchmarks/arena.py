@@ -25,7 +25,7 @@ from models import Model, select
 import memc
 from memc.ir.errors import MemcError
 from memc.ir.liveness import align
-from memc.report import Report
+from memc.report.compilation import Report
 
 
 @dataclass(frozen=True)

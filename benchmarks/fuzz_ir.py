@@ -25,16 +25,16 @@ from random_onnx_nodes import STEPS
 from text_mutations import mutate, of_bytes
 
 import memc
-from memc.ir.core import Array, Module, Role
+from memc.frontend.memir import verified
+from memc.ir.core import Array, Role
 from memc.ir.errors import CheckError, InvalidError, MemcError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
-from memc.ir.ops.base import lookup
-from memc.ir.parser import parse
-from memc.ir.printer import print_module
+from memc.ir.module import Module
+from memc.ir.ops.rules.base import lookup
+from memc.ir.text.parser import parse
 from memc.ir.types import TensorType
-from memc.ir_file import verified
+from memc.measure.verification import random_array
 from memc.passes.manager import PassManager
-from memc.verification import random_array
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
 
@@ -65,8 +65,8 @@ def corpus() -> tuple[str, ...]:
     for seed in range(GRAPHS):
         drawn = Drawn(seed, STEPS)
         if drawn.nodes:
-            texts += [print_module(memc.compile(drawn.proto(), opt_level=n, plan_only=True).module) for n in (0, 1, 2)]
-            texts.append(print_module(memc.import_onnx(drawn.proto())))
+            texts += [str(memc.compile(drawn.proto(), opt_level=n, plan_only=True).module) for n in (0, 1, 2)]
+            texts.append(str(memc.import_onnx(drawn.proto())))
     return tuple(text for text in texts if len(text) < 20000)
 
 
@@ -86,8 +86,8 @@ def check(case: Case) -> None:
             case.found.append(f"no rule of the op says what is wrong: {error}")
         return None
     case.counts["accepted"] += 1
-    again = print_module(module)
-    if print_module(parse(again)) != again:
+    again = str(module)
+    if str(parse(again)) != again:
         case.found.append(f"does not read back: {again}")
     if not any(function.name == "main" for function in module.functions):
         return None

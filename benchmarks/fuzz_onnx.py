@@ -27,10 +27,10 @@ from random_onnx import Drawn
 from random_onnx_nodes import STEPS
 
 import memc
-from memc.compare import compare
 from memc.ir.core import Array
 from memc.ir.errors import MemcError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.measure.compare import compare
 
 
 def check(drawn: Drawn, compiled: bool) -> list[str]:

@@ -23,7 +23,7 @@ CARRIED = 1 << 16
 
 def strip(artifact: Path) -> int:
     """Take the large weights, the model and the text out of an artifact; the bytes that are left."""
-    from memc.runtime import manifest, safetensors
+    from memc.runtime.artifact import manifest, safetensors
 
     described = {s.spec.name: s.spec for s in manifest.read(artifact).weights}
     stored = safetensors.read(artifact / manifest.WEIGHTS)
@@ -42,7 +42,7 @@ def carried(spec: Any) -> int:
 
 def fill(artifact: Path, whole: Path) -> None:
     """Make of what `strip` left an artifact that can be loaded, in the folder `whole`."""
-    from memc.runtime import manifest, safetensors
+    from memc.runtime.artifact import manifest, safetensors
 
     shutil.copytree(artifact, whole)
     stored = safetensors.read(artifact / manifest.WEIGHTS)

@@ -59,7 +59,7 @@ def prepare(args: argparse.Namespace) -> int:
 
 
 def prepare_model(model: Any, args: argparse.Namespace, folder: Path) -> str:
-    from memc.runtime import manifest
+    from memc.runtime.artifact import manifest
 
     path = model.path(args.models, args.cache)
     compiled = plan(model, path, args.batch, args.arch, args.kernels, folder / "model.memc")
@@ -134,10 +134,10 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     import models as all_models
     import verify_models
 
-    from memc.ir.printer import print_module
-    from memc.runtime import artifact as artifacts
-    from memc.runtime import executable, manifest, safetensors
-    from memc.runtime.layout import slab_slots
+    from memc.runtime.artifact import manifest, safetensors
+    from memc.runtime.artifact import write as artifacts
+    from memc.runtime.artifact.weight_slab import slab_slots
+    from memc.runtime.execute import executable
     from memc.runtime.target import Target
 
     names = json.loads((folder / "names.json").read_text())
@@ -145,7 +145,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     batch = names["batch"]
     path = model.path(sources, cache)
     module = plan(model, path, batch, names["arch"], names["kernels"], None).module
-    if print_module(module) != (folder / "model.memc" / manifest.TEXT).read_text():
+    if str(module) != (folder / "model.memc" / manifest.TEXT).read_text():
         raise AssertionError("planning again gives another plan")
     start_device()
     before = used_memory()
@@ -270,7 +270,7 @@ def link_package() -> None:
         del sys.modules[name]
     package = Path(tempfile.mkdtemp()) / "memc"
     package.mkdir()
-    for item in (ROOT / "memc").iterdir():
+    for item in (ROOT / "python" / "memc").iterdir():
         os.symlink(item, package / item.name)
     if "MEMC_CORE" in os.environ:
         os.symlink(Path(os.environ["MEMC_CORE"]).resolve(), package / "libmemc_core.so")

@@ -112,7 +112,7 @@ def build_case(out: Path, name: str, arch: str) -> tuple[str, str]:
 
     import memc
     from memc.ir.errors import UnsupportedError
-    from memc.runtime.manifest import SOURCE, TEXT
+    from memc.runtime.artifact.manifest import SOURCE, TEXT
 
     kind, _, number = name.partition(".")
     folder = out / name
@@ -191,7 +191,7 @@ def run_case(folder: Path) -> tuple[str, str]:
     import numpy as np
     from conformance_cases import Case, difference
 
-    from memc.runtime.executable import load
+    from memc.runtime.execute.load import load
 
     case: Case = pickle.loads((folder / CASE).read_bytes())
     executable: Any = load(folder / "m.memc")

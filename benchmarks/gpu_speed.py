@@ -60,7 +60,7 @@ def prepare(args: argparse.Namespace) -> int:
     import models as all_models
 
     import memc
-    from memc.runtime import manifest
+    from memc.runtime.artifact import manifest
 
     for case in args.cases:
         stem, batch, *mode = case.split(":")
@@ -142,7 +142,7 @@ def measure_memc(
     """Milliseconds and bytes of an artifact, and what it computed first."""
     import tvm
 
-    from memc.runtime import executable
+    from memc.runtime.execute import executable
 
     before = used_memory()
     with tempfile.TemporaryDirectory() as temporary:

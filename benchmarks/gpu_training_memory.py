@@ -88,7 +88,7 @@ def prepare(args: argparse.Namespace) -> int:
 
 def generous(budget: int | None) -> str:
     """The pipeline under a budget, but with workspaces as large as they are of use."""
-    from memc.ir.ops.library_cuda import MOST_WORKSPACE
+    from memc.ir.ops.library.cuda import MOST_WORKSPACE
     from memc.passes.pipelines import pipeline
 
     text = pipeline(2, "cuda", 256, "auto", memory_budget=budget)
@@ -118,7 +118,7 @@ def one(args: argparse.Namespace) -> int:
     import tvm
     import tvm_ffi
 
-    from memc.runtime import executable
+    from memc.runtime.execute import executable
 
     facts = json.loads((args.folder / "facts.json").read_text())
     idle = used_memory()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from memc.passes.solvers import BufferColumns, Problem, Solution, lower_bound
+from memc.solvers.placement import BufferColumns, Problem, Solution, lower_bound
 
 
 def greedy_by_size(problem: Problem) -> Solution:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from memc.frontend.graph import read_graph
-from memc.passes.order_ilp import JointSolution, solve_joint
-from memc.passes.order_solvers import OrderSolution, order_peak, solve_order
 from memc.planning.graph_problems import order_problem
+from memc.solvers.exact.order_ilp import JointSolution, solve_joint
+from memc.solvers.order import OrderSolution, order_peak, solve_order
 
 ALIGNMENT = 512
 

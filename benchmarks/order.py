@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from training_graphs import transformer_training
 
 from memc.frontend.graph import read_graph
-from memc.passes.order_solvers import OrderProblem, OrderSolution, order_peak, order_solver_names, solve_order
-from memc.passes.solvers import Buffer, Problem, check, lower_bound, solve
 from memc.planning.graph_problems import order_problem
+from memc.solvers.order import OrderProblem, OrderSolution, order_peak, order_solver_names, solve_order
+from memc.solvers.placement import Buffer, Problem, check, lower_bound, solve
 
 MB = 1e6
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from greedy_by_size import greedy_by_size
 from planning_problems import SHAPES, overlap_pairs, read_problem
 
-from memc.passes.solvers import MAX_BYTES, Problem, Solution, check, solve
+from memc.solvers.placement import MAX_BYTES, Problem, Solution, check, solve
 
 HEURISTICS = ["first-fit", "first-fit-area", "first-fit-lifetime", "first-fit-given", "best-fit"]
 MINIMALLOC = Path(__file__).resolve().parent / "data" / "minimalloc"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memc.passes.solvers import MAX_BYTES, BufferColumns, Problem
+from memc.solvers.placement import MAX_BYTES, BufferColumns, Problem
 
 ALIGNMENT = 64
 

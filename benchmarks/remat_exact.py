@@ -22,13 +22,13 @@ import training_steps
 from rematerialize import ALIGNMENT, COSTS, PREPARE
 
 from memc.driver import Options, load_module
-from memc.ir.core import Module
+from memc.ir.module import Module
 from memc.passes.manager import PassManager
+from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
-from memc.passes.remat_exact import solve_remat
-from memc.passes.remat_problem import RematGraph
-from memc.passes.remat_solver import RematProblem, measure_sequence, remat_ladder
-from memc.passes.reorder import Search, reorder
+from memc.passes.recompute.problem import RematGraph
+from memc.solvers.exact.recompute import solve_remat
+from memc.solvers.recompute import RematProblem, measure_sequence, remat_ladder
 
 SHARES = (0.9, 0.8, 0.7, 0.6)
 LAYERED = (20, 30, 40, 50, 75, 100)

@@ -18,16 +18,16 @@ from pathlib import Path
 
 import training_steps
 
-from memc.ir.core import Module
+from memc.ir.cost_model import DEVICES, CostModel
+from memc.ir.module import Module
 from memc.ir.sizes import format_size
-from memc.ir.verifier import verify
-from memc.passes.cost_model import DEVICES, CostModel
+from memc.ir.snapshot import Snapshot
+from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
+from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
-from memc.passes.planned_arena import planned_arena
-from memc.passes.rematerialize import SPARE, Choices, Starts
-from memc.passes.reorder import Search, reorder
-from memc.passes.undo import Snapshot
+from memc.passes.recompute.planned_arena import planned_arena
+from memc.passes.recompute.rematerialize import SPARE, Choices, Starts
 
 SHARES = (0.9, 0.75, 0.5, 0.27)
 ALIGNMENT = 256

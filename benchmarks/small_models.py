@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto
 from training_models import Net
 
-from memc.passes.remat_solver import RematProblem
+from memc.solvers.recompute import RematProblem
 
 FLOAT = TensorProto.FLOAT
 

@@ -16,7 +16,7 @@ import memc
 from memc.ir.errors import MemcError
 from memc.ir.liveness import ALIGNMENT, lifetimes
 from memc.passes.pipelines import pipeline
-from memc.passes.solvers import Buffer, Problem, lower_bound, solve, solver_names
+from memc.solvers.placement import Buffer, Problem, lower_bound, solve, solver_names
 
 
 def problem_of(path: str) -> Problem:

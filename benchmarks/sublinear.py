@@ -25,16 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Module, Op, Role, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.liveness import ALIGNMENT, align, arena_bytes, unoptimized_bytes
+from memc.ir.module import Module
+from memc.ir.op_rules import flops
 from memc.ir.types import DType, TensorType
-from memc.passes.alias_plan import plan_aliases
-from memc.passes.canonicalize import remove_dead
-from memc.passes.gradient import append_gradients, set_mirrors
-from memc.passes.losses import softmax_cross_entropy
 from memc.passes.manager import PassManager
-from memc.passes.mirror import added_flops, cheap_counts, sublinear_counts, training_peak
-from memc.passes.op_rules import flops
+from memc.passes.placement.alias_plan import plan_aliases
+from memc.passes.rewrite.canonicalize import remove_dead
+from memc.passes.training.gradient import append_gradients, set_mirrors
+from memc.passes.training.losses import softmax_cross_entropy
+from memc.passes.training.mirror import added_flops, cheap_counts, sublinear_counts, training_peak
 
 GIB = 2**30
 STRATEGIES = ("none", "in-place", "sharing", "drop bn-relu", "sublinear")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from memc.passes.order_solvers import OrderProblem
+from memc.solvers.order import OrderProblem
 
 ELEMENT = 4
 """Bytes: float32."""

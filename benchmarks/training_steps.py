@@ -12,7 +12,7 @@ import models
 
 import memc
 from memc.driver import Options, load_module
-from memc.ir.core import Module
+from memc.ir.module import Module
 
 SGD = memc.BuildGradient(loss="softmax-cross-entropy", optimizer="sgd")
 

@@ -127,7 +127,7 @@ def evaluated(model: Model, path: Path, batch: int) -> Ran:
     """Imported and evaluated with numpy."""
     from memc.frontend.onnx import import_onnx
     from memc.ir.evaluate import evaluate
-    from memc.ir.verifier import verify
+    from memc.ir.verify.structure import verify
 
     start = cpu_seconds()
     module = import_onnx(path, input_shapes=model.shapes(batch), bind=model.bind)

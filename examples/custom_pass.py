@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import memc
-from memc.ir.core import Function, Module
+from memc.ir.core import Function
 from memc.ir.liveness import ALIGNMENT, arena_bytes, peak
+from memc.ir.module import Module
 from memc.passes.base import Pass
 
 TEXT = """\

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .arrays import native
-from .core import Array, Attr, Function, Module, Op, Role, Value, fresh_names, is_small
+from .core import Array, Attr, Function, Op, Role, Value, fresh_names, is_small
 from .errors import OpError
+from .inference import infer_types
+from .module import Module
 from .types import DType, TensorType
 
 
@@ -39,13 +41,8 @@ class IRBuilder:
 
     def multi(self, name: str, operands: Sequence[Value], **attrs: Attr) -> Op:
         """Append an op with any number of results and return it."""
-        from .ops.base import lookup  # the ops' decompositions import this module
-
-        definition = lookup(name)
-        if definition is None:
-            raise ValueError(f"op {name} is not registered")
         try:
-            types = definition.infer([v.type for v in operands], attrs)
+            types = infer_types(name, [v.type for v in operands], attrs)
         except OpError as error:
             where = f" ({self.location})" if self.location else ""
             raise OpError(f"{name}{where}: {error}") from None

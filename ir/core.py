@@ -14,7 +14,6 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InvalidError
 from .types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -169,36 +168,6 @@ class Function(Block):
     def params_of(self, *roles: Role) -> list[Value]:
         """The parameters of any of `roles`, in their order."""
         return [p for p in self.params if p.role in roles]
-
-
-@dataclass(eq=False, repr=False)
-class Module:
-    """Functions and the data of their weights. `main` is the entry point."""
-
-    functions: list[Function] = field(default_factory=list)
-    weights: dict[str, Array] = field(default_factory=dict)
-    """Data by name of weight parameter, and what states begin with; arrays may be memory-mapped. Empty for a module
-    parsed from text."""
-    constants: set[str] = field(default_factory=set)
-    """Names of weights that hold no parameter but what the importer computed, such as masks and initial states: never
-    trained. Not in the text."""
-
-    @property
-    def main(self) -> Function:
-        """The entry point. Raises InvalidError if there is none."""
-        for function in self.functions:
-            if function.name == "main":
-                return function
-        raise InvalidError("module: expected a function @main, where execution begins, got none")
-
-    def __str__(self) -> str:
-        """The module as .memir text."""
-        from .printer import print_module
-
-        return print_module(self)
-
-    def __repr__(self) -> str:
-        return f"<Module of {', '.join(f'@{f.name} ({len(f.ops)} ops)' for f in self.functions)}>"
 
 
 def replace_all_uses(block: Block, mapping: dict[Value, Value]) -> None:

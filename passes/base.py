@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from memc.ir.checked import Checked
-from memc.ir.core import Module
+from memc.ir.module import Module
 
 
 class Finding:

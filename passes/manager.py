@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from memc.ir.checked import Amount, require
-from memc.ir.core import Module, Value
+from memc.ir.core import Value
 from memc.ir.errors import CheckError, InvalidError, MemcError, PluginError
 from memc.ir.liveness import covers_root, is_fixed, updates_state
-from memc.ir.printer import print_module
-from memc.ir.verifier import Known, verify
-from memc.passes.alias_plan import planned_peak
+from memc.ir.module import Module
+from memc.ir.verify.plan import check_plan
+from memc.ir.verify.structure import Known, verify
 from memc.passes.base import Finding, Pass, class_name
-from memc.passes.check_plan import check_plan
 from memc.passes.pipeline_text import parse_pipeline
+from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.registry import known_passes, line, third_party
 
 Dump = Callable[[str], None]
@@ -64,7 +64,7 @@ class PassManager:
         require(self.stop_after, Optional[Amount], "stop_after")
         self.timings, self.given_peak, self.findings = [], None, []
         known: Known = {}
-        before = print_module(module) if self.print_ir_after_change else ""
+        before = str(module) if self.print_ir_after_change else ""
         for item in self.passes[: self.stop_after]:
             if item.orders and self.given_peak is None:
                 self.given_peak = _peak(item, module)
@@ -76,7 +76,7 @@ class PassManager:
                 self.findings.append(found)
             self.timings.append((str(item), time.perf_counter() - start))
             if self.print_ir_after_all or self.print_ir_after_change:
-                text = print_module(module)
+                text = str(module)
                 if self.print_ir_after_all or text != before:
                     self.dump(f"// -----// IR Dump After {class_name(item.name)} ({item.name}) //----- //\n{text}")
                 before = text

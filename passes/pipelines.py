@@ -6,9 +6,9 @@ from __future__ import annotations
 from typing import Annotated, Literal, Union
 
 from memc.ir.checked import Range
+from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
-from memc.passes.duration import Seconds
 
 Kernels = Literal["auto", "library", "generated"]
 

@@ -11,34 +11,34 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 from memc.ir.checked import shown
-from memc.passes.assign_addresses import AssignAddresses
 from memc.passes.base import Pass
-from memc.passes.build_gradient import BuildGradient
-from memc.passes.canonicalize import Canonicalize
-from memc.passes.decompose import Decompose
-from memc.passes.delay_updates import DelayUpdates
-from memc.passes.donate import Donate
-from memc.passes.find_last import FindLast
-from memc.passes.fuse import Fuse
-from memc.passes.fuse_library import FuseLibrary
-from memc.passes.in_place import InPlace
-from memc.passes.join_kernels import JoinKernels
-from memc.passes.join_products import JoinProducts
-from memc.passes.join_rows import JoinRows
-from memc.passes.join_updates import JoinUpdates
-from memc.passes.materialize_returns import MaterializeReturns
-from memc.passes.mirror import Mirror
-from memc.passes.mixed_precision import MixedPrecision
-from memc.passes.narrow_products import NarrowProducts
-from memc.passes.pack_weights import PackWeights
-from memc.passes.recognize import Recognize
-from memc.passes.recognize_attention import RecognizeAttention
-from memc.passes.rematerialize import Rematerialize
-from memc.passes.reorder import Reorder
-from memc.passes.select_kernels import SelectKernels
-from memc.passes.select_workspace import SelectWorkspace
-from memc.passes.set_precision import SetPrecision
-from memc.passes.share import Share
+from memc.passes.kernels.find_last import FindLast
+from memc.passes.kernels.fuse import Fuse
+from memc.passes.kernels.fuse_library import FuseLibrary
+from memc.passes.kernels.pack_weights import PackWeights
+from memc.passes.kernels.recognize_attention import RecognizeAttention
+from memc.passes.kernels.select_kernels import SelectKernels
+from memc.passes.kernels.select_workspace import SelectWorkspace
+from memc.passes.launches.delay_updates import DelayUpdates
+from memc.passes.launches.join_kernels import JoinKernels
+from memc.passes.launches.join_rows import JoinRows
+from memc.passes.launches.join_updates import JoinUpdates
+from memc.passes.order.reorder import Reorder
+from memc.passes.placement.assign_addresses import AssignAddresses
+from memc.passes.placement.donate import Donate
+from memc.passes.placement.in_place import InPlace
+from memc.passes.placement.share import Share
+from memc.passes.precision.half_products import NarrowProducts
+from memc.passes.precision.mixed_precision import MixedPrecision
+from memc.passes.precision.set_precision import SetPrecision
+from memc.passes.recompute.rematerialize import Rematerialize
+from memc.passes.rewrite.canonicalize import Canonicalize
+from memc.passes.rewrite.decompose import Decompose
+from memc.passes.rewrite.join_products import JoinProducts
+from memc.passes.rewrite.materialize_returns import MaterializeReturns
+from memc.passes.rewrite.recognize import Recognize
+from memc.passes.training.build_gradient import BuildGradient
+from memc.passes.training.mirror import Mirror
 
 PASSES: tuple[type[Pass], ...] = (
     AssignAddresses,

@@ -8,8 +8,8 @@ root=$PWD
 tree=build/typing
 rm -rf "$tree"
 mkdir -p "$tree/memc"
-for item in memc/*; do
-  ln -s "$root/$item" "$tree/$item"
+for item in python/memc/*; do
+  ln -s "$root/$item" "$tree/memc/$(basename "$item")"
 done
 for folder in ir passes runtime; do
   ln -s "$root/$folder" "$tree/memc/$folder"

@@ -12,11 +12,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .axes import axis_of, flag_of, only
-from .base import Attrs, Decompose, OpDef, Trait, flat, register
-from .casts import cast
-from .common import widen
 from .reduce import reduced_shape
+from .rules.axes import axis_of, flag_of, only
+from .rules.base import Attrs, Decompose, OpDef, Trait, flat, register
+from .rules.casts import cast
+from .rules.common import widen
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,10 +12,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .axes import axis_of, number_of
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import HALF, cast, widen
-from .library_cuda import ATTENTION_CUDA
+from .library.cuda import ATTENTION_CUDA
+from .rules.axes import axis_of, number_of
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.casts import HALF, cast, widen
 
 
 def heads_first(rank: int, axis: int) -> tuple[int, ...]:

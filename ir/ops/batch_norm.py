@@ -11,11 +11,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .axes import number_of
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import cast, widen
-from .common import compute_dtype, count
-from .derivatives import scaled, sum_to
+from .rules.axes import number_of
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.casts import cast, widen
+from .rules.common import compute_dtype, count
+from .rules.derivatives import scaled, sum_to
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,11 +12,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .axes import number_of
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import cast, widen
-from .derivatives import again, scaled, widen_again
-from .window import accumulator, require_count
+from .rules.axes import number_of
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.casts import cast, widen
+from .rules.derivatives import again, scaled, widen_again
+from .rules.window import accumulator, require_count
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -13,8 +13,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
-from .common import (
+from .rules.base import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
+from .rules.common import (
     broadcast_shapes,
     compute_dtype,
     count,
@@ -24,7 +24,7 @@ from .common import (
     widen,
     wrapping,
 )
-from .derivatives import keep_where, scaled, sum_to
+from .rules.derivatives import keep_where, scaled, sum_to
 from .unary import BOOL, INTEGER, NUMERIC, accepts
 
 ANY = "any"

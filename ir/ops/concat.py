@@ -12,8 +12,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .common import axis_attr, int_attr, same_dtype
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .rules.common import axis_attr, int_attr, same_dtype
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,15 +12,14 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .casts import cast
 from .conv_grad_weight import left_over
-from .derivatives import sum_to
-from .library_cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, PACKED_CONV2D_CPU
-from .library_cuda import CONV_CUDA
+from .library.cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, PACKED_CONV2D_CPU
+from .library.cuda import CONV_CUDA
 from .matmul import exact_product
-from .slice import spread_out
-from .window import (
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.casts import cast
+from .rules.derivatives import sum_to
+from .rules.window import (
     Window,
     accumulator,
     conv_attrs,
@@ -34,6 +33,7 @@ from .window import (
     window,
     windows_of,
 )
+from .slice import spread_out
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

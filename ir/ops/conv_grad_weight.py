@@ -12,11 +12,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .casts import cast
-from .library_cpu import CONV2D_GRAD_WEIGHT_CPU
-from .library_cuda import CONV_GRAD_WEIGHT_CUDA
-from .window import (
+from .library.cpu import CONV2D_GRAD_WEIGHT_CPU
+from .library.cuda import CONV_GRAD_WEIGHT_CUDA
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.casts import cast
+from .rules.window import (
     accumulator,
     conv_attrs,
     integer,

@@ -12,13 +12,13 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .casts import cast
 from .conv import bias_gradient
-from .library_cpu import CONV2D_TRANSPOSE_CPU
-from .library_cuda import CONV_TRANSPOSE_CUDA
+from .library.cpu import CONV2D_TRANSPOSE_CPU
+from .library.cuda import CONV_TRANSPOSE_CUDA
 from .matmul import exact_product
-from .window import (
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.casts import cast
+from .rules.window import (
     Window,
     accumulator,
     conv_attrs,

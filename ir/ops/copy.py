@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..types import TensorType
-from .base import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
-from .common import count, elementwise
+from .rules.base import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
+from .rules.common import count, elementwise
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,10 +12,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .axes import axis_of, flag_of, only
-from .base import Attrs, Builder, Compute, Expr, GradientFn, OpDef, Tensor, Trait, register
-from .casts import HALF, cast
-from .derivatives import keep_where
+from .rules.axes import axis_of, flag_of, only
+from .rules.base import Attrs, Builder, Compute, Expr, GradientFn, OpDef, Tensor, Trait, register
+from .rules.casts import HALF, cast
+from .rules.derivatives import keep_where
 
 LONGEST = 512
 """The longest axis along which one kernel makes a running sum, in time that grows with its square."""

@@ -13,10 +13,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from . import bilinear
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .derivatives import sum_to
-from .sampling_gradient import (
+from .rules import bilinear
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.derivatives import sum_to
+from .rules.sampling_gradient import (
     bilinear_steps,
     combine,
     image_of,
@@ -27,7 +27,7 @@ from .sampling_gradient import (
     rows_of,
     weighted,
 )
-from .window import integer, require_count, require_numeric, window
+from .rules.window import integer, require_count, require_numeric, window
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

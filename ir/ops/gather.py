@@ -14,8 +14,9 @@ import numpy as np
 from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
+from ..inference import InferFn
 from ..types import TensorType
-from .base import (
+from .rules.base import (
     Attrs,
     Builder,
     Compute,
@@ -23,16 +24,15 @@ from .base import (
     EvaluateFn,
     Expr,
     GradientFn,
-    InferFn,
     OpDef,
     Tensor,
     Trait,
     no_flops,
     register,
 )
-from .casts import cast
-from .common import axis_attr, checked_indices, count, index_operand, int_attr, normalized
-from .derivatives import zeros
+from .rules.casts import cast
+from .rules.common import axis_attr, checked_indices, count, index_operand, int_attr, normalized
+from .rules.derivatives import zeros
 
 
 def infer_gather(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

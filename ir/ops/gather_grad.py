@@ -11,11 +11,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .casts import cast
-from .common import checked_indices, count, index_operand, int_attr, normalized
-from .library_cpu import GATHER_GRAD_CPU
-from .window import accumulator, integer
+from .library.cpu import GATHER_GRAD_CPU
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.casts import cast
+from .rules.common import checked_indices, count, index_operand, int_attr, normalized
+from .rules.window import accumulator, integer
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -15,9 +15,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs
-from .common import count, index_operand, int_attr
-from .derivatives import again, keep_where
+from .rules.base import Attrs
+from .rules.common import count, index_operand, int_attr
+from .rules.derivatives import again, keep_where
 
 LABEL_LOSSES = ("softmax_cross_entropy", "negative_log_likelihood")
 """Ops whose operand 1 are labels of operand 0, whose axis 1 are the classes."""

@@ -11,12 +11,12 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .axes import axis_of, number_of
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import HALF, cast, widen
-from .common import compute_dtype
-from .derivatives import again, sum_to, widen_again
 from .reduce import mean
+from .rules.axes import axis_of, number_of
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.casts import HALF, cast, widen
+from .rules.common import compute_dtype
+from .rules.derivatives import again, sum_to, widen_again
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,12 +12,12 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .casts import cast
-from .derivatives import sum_to
-from .library_cpu import MATMUL_CPU, PACKED_MATMUL_CPU
-from .library_cuda import MATMUL_CUDA
-from .window import accumulator, flag, require_count, require_numeric
+from .library.cpu import MATMUL_CPU, PACKED_MATMUL_CPU
+from .library.cuda import MATMUL_CUDA
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.casts import cast
+from .rules.derivatives import sum_to
+from .rules.window import accumulator, flag, require_count, require_numeric
 
 
 def _matrix(shape: tuple[int, ...], transposed: bool) -> tuple[int, int]:

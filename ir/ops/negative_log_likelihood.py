@@ -10,9 +10,9 @@ import numpy as np
 from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..types import TensorType
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .derivatives import again
 from .labels import counted_array, hits, infer_labels, kept, picked, picked_array, row, wrong
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.derivatives import again
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

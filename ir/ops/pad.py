@@ -12,9 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .casts import cast
-from .common import count, ints_attr, str_attr
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .rules.casts import cast
+from .rules.common import count, ints_attr, str_attr
 
 MODES = ("constant", "reflect", "edge", "wrap")
 

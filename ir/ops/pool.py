@@ -12,10 +12,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, flat, register
-from .casts import cast, widen
-from .derivatives import spread
-from .window import (
+from .rules.base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, flat, register
+from .rules.casts import cast, widen
+from .rules.derivatives import spread
+from .rules.window import (
     Window,
     accumulator,
     flag,

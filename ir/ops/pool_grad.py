@@ -13,10 +13,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
-from .casts import cast
-from .common import flat_index
-from .window import (
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
+from .rules.casts import cast
+from .rules.common import flat_index
+from .rules.window import (
     Window,
     accumulator,
     cover_extents,

@@ -10,8 +10,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .common import count, flat_index, shape_attr
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .rules.common import count, flat_index, shape_attr
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

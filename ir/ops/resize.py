@@ -16,8 +16,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Role, Value
 from ..errors import OpError, UnsupportedError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .casts import cast, widen
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
+from .rules.casts import cast, widen
 
 
 def _axes(x: TensorType, attrs: Attrs, tables: int) -> tuple[int, ...]:

@@ -13,10 +13,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from . import bilinear
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .derivatives import keep_where, scaled
-from .sampling_gradient import (
+from .rules import bilinear
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.derivatives import keep_where, scaled
+from .rules.sampling_gradient import (
     Tap,
     bilinear_steps,
     combine,
@@ -26,7 +26,7 @@ from .sampling_gradient import (
     rows_of,
     weighted,
 )
-from .window import choice, flag, int_tuple, integer, require_count, require_numeric
+from .rules.window import choice, flag, int_tuple, integer, require_count, require_numeric
 
 MAX_SAMPLES = 1024
 """Samples along an axis of a bin."""

@@ -16,9 +16,9 @@ import numpy as np
 from ..core import Array, Op, Value
 from ..errors import OpError, UnsupportedError
 from ..types import DType, TensorType
-from .base import Attrs, Decompose, OpDef, no_flops, register
-from .common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr, widen
-from .derivatives import keep_where
+from .rules.base import Attrs, Decompose, OpDef, no_flops, register
+from .rules.common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr, widen
+from .rules.derivatives import keep_where
 
 if TYPE_CHECKING:
     from ..build import IRBuilder

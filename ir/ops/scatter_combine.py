@@ -16,8 +16,8 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .common import (
+from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .rules.common import (
     axis_attr,
     compute_dtype,
     count,

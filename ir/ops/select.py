@@ -11,9 +11,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
-from .common import broadcast_shapes, count, elementwise, elementwise_in_place, same_dtype
-from .derivatives import sum_to
+from .rules.base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
+from .rules.common import broadcast_shapes, count, elementwise, elementwise_in_place, same_dtype
+from .rules.derivatives import sum_to
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -11,10 +11,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .axes import axis_of, only
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import HALF, cast
-from .derivatives import again, widen_again
+from .rules.axes import axis_of, only
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.casts import HALF, cast
+from .rules.derivatives import again, widen_again
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -11,12 +11,12 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .base import Attrs, Decompose, OpDef, Trait, register
-from .casts import cast, widen
-from .common import float_attr
-from .derivatives import again, scaled, widen_again
 from .labels import counted_array, hits, infer_labels, kept, picked, picked_array, row
-from .window import accumulator
+from .rules.base import Attrs, Decompose, OpDef, Trait, register
+from .rules.casts import cast, widen
+from .rules.common import float_attr
+from .rules.derivatives import again, scaled, widen_again
+from .rules.window import accumulator
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

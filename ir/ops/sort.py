@@ -12,9 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .axes import axis_of, flag_of, only
-from .base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, flat, register
-from .derivatives import zeros
+from .rules.axes import axis_of, flag_of, only
+from .rules.base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, flat, register
+from .rules.derivatives import zeros
 
 _SPEC = "https://onnx.ai/onnx/operators/onnx__TopK.html"
 

@@ -16,16 +16,16 @@ import tvm_ffi
 from tvm import relax
 from tvm.target.codegen import llvm_get_cpu_features, llvm_is_valid_cpu
 
-from memc.ir.core import Module
 from memc.ir.errors import MemcError, UsageError
+from memc.ir.module import Module
+from memc.runtime.artifact.interface import interface_of
+from memc.runtime.artifact.plan_text import interface_text
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.pipeline import pipeline_of
 from memc.runtime.codegen.program import Program, emit, emit_interface
 from memc.runtime.codegen.retreat import Retreats, find_broken
-from memc.runtime.interface import interface_of
-from memc.runtime.plan_text import interface_text
 from memc.runtime.target import CODE_FLAGS, Target
 
 
@@ -43,7 +43,7 @@ class CompiledModule:
     arena_bytes: int
     weights_bytes: int
     interface: Mapping[str, Any]
-    """What the code needs of who runs it: `runtime/interface.py`."""
+    """What the code needs of who runs it: `runtime/artifact/interface.py`."""
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op among the main function's, and name."""
     cpu_flags: tuple[str, ...] = ()

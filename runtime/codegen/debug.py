@@ -9,12 +9,13 @@ import numpy as np
 import tvm
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Function, Module, Op, Value
-from memc.ir.ops.base import Decompose, Literal, lookup
+from memc.ir.core import Array, Function, Op, Value
+from memc.ir.module import Module
+from memc.ir.ops.rules.base import Decompose, Literal, lookup
 from memc.ir.types import DType
 from memc.runtime.codegen.kernel import lower_op
 from memc.runtime.codegen.schedule_cpu import schedule
-from memc.runtime.tensors import empty, tensor_over
+from memc.runtime.execute.tensors import empty, tensor_over
 
 
 def run_op(op: Op, inputs: Sequence[Array], in_place: int | None = None) -> list[Array]:

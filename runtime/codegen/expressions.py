@@ -11,7 +11,7 @@ import tvm_ffi
 from tvm import te, tirx
 
 from memc.ir.types import DType
-from memc.runtime.tensors import FFI_DTYPE
+from memc.runtime.execute.tensors import FFI_DTYPE
 
 STORED = {dtype: "uint16" if dtype is DType.BF16 else FFI_DTYPE[dtype.value] for dtype in DType}
 """The type in which kernels see each element type in memory. bf16 is handed to them as its bits, because TVM's own

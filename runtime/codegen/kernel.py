@@ -13,7 +13,7 @@ from tvm import te, tirx
 
 from memc.ir.core import MIRROR, RECOMPUTE, Array, Op, Value
 from memc.ir.errors import UsageError
-from memc.ir.ops.base import Compute, Trait, lookup
+from memc.ir.ops.rules.base import Compute, Trait, lookup
 from memc.runtime.codegen.expressions import KernelError
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, TEBuilder
 

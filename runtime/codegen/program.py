@@ -22,18 +22,18 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from memc.ir.byte_range import Span
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
-from memc.ir.ops.base import chosen_kernel, definition, lookup
-from memc.ir.span import Span
+from memc.ir.ops.rules.base import chosen_kernel, definition, lookup
 from memc.ir.types import DType
+from memc.runtime.artifact.weight_slab import slab_bytes, slab_slots
 from memc.runtime.codegen.expressions import STORED, KernelError
 from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.lanes import Place, lower_lanes
 from memc.runtime.codegen.row_plan import plan_rows
-from memc.runtime.layout import slab_bytes, slab_slots
 from memc.runtime.target import Target
 
 DEVICE = 0

@@ -15,7 +15,7 @@ from typing import Any
 from tvm import ir, tirx
 
 from memc.ir.core import Op, Value
-from memc.ir.ops.base import inner_ops
+from memc.ir.ops.rules.base import inner_ops
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
 from memc.runtime.codegen.exact import exact

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lowering `Builder` of `memc.ir.ops.base` over TVM tensor expressions.
+"""The lowering `Builder` of `memc.ir.ops.rules.base` over TVM tensor expressions.
 
 Tensors that a lowering makes without a reduction exist only as functions of their index: reading one composes its
 expression into the reader, so a kernel has no intermediate stage. A value read at an index that is certainly inside its

@@ -23,8 +23,8 @@ import onnx
 from onnx import TensorProto
 
 from memc.frontend.onnx import import_onnx
-from memc.ir.core import Module
 from memc.ir.errors import MemcError, UnsupportedError
+from memc.ir.module import Module
 
 Array = npt.NDArray[Any]
 
@@ -155,7 +155,7 @@ def _shape_like(case: Case) -> list[str]:
 def run_evaluated(case: Case) -> tuple[dict[str, Array], tuple[str, ...]]:
     """Import and evaluate with numpy; returns outputs by name and the inputs bound."""
     from memc.ir.evaluate import evaluate
-    from memc.ir.verifier import verify
+    from memc.ir.verify.structure import verify
 
     module, bound = import_case(case)
     verify(module)

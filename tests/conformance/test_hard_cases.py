@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import memc
 from memc.ir.evaluate import evaluate_in_arena
 from memc.ir.liveness import lifetimes, lower_bound
-from memc.passes.solvers import Buffer, Problem, solve
+from memc.solvers.placement import Buffer, Problem, solve
 
 LEVELS = (0, 1, 2)
 

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from memc.verification import verify
+from memc.measure.verification import verify
 
 C = 8
 SHAPE = (3, 11, 12)

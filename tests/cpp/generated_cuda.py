@@ -17,8 +17,9 @@ import pytest
 import tvm
 import tvm_ffi
 
-from memc.ir.core import Function, Module, Op, Role, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.evaluate import run_op
+from memc.ir.module import Module
 from memc.ir.types import DType
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.debug import stored

@@ -9,7 +9,8 @@ from typing import Any
 import numpy.typing as npt
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import FUSED, Block, Function, Module, Op, Value
+from memc.ir.core import FUSED, Block, Function, Op, Value
+from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]

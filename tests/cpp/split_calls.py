@@ -16,7 +16,7 @@ from library_groups import Array, Step, make_op
 
 from memc.ir.core import Op
 from memc.ir.evaluate import run_op
-from memc.passes.select_kernels import library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 
 SPLITS = (1, 2, 4, 8)
 WAYS = [(tile, SPLITS[(tile + more) % 4]) for tile in range(6) for more in (0, 2)]

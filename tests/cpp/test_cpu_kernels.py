@@ -20,8 +20,7 @@ import tvm_ffi
 
 from memc import native
 from memc.ir.core import Op, Role, Value
-from memc.ir.ops.base import LibraryKernel
-from memc.ir.ops.library_cpu import (
+from memc.ir.ops.library.cpu import (
     CONV2D_CPU,
     DEPTHWISE_CONV2D_CPU,
     MATMUL_CPU,
@@ -29,6 +28,7 @@ from memc.ir.ops.library_cpu import (
     PACKED_MATMUL_CPU,
     STACK_PANEL,
 )
+from memc.ir.ops.rules.base import LibraryKernel
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]

@@ -14,7 +14,7 @@ import tvm_ffi
 from attention_cases import CASES, Case
 from library_groups import Array
 
-from memc.passes.select_kernels import library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 
 
 @pytest.fixture

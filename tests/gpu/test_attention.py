@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from attention_cases import CASES, Case, causal
 
-from memc.passes.select_kernels import library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 
 pytestmark = pytest.mark.gpu
 

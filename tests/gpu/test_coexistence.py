@@ -18,7 +18,8 @@ import pytest
 
 import memc
 from memc.ir.errors import DeviceMemoryError, UsageError
-from memc.runtime.executable import Executable, load
+from memc.runtime.execute.executable import Executable
+from memc.runtime.execute.load import load
 
 pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ import pytest
 
 import memc
 from memc.ir.evaluate import evaluate
-from memc.ir.parser import parse
+from memc.ir.text.parser import parse
 
 pytestmark = pytest.mark.gpu
 

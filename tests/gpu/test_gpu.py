@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Module, Role, Value
+from memc.ir.core import Function, Role, Value
 from memc.ir.evaluate import evaluate
+from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
-from memc.runtime import artifact, codegen
-from memc.runtime.executable import load
+from memc.runtime import codegen
+from memc.runtime.artifact import write as artifact
+from memc.runtime.execute.load import load
 from memc.runtime.target import Target
 
 pytestmark = pytest.mark.gpu

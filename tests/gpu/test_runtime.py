@@ -12,8 +12,8 @@ import pytest
 
 import memc
 from memc.ir.errors import DeviceMemoryError
-from memc.passes.build_gradient import BuildGradient
-from memc.runtime.executable import load
+from memc.passes.training.build_gradient import BuildGradient
+from memc.runtime.execute.load import load
 
 pytestmark = pytest.mark.gpu
 

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from memc.frontend.graph import import_graph
 from memc.frontend.graph.read import graph_of
-from memc.ir.core import Function, Module, Op, Role, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.liveness import ARENA, output_roots
-from memc.ir.parser import parse
+from memc.ir.module import Module
+from memc.ir.text.parser import parse
 
 Draw = Callable[[st.SearchStrategy[int]], int]
 

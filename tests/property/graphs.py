@@ -13,8 +13,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Attr, Function, Module, Op, Role, Value
+from memc.ir.core import Array, Attr, Function, Op, Role, Value
 from memc.ir.errors import OpError
+from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 
 MAX_ELEMENTS = 600

@@ -7,12 +7,13 @@ import numpy as np
 from hypothesis import event, given, note
 from hypothesis import strategies as st
 
-from memc.ir.core import Alias, Array, Function, Module, Op, Placement, Value
+from memc.ir.core import Alias, Array, Function, Op, Placement, Value
 from memc.ir.errors import InvalidError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
-from memc.ir.ops.base import definition
-from memc.ir.verifier import verify
-from memc.ir.verify_memory import in_place_rule
+from memc.ir.module import Module
+from memc.ir.ops.rules.base import definition
+from memc.ir.verify.memory import in_place_rule
+from memc.ir.verify.structure import verify
 
 from .graphs import inputs_of, modules
 

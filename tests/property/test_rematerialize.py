@@ -9,15 +9,15 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from memc.ir.core import Module
 from memc.ir.errors import BudgetError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
+from memc.ir.module import Module
+from memc.ir.snapshot import Snapshot, is_unplaced
 from memc.passes.manager import PassManager
-from memc.passes.planned_arena import planned_arena
-from memc.passes.remat_problem import RematGraph
-from memc.passes.remat_solver import measure_sequence, remat_ladder
-from memc.passes.undo import Snapshot, is_unplaced
+from memc.passes.recompute.planned_arena import planned_arena
+from memc.passes.recompute.problem import RematGraph
+from memc.solvers.recompute import measure_sequence, remat_ladder
 
 from .foreign_graphs import foreign_modules, run_in_arena, run_plainly
 from .graphs import inputs_of, modules

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memc.ir.core import Module
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import peak
-from memc.ir.verifier import verify
-from memc.passes.alias_plan import plan_aliases, planned_peak
-from memc.passes.check_plan import check_plan
+from memc.ir.module import Module
+from memc.ir.verify.plan import check_plan
+from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
-from memc.passes.order_bound import order_bound
-from memc.passes.order_problem import arranged, order_problem
-from memc.passes.order_solvers import OrderProblem, order_peak
+from memc.passes.order.bound import order_bound
+from memc.passes.order.problem import arranged, order_problem
+from memc.passes.placement.alias_plan import plan_aliases, planned_peak
+from memc.solvers.order import OrderProblem, order_peak
 
 from .graphs import inputs_of, modules
 

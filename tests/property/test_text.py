@@ -10,13 +10,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memc.ir.compare import difference
-from memc.ir.core import Function, Module, Op, Placement, Role, Value
+from memc.ir.core import Function, Op, Placement, Role, Value
 from memc.ir.errors import InvalidError
-from memc.ir.parser import parse
-from memc.ir.printer import print_module
+from memc.ir.module import Module
+from memc.ir.text.difference import difference
+from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
-from memc.ir.verifier import verify
+from memc.ir.verify.structure import verify
 
 from .graphs import modules
 
@@ -37,17 +37,17 @@ attrs = st.recursive(scalars | arrays(), lambda inner: st.lists(inner, max_size=
 
 
 def same_after_text(module: Module) -> None:
-    text = print_module(module)
+    text = str(module)
     again = parse(text)
     assert difference(module, again) is None
-    assert print_module(again) == text
+    assert str(again) == text
 
 
 @given(modules())
 def test_modules_round_trip(module: Module) -> None:
     verify(module)
     same_after_text(module)
-    verify(parse(print_module(module)))
+    verify(parse(str(module)))
 
 
 @given(st.dictionaries(names, attrs, max_size=4), st.lists(names, min_size=4, max_size=4, unique=True), shapes)
@@ -60,7 +60,7 @@ def test_attributes_and_names_round_trip(values: Any, labels: list[str], shape: 
 
 @given(modules(max_ops=3), st.data())
 def test_damaged_text_is_valid_or_one_error(module: Module, data: st.DataObject) -> None:
-    text = print_module(module)
+    text = str(module)
     at = data.draw(st.integers(0, len(text)))
     until = data.draw(st.integers(at, min(len(text), at + 6)))
     damaged = text[:at] + data.draw(st.text(max_size=3)) + text[until:]

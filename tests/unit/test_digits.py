@@ -15,7 +15,7 @@ import pytest
 
 import memc
 from memc.cli import main
-from memc.passes.mirror import POLICIES
+from memc.passes.training.mirror import POLICIES
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "train_digits.py"
 RATES = {"adam": 2e-3, "adamw": 2e-3, "sgd": 0.03}

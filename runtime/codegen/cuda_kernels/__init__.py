@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc's own CUDA kernels: attention (cpp/include/memc/cuda_attention.h), products and convolutions with few results
+"""memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
 (cuda_split.h), and convolutions by minimal filtering (cuda_winograd.h); cuda_own.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.

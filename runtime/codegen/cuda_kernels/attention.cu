@@ -6,7 +6,7 @@
 // which put their parts together out of each other's shared memory, always in the same order.
 //
 // The kernels are `attention_<version>_<queries>x<keys>_<width>`, for heads of at most `width`
-// columns; `Attention` is what cpp/src/cuda_attention.cc gives them.
+// columns; `Attention` is what cpp/cuda/cuda_attention.cc gives them.
 #include "primitives.cuh"
 
 namespace {

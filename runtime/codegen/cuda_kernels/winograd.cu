@@ -9,7 +9,7 @@
 // `winograd_<version>_weights` transforms the weights, then `winograd_<version>_<filters>x<tiles>`
 // computes the results, so many filters and tiles to a block. Those in whose place the weights were
 // are then computed by `winograd_<version>_last` as a sum of nine products for each channel.
-// `Winograd` is what cpp/src/cuda_winograd.cc gives them.
+// `Winograd` is what cpp/cuda/cuda_winograd.cc gives them.
 #include "divisor.cuh"
 #include "primitives.cuh"
 

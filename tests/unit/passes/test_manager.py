@@ -5,9 +5,10 @@ from typing import ClassVar
 
 import pytest
 
-from memc.ir.core import Module, Placement
+from memc.ir.core import Placement
 from memc.ir.errors import CheckError, UsageError
-from memc.ir.parser import parse
+from memc.ir.module import Module
+from memc.ir.text.parser import parse
 from memc.passes import registry
 from memc.passes.base import Pass
 from memc.passes.manager import PassManager

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from memc.ir.checked import Checked, OneOf, PowerOfTwo, Range, hints
-from memc.ir.core import Module
+from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
+from memc.ir.module import Module
 from memc.passes.base import Pass
 from memc.passes.budget import Budget
-from memc.passes.build_gradient import BuildGradient
-from memc.passes.duration import Seconds
 from memc.passes.manager import PassManager
-from memc.passes.optimizers import Optimizer
+from memc.passes.order.reorder import Reorder
+from memc.passes.recompute.rematerialize import Rematerialize
 from memc.passes.registry import PASSES
-from memc.passes.rematerialize import Rematerialize
-from memc.passes.reorder import Reorder
+from memc.passes.training.build_gradient import BuildGradient
+from memc.passes.training.optimizers import Optimizer
 
 KINDS: tuple[type[Checked], ...] = (*PASSES, Budget, Optimizer)
 

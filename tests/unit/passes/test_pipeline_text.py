@@ -2,13 +2,13 @@
 import pytest
 
 from memc.ir.errors import UsageError
-from memc.passes.assign_addresses import AssignAddresses
-from memc.passes.fuse import Fuse
-from memc.passes.in_place import InPlace
+from memc.passes.kernels.fuse import Fuse
+from memc.passes.kernels.select_kernels import SelectKernels
 from memc.passes.manager import PassManager
 from memc.passes.pipeline_text import _convert
-from memc.passes.select_kernels import SelectKernels
-from memc.passes.share import Share
+from memc.passes.placement.assign_addresses import AssignAddresses
+from memc.passes.placement.in_place import InPlace
+from memc.passes.placement.share import Share
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import pytest
 
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, peak, unoptimized_bytes
-from memc.passes.alias_plan import plan_aliases
-from memc.passes.check_plan import check_plan
-from memc.passes.in_place import make_in_place
+from memc.ir.verify.plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
+from memc.passes.placement.alias_plan import plan_aliases
+from memc.passes.placement.in_place import make_in_place
 
 SEEDS = range(40)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memc.ir.errors import CheckError, PluginError, UsageError
-from memc.ir.parser import parse
+from memc.ir.text.parser import parse
 from memc.passes import registry
 from memc.passes.manager import PassManager
 
@@ -119,7 +119,7 @@ def test_what_is_broken_is_warned_of_once_and_left_out(plugged: None, caplog: py
     for name, (value, why) in BROKEN.items():
         (warning,) = [text for text in warnings if text.startswith(f"pass {name!r} of package bad-plugins ({value})")]
         assert why in warning and warning.endswith("; the pass is left out") and "\n" not in warning
-    assert PassManager.parse("in-place").passes[0].__module__ == "memc.passes.in_place"
+    assert PassManager.parse("in-place").passes[0].__module__ == "memc.passes.placement.in_place"
 
 
 @pytest.mark.parametrize("name", [name for name in BROKEN if name != "in-place"])

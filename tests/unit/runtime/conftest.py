@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Attr, Block, Function, Module, Op, Role, Value
+from memc.ir.core import Array, Attr, Block, Function, Op, Role, Value
+from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
-from memc.runtime import artifact, codegen
+from memc.runtime import codegen
+from memc.runtime.artifact import write as artifact
 from memc.runtime.target import Target
 
 Body = Callable[[IRBuilder, Sequence[Value]], Sequence[Value]]

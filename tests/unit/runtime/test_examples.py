@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memc.ir.core import Module
-from memc.runtime.executable import load
+from memc.ir.module import Module
+from memc.runtime.execute.load import load
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
@@ -70,7 +70,7 @@ def test_loading_needs_neither_compiler_nor_frontend(network: Module, plan: Call
     banned = ["lark", "onnx", "ortools", "typer", "rich", "ml_dtypes", "safetensors", "scipy_openblas32"]
     code = (
         f"import sys\nfor name in {banned!r}: sys.modules[name] = None\n"
-        "import numpy as np\nfrom memc.runtime.executable import load\n"
+        "import numpy as np\nfrom memc.runtime.execute.load import load\n"
         f"print({{k: float(v.mean()) for k, v in load({str(path)!r})(np.zeros((4, 8), np.float32)).items()}})\n"
     )
     env = {**os.environ, "TVM_USE_RUNTIME_LIB": "1"}

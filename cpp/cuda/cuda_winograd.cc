@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/cuda_winograd.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "cuda/cuda_own.h"
+
+namespace memc::cuda {
+
+namespace {
+
+constexpr int64_t kMark = 3;    // What word 8 of a choice says of these.
+constexpr int64_t kParts = 16;  // Of the transformed weights.
+constexpr int kThreads = 512;
+constexpr int kFewThreads = 256;  // Of the kernels that go before and after.
+constexpr int64_t kAlignment = 16;
+// What a block of the last results has.
+constexpr int64_t kLastFilters = 4;
+constexpr int64_t kLastPositions = 64;
+
+// What a block computes, and channels of a stage, as instantiated in winograd.cu.
+struct Work {
+  int64_t filters, tiles, channels;
+
+  // Two stages.
+  constexpr int64_t SharedBytes() const {
+    return int64_t{2 * sizeof(float)} * kParts * channels * (filters + tiles);
+  }
+};
+
+constexpr std::array<Work, 2> kWorks{{{64, 32, 8}, {32, 64, 4}}};
+
+// The kernels' parameters, as in winograd.cu.
+struct Params {
+  const float* x = nullptr;
+  const float* w = nullptr;
+  float* transformed = nullptr;
+  const float* bias = nullptr;
+  const float* residual = nullptr;
+  float* y = nullptr;
+  int filters = 0, channels = 0;
+  int padded_filters = 0, padded_channels = 0;
+  int64_t filter_w = 0, channel_w = 0;
+  int flipped = 0;
+  int height_x = 0, width_x = 0, height_y = 0, width_y = 0;
+  int pad_h = 0, pad_w = 0;
+  int64_t image_x = 0, image_y = 0;
+  int tiles = 0;
+  int last_tiles = 0;
+  int last_filters = 0;
+  Divisor of_image, of_row;
+  int pairs_x = 0, pairs_y = 0;
+  int relu = 0;
+};
+
+// A convolution that a gradient in images is, too.
+struct Problem {
+  int64_t images, channels, filters;
+  int height_x, width_x, height_y, width_y;
+  int pad_h, pad_w;
+
+  Problem(Kind kind, const Convolution& c) : images(c.x[0]) {
+    const bool forward = kind == kForward;
+    const std::array<int, 5>& from = forward ? c.x : c.y;
+    const std::array<int, 5>& to = forward ? c.y : c.x;
+    channels = from[1];
+    height_x = from[2];
+    width_x = from[3];
+    filters = to[1];
+    height_y = to[2];
+    width_y = to[3];
+    pad_h = forward ? c.pads[0] : 2 - c.pads[0];
+    pad_w = forward ? c.pads[1] : 2 - c.pads[1];
+  }
+
+  int64_t Channels(const Work& work) const { return Ceil(channels, work.channels) * work.channels; }
+  int64_t Filters(const Work& work) const { return Ceil(filters, work.filters) * work.filters; }
+  int64_t Tiles() const { return images * Ceil(height_y, 2) * Ceil(width_y, 2); }
+  size_t Workspace(const Work& work) const {
+    return sizeof(float) * kParts * Channels(work) * Filters(work);
+  }
+  // The filters of one image whose results take as many bytes as the transformed weights, wherever
+  // those begin at a multiple of kAlignment.
+  int64_t FiltersOfWorkspace(const Work& work) const {
+    const int64_t plane = int64_t{sizeof(float)} * height_y * width_y;
+    return Ceil(static_cast<int64_t>(Workspace(work)) + kAlignment, plane);
+  }
+};
+
+// Whether it is of planes in one group, with a kernel of 3 x 3 in steps of 1.
+bool Fits(const Convolution& c) {
+  bool fits = c.rank == 2 && c.group == 1 && c.type == kF32;
+  for (int i = 0; i < 2; ++i) {
+    fits = fits && c.w[2 + i] == 3 && c.strides[i] == 1 && c.dilations[i] == 1 && c.pads[i] <= 2;
+  }
+  return fits;
+}
+
+// Whether the transformed weights lie where the last results will be, in place of a workspace.
+bool IsInResult(const Choice& choice) { return choice[1] != 0; }
+
+}  // namespace
+
+bool IsWinograd(const Choice& choice) { return choice[8] == kMark; }
+
+std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convolution& shape,
+                                 size_t bytes, bool is_residual) {
+  if (context.own_images.empty() || !Fits(shape)) return {};
+  const Problem problem(kind, shape);
+  std::vector<Choice> ways;
+  for (size_t i = 0; i < kWorks.size(); ++i) {
+    const Work& work = kWorks[i];
+    if (work.SharedBytes() > context.shared_limit) continue;
+    const int64_t filters = problem.Filters(work);
+    const int64_t blocks = Ceil(problem.Tiles(), work.tiles) * (filters / work.filters);
+    const int64_t counted = std::max(blocks, filters * problem.Channels(work));
+    if (counted > kMostExtent) continue;
+    const bool fits = problem.Workspace(work) <= bytes;
+    const int64_t last = problem.FiltersOfWorkspace(work);
+    if (!fits && (is_residual || last > problem.filters)) continue;
+    ways.push_back({static_cast<int64_t>(i), fits ? 0 : 1, 0, 0, 0, 0, 0, 0, kMark});
+  }
+  return ways;
+}
+
+int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& place,
+                const Convolution& shape, const float* from, const float* w, const Terms& terms,
+                float* to) {
+  const auto number = static_cast<size_t>(choice[0]);
+  if (number >= kWorks.size() || !Fits(shape)) return kNoSuchKernel;
+  const Work& work = kWorks[number];
+  const Problem problem(kind, shape);
+  const bool in_result = IsInResult(choice);
+  const int64_t last = in_result ? problem.FiltersOfWorkspace(work) : 0;
+  Params p;
+  if (in_result) {
+    if (terms.residual == to || last > problem.filters) return kNoSuchKernel;
+    const float* end = to + problem.images * problem.filters * problem.height_y * problem.width_y;
+    const auto begin = reinterpret_cast<uintptr_t>(end) - problem.Workspace(work);
+    p.transformed = reinterpret_cast<float*>(begin / kAlignment * kAlignment);
+  } else {
+    if (problem.Workspace(work) > place.bytes || !IsAligned(place.workspace, kAlignment)) {
+      return kNoSuchKernel;
+    }
+    p.transformed = static_cast<float*>(place.workspace);
+  }
+  p.x = from;
+  p.w = w;
+  p.bias = static_cast<const float*>(terms.bias);
+  p.residual = static_cast<const float*>(terms.residual);
+  p.y = to;
+  p.filters = static_cast<int>(problem.filters);
+  p.channels = static_cast<int>(problem.channels);
+  p.padded_filters = static_cast<int>(problem.Filters(work));
+  p.padded_channels = static_cast<int>(problem.Channels(work));
+  const int64_t outer = int64_t{9} * shape.w[1];
+  p.flipped = kind == kForward ? 0 : 1;
+  p.filter_w = kind == kForward ? outer : 9;
+  p.channel_w = kind == kForward ? 9 : outer;
+  p.height_x = problem.height_x;
+  p.width_x = problem.width_x;
+  p.height_y = problem.height_y;
+  p.width_y = problem.width_y;
+  p.pad_h = problem.pad_h;
+  p.pad_w = problem.pad_w;
+  p.image_x = problem.channels * problem.height_x * problem.width_x;
+  p.image_y = problem.filters * problem.height_y * problem.width_y;
+  p.tiles = static_cast<int>(problem.Tiles());
+  p.last_tiles = static_cast<int>(problem.Tiles() / problem.images * (problem.images - 1));
+  p.last_filters = static_cast<int>(problem.filters - last);
+  p.of_row = DivisorOf(static_cast<int>(Ceil(problem.width_y, 2)));
+  p.of_image = DivisorOf(static_cast<int>(problem.Tiles() / problem.images));
+  p.pairs_x = problem.width_x % 2 == 0 && problem.pad_w == 1 && IsAligned(from, 8) ? 1 : 0;
+  p.pairs_y = problem.width_y % 2 == 0 && IsAligned(to, 8) ? 1 : 0;
+  p.relu = kind == kForward && shape.relu ? 1 : 0;
+  const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kFewThreads);
+  int status =
+      LaunchOwn(context, "winograd_3_weights", {transforms, 1, 1, kFewThreads}, place.stream, &p);
+  if (status != 0) return status;
+  const std::string name =
+      "winograd_3_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
+  // Each works on tiles until there are no more: a multiprocessor has room for one.
+  const int64_t blocks = std::min<int64_t>(
+      context.multiprocessors, Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters));
+  status =
+      LaunchOwn(context, name, {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
+                place.stream, &p);
+  if (status != 0 || !in_result) return status;
+  const int64_t results = int64_t{problem.height_y} * problem.width_y;
+  const int64_t parts = Ceil(results, kLastPositions) * Ceil(last, kLastFilters);
+  return LaunchOwn(context, "winograd_3_last", {parts, 1, 1, kFewThreads}, place.stream, &p);
+}
+
+}  // namespace memc::cuda

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The solvers' doors for Python. Arrays are one-dimensional contiguous i64 tensors on the host.
+#include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
+
+#include <algorithm>
+#include <string>
+
+#include "exports/ffi_arrays.h"
+#include "solvers/placement/check.h"
+#include "solvers/placement/solvers.h"
+
+namespace {
+
+namespace ffi = tvm::ffi;
+
+using memc::Int64s;
+using memc::Translate;
+
+// A negative fixed offset means that there is none.
+memc::Problem MakeProblem(ffi::TensorView sizes, ffi::TensorView lowers, ffi::TensorView uppers,
+                          ffi::TensorView fixed, int64_t alignment, int64_t capacity) {
+  const int64_t* size = Int64s(sizes, -1, "sizes");
+  const int64_t n = sizes.size(0);
+  const int64_t* lower = Int64s(lowers, n, "lowers");
+  const int64_t* upper = Int64s(uppers, n, "uppers");
+  const int64_t* offset = Int64s(fixed, n, "fixed offsets");
+  memc::Problem problem;
+  problem.alignment = alignment;
+  problem.capacity = capacity;
+  problem.buffers.reserve(n);
+  for (int64_t i = 0; i < n; ++i) {
+    problem.buffers.push_back({size[i], lower[i], upper[i], std::nullopt});
+    if (offset[i] >= 0) problem.buffers.back().offset = offset[i];
+  }
+  return problem;
+}
+
+// Writes the offsets and returns [peak, lower bound], in bytes.
+ffi::Array<int64_t> Solve(ffi::String solver, ffi::TensorView sizes, ffi::TensorView lowers,
+                          ffi::TensorView uppers, ffi::TensorView fixed, int64_t alignment,
+                          int64_t capacity, double time_limit, int64_t threads,
+                          ffi::TensorView offsets) {
+  return Translate([&] {
+    const memc::Problem problem = MakeProblem(sizes, lowers, uppers, fixed, alignment, capacity);
+    int64_t* out = Int64s(offsets, sizes.size(0), "offsets");
+    memc::SolverOptions options;
+    options.time_limit = time_limit;
+    options.threads = threads;
+    const memc::Outcome outcome = memc::FindSolver(std::string(solver))(problem, options);
+    std::copy(outcome.solution.offsets.begin(), outcome.solution.offsets.end(), out);
+    return ffi::Array<int64_t>{outcome.solution.peak, outcome.lower_bound};
+  });
+}
+
+int64_t LowerBound(ffi::TensorView sizes, ffi::TensorView lowers, ffi::TensorView uppers,
+                   ffi::TensorView fixed, int64_t alignment) {
+  return Translate(
+      [&] { return memc::LowerBound(MakeProblem(sizes, lowers, uppers, fixed, alignment, 0)); });
+}
+
+// [violation code, first buffer, second buffer]; `by_definition` takes the quadratic checker.
+ffi::Array<int64_t> Check(ffi::TensorView sizes, ffi::TensorView lowers, ffi::TensorView uppers,
+                          ffi::TensorView fixed, int64_t alignment, int64_t capacity,
+                          ffi::TensorView offsets, int64_t peak, bool by_definition) {
+  return Translate([&] {
+    const memc::Problem problem = MakeProblem(sizes, lowers, uppers, fixed, alignment, capacity);
+    memc::Validate(problem);
+    const int64_t* at = Int64s(offsets, -1, "offsets");
+    const memc::Solution solution{std::vector<int64_t>(at, at + offsets.size(0)), peak};
+    const memc::CheckResult result =
+        by_definition ? memc::CheckByDefinition(problem, solution) : memc::Check(problem, solution);
+    return ffi::Array<int64_t>{static_cast<int64_t>(result.violation), result.first, result.second};
+  });
+}
+
+ffi::Array<ffi::String> SolverNames() {
+  ffi::Array<ffi::String> names;
+  for (const memc::SolverEntry& entry : memc::SolverTable()) names.push_back(entry.name);
+  return names;
+}
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_solve, Solve);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_lower_bound, LowerBound);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_check, Check);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_solver_names, SolverNames);

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a solver must stop.
+#ifndef MEMC_BUDGET_H_
+#define MEMC_BUDGET_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <thread>
+
+#include "solvers/placement/solvers.h"
+
+namespace memc {
+
+// The time limit as a moment, and the threads.
+struct Budget {
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  int64_t threads = 1;
+
+  explicit Budget(const SolverOptions& options) : threads(options.threads) {
+    using Clock = std::chrono::steady_clock;
+    constexpr double kForever = 1e9;  // Seconds; keeps the sum below the clock's range.
+    if (options.time_limit >= 0 && options.time_limit < kForever) {
+      const std::chrono::duration<double> seconds(options.time_limit);
+      deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds);
+    }
+    if (threads <= 0) threads = std::thread::hardware_concurrency();
+    if (threads <= 0) threads = 1;
+  }
+
+  // Looks at the clock if there is a time limit.
+  bool Over() const { return deadline && std::chrono::steady_clock::now() >= *deadline; }
+};
+
+}  // namespace memc
+
+#endif  // MEMC_BUDGET_H_

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "solvers/order/order_budget.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace memc {
+
+namespace {
+
+constexpr int64_t kWorkPerReading = 1'000'000;  // About 10 ms.
+constexpr double kLongest = 1e8;                // Seconds; more would overflow the clock.
+
+}  // namespace
+
+OrderBudget::OrderBudget(int64_t work, double time_limit)
+    : timed_(time_limit >= 0),
+      end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
+                              std::min(std::max(time_limit, 0.0), kLongest)))),
+      work_(timed_ ? std::numeric_limits<int64_t>::max() : work) {
+  ReadClock();
+}
+
+OrderBudget OrderBudget::Stage(int64_t work, double share) const {
+  if (!timed_) return OrderBudget(work, -1);
+  const std::chrono::duration<double> left = end_ - Clock::now();
+  return OrderBudget(work, share * std::max(left.count(), 0.0));
+}
+
+void OrderBudget::ReadClock() {
+  until_clock_ = timed_ ? kWorkPerReading : std::numeric_limits<int64_t>::max();
+  if (timed_ && Clock::now() >= end_) work_ = 0;
+}
+
+}  // namespace memc

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sequence of runs that is changed step by step, its peak and cost known at every moment.
+#ifndef MEMC_REMAT_STATE_H_
+#define MEMC_REMAT_STATE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "solvers/common/peak_tree.h"
+#include "solvers/recompute/remat.h"
+
+namespace memc {
+
+// Every run has a slot, a number that grows along the sequence, with free ones between. The peak
+// tree's positions are slots: a free slot holds what is live across it, never more than the run
+// before it.
+//
+// Changes are made in groups: some Insert and Remove, Update, and then Commit or RollBack.
+class RematState {
+ public:
+  explicit RematState(const RematProblem& problem);
+
+  // --- The sequence.
+  std::vector<int32_t> Sequence() const;
+  int64_t peak() const { return tree_.Max(); }
+  int64_t added_cost() const { return added_cost_; }
+  const PeakTree& tree() const { return tree_; }
+  int32_t op_of(int32_t run) const { return runs_[run].op; }
+  int32_t slot_of(int32_t run) const { return runs_[run].slot; }
+  const std::vector<int32_t>& runs_of(int32_t op) const { return runs_of_[op]; }
+  const std::vector<int32_t>& reads_of(int32_t value) const { return reads_of_[value]; }
+  int32_t maker_of(int32_t value) const { return maker_[value]; }
+  // The run in a slot that is not free.
+  int32_t run_at(int32_t slot) const { return run_at_[slot]; }
+  // All runs but the first of each op.
+  const std::vector<int32_t>& repeats() const { return repeats_; }
+  bool is_repeat(int32_t run) const { return runs_[run].repeat >= 0; }
+
+  // --- Where values are live.
+  struct Stretch {
+    int32_t lower, upper;  // Slots, both included.
+  };
+  const std::vector<Stretch>& stretches_of(int32_t value) const { return stretches_[value]; }
+
+  // The first run at or after `slot` that reads the value as it is there; -1 if there is none.
+  int32_t NextRead(int32_t value, int32_t slot) const;
+  // The last slot before `slot` at which the value is made or read.
+  int32_t LastUse(int32_t value, int32_t slot) const;
+  // Whether the op may run just before `run`: the ops it must not follow do not come earlier.
+  bool MayRun(int32_t op, int32_t run) const;
+  // Whether it may do so once more.
+  bool MayRepeat(int32_t op, int32_t run) const { return !problem_.once[op] && MayRun(op, run); }
+  // Whether somebody reads a result of `run`.
+  bool IsRead(int32_t run) const { return IsReadBefore(run, slots_); }
+  // Whether somebody does so before `slot`.
+  bool IsReadBefore(int32_t run, int32_t slot) const;
+  // Whether the sequence is one without `run` too, if nobody reads it.
+  bool MayRemove(int32_t run) const;
+  // Whether the op of `run`, which has no other run, may run just before the run `to`, an earlier
+  // one, instead.
+  bool MayHoist(int32_t run, int32_t to) const;
+
+  // --- Changes.
+  int32_t Insert(int32_t op, int32_t before);  // Returns the run.
+  void Remove(int32_t run);                    // One whose op has another.
+  void Update();                               // Brings the peak up to date.
+  void Commit();
+  void RollBack();
+
+ private:
+  struct Run {
+    int32_t op = -1, slot = -1, previous = -1, next = -1;
+    int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
+  };
+  struct Edit {
+    int32_t run;
+    bool inserted;
+  };
+
+  int32_t FreeSlot(int32_t previous, int32_t next);
+  bool RespaceAround(int32_t previous, int32_t next);
+  void Respace();
+  void Link(int32_t run);
+  void Unlink(int32_t run);
+  void CountRepeat(int32_t run);
+  void DiscountRepeat(int32_t run);
+  void Touch(int32_t op);
+  void MarkDirty(int32_t value);
+  bool EndsAt(int32_t value, int32_t run) const;
+  bool TakesOver(int32_t run, int32_t value) const;
+  void Place(int32_t value);
+  size_t Find(const std::vector<int32_t>& runs, int32_t slot) const;
+
+  const RematProblem& problem_;
+  std::vector<int32_t> maker_;
+  std::vector<std::vector<int32_t>>
+      rivals_;  // Of each value: others that the same op may take over.
+  std::vector<Run> runs_;
+  std::vector<int32_t> unused_;               // Runs that may be given out anew.
+  std::vector<std::vector<int32_t>> before_;  // Of each op: ops that must not run after it.
+  int32_t first_ = -1;
+  std::vector<std::vector<int32_t>> runs_of_;   // Of each op, by slot.
+  std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by slot.
+  int32_t slots_;                               // How many there are.
+  std::vector<int32_t> run_at_;                 // Of each slot that is not free.
+  std::vector<std::vector<Stretch>> stretches_;
+  std::vector<int32_t> repeats_;
+  PeakTree tree_;
+  int64_t added_cost_ = 0;
+  std::vector<Edit> edits_;
+  std::vector<int32_t> dirty_;
+  std::vector<char> is_dirty_;
+};
+
+}  // namespace memc
+
+#endif  // MEMC_REMAT_STATE_H_

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules: functions with the data of their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .core import Array, Function
+from .errors import InvalidError
+from .text.printer import print_function
+
+
+@dataclass(eq=False, repr=False)
+class Module:
+    """Functions and the data of their weights. `main` is the entry point."""
+
+    functions: list[Function] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+    """Data by name of weight parameter, and what states begin with; arrays may be memory-mapped. Empty for a module
+    parsed from text."""
+    constants: set[str] = field(default_factory=set)
+    """Names of weights that hold no parameter but what the importer computed, such as masks and initial states: never
+    trained. Not in the text."""
+
+    @property
+    def main(self) -> Function:
+        """The entry point. Raises InvalidError if there is none."""
+        for function in self.functions:
+            if function.name == "main":
+                return function
+        raise InvalidError("module: expected a function @main, where execution begins, got none")
+
+    def __str__(self) -> str:
+        """The module as .memir text."""
+        return "\n".join(print_function(function) for function in self.functions)
+
+    def __repr__(self) -> str:
+        return f"<Module of {', '.join(f'@{f.name} ({len(f.ops)} ops)' for f in self.functions)}>"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""delay-updates: updates of states wait for each other, so that few kernels can do many of them (`join-updates`).
+
+An update frees the gradient that it reads, which the order of ops made use of wherever that lowers the peak. Elsewhere it
+may as well come later: updates are held back until the gradients they keep alive would raise the peak, or until the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memc.ir.checked import Alignment
+from memc.ir.core import Function, Op, Value
+from memc.ir.liveness import ALIGNMENT, align
+from memc.ir.module import Module
+from memc.ir.op_rules import assigned_state
+from memc.ir.snapshot import is_unplaced
+from memc.passes.base import Pass
+from memc.passes.launches.update_ops import update_ops
+from memc.passes.placement.alias_plan import AliasPlan, Storage, plan_aliases
+
+
+def delayed(function: Function, updates: Collection[Op], plan: AliasPlan, alignment: int) -> list[Op]:
+    """The ops of `function`, `updates` as late as the largest live set of `plan` lets them wait."""
+    ops: list[Op] = []
+    waiting: list[Op] = []
+    held: dict[Storage, int] = {}
+    """Rounded bytes of what the waiting ops read and write, but for states."""
+    for index, op in enumerate(function.ops):
+        if op in updates:
+            waiting.append(op)
+            used = [plan.storage[v] for v in (*op.operands, op.result)]
+            held.update((s, align(s.size, alignment)) for s in used if not s.fixed and not s.output)
+            continue
+        beyond = sum(size for storage, size in held.items() if storage.upper <= index)
+        if int(plan.live[index]) + beyond > plan.peak:
+            ops += assigns_last(waiting)
+            waiting, held = [], {}
+        ops.append(op)
+    return ops + assigns_last(waiting)
+
+
+def assigns_last(ops: Sequence[Op]) -> list[Op]:
+    """The ops that need no new content of a state first, so that none of their results lies where a gradient was that one of
+    the others read: all of them can then run at once."""
+    after: set[Value] = set()
+    early: list[Op] = []
+    late: list[Op] = []
+    for op in ops:
+        is_late = assigned_state(op) is not None or any(v in after for v in op.operands)
+        (late if is_late else early).append(op)
+        after.update(op.results if is_late else ())
+    return early + late
+
+
+def delay_updates(function: Function, alignment: int = ALIGNMENT) -> None:
+    """Delay all updates, or only what assigns states; nothing if the peak would rise."""
+    before, plan = function.ops, plan_aliases(function, alignment)
+    updates = update_ops(function)
+    for chosen in (updates, assigns_alone(function, updates)):
+        function.ops = delayed(function, chosen, plan, alignment)
+        if plan_aliases(function, alignment).peak <= plan.peak:
+            return
+        function.ops = before
+
+
+def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
+    """The updates that assign states, without those whose new content an op reads that does not wait with them."""
+    uses = function.uses()
+    chosen = {op for op in updates if assigned_state(op) is not None}
+    while early := {op for op in chosen if not chosen.issuperset(uses[op.result])}:
+        chosen -= early
+    return chosen
+
+
+@dataclass(frozen=True)
+class DelayUpdates(Pass):
+    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases or placements."""
+
+    name: ClassVar[str] = "delay-updates"
+    alignment: Alignment = ALIGNMENT
+    """Bytes; sizes are rounded up to it."""
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            if is_unplaced(function):
+                delay_updates(function, self.alignment)

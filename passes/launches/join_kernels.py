@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""join-kernels: ops that follow one another become one kernel, in which each thread computes an element of all their results.
+
+A recurrent network's step or a batch norm's statistics are many small ops, whose kernels take less time than it takes to
+launch them. Threads do not wait for each other, so an op may join only if no thread needs what another one writes:
+
+- all results have the same number of elements;
+- what one of the ops writes, others read or overwrite at the same element alone, if at all.
+
+Nothing is moved: ops keep their order, values and addresses, which is why this comes last. Ops of one kernel have one
+number as attribute `joint`; those that have one already, from `join-updates`, are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from memc.ir.byte_range import Span
+from memc.ir.core import Function, Op, Value
+from memc.ir.module import Module
+from memc.ir.op_rules import pointwise_operands, slice_offsets, view_offset
+from memc.ir.ops.rules.base import Compute, Trait, inner_ops, lookup
+from memc.passes.base import Pass
+from memc.passes.kernels.select_kernels import KERNEL
+
+JOINT = "joint"
+"""The attribute that ops of one kernel have in common."""
+
+MOST_OPS = 12
+MOST_TENSORS = 24
+"""Limits that keep a kernel's code and argument list sane."""
+
+
+@dataclass
+class Run:
+    """Ops for one kernel, in their order, and what they read and write."""
+
+    ops: list[Op] = field(default_factory=list)
+    elsewhere: list[Span] = field(default_factory=list)
+    """Read at other elements than the one that is computed."""
+    here: list[Span] = field(default_factory=list)
+    """Read at the same element."""
+    written: list[Span] = field(default_factory=list)
+    made: set[Value] = field(default_factory=set)
+    values: set[Value] = field(default_factory=set)
+
+    def takes(self, op: Op) -> bool:
+        """Whether `op` may follow."""
+        if not self.ops:
+            return True
+        result = op.result
+        if result.type.elements != self.ops[0].result.type.elements or len(self.ops) == MOST_OPS:
+            return False
+        if len(self.values | {*op.operands, result}) > MOST_TENSORS:
+            return False
+        target = Span.of(result)
+        if any(target.meets(b) for b in self.elsewhere):
+            return False
+        if any(target.meets(b) and target != b for b in (*self.here, *self.written)):
+            return False
+        pointwise = pointwise_operands(op)
+        for number, operand in enumerate(op.operands):
+            source = Span.of(operand)
+            if any(source.meets(b) for b in self.written) and not (operand in self.made and number in pointwise):
+                return False
+        return True
+
+    def add(self, op: Op) -> None:
+        pointwise = pointwise_operands(op)
+        for number, operand in enumerate(op.operands):
+            (self.here if number in pointwise else self.elsewhere).append(Span.of(operand))
+        self.ops.append(op)
+        target = Span.of(op.result)
+        # What lies there from now on is this result.
+        self.made = {v for v in self.made if not Span.of(v).meets(target)} | {op.result}
+        self.written.append(target)
+        self.values |= {*op.operands, op.result}
+
+
+def can_join(op: Op) -> bool:
+    """Whether an op, by itself, could be part of a joint kernel: one result, each element computed from few others."""
+    if len(op.results) != 1 or op.result.type.elements == 0 or KERNEL in op.attrs or JOINT in op.attrs:
+        return False
+    if view_offset(op) is not None or any(offset is not None for offset in slice_offsets(op)):
+        return False  # May need no kernel, or several that copy.
+    return all(_is_one_by_one(inner) for inner in inner_ops(op))
+
+
+def _is_one_by_one(op: Op) -> bool:
+    definition = lookup(op.name)
+    if op.name == "constant":
+        return True
+    if definition is None or not isinstance(definition.lower, Compute) or not op.operands:
+        return False
+    return bool(definition.traits & {Trait.ELEMENTWISE, Trait.INJECTIVE}) and Trait.REDUCTION not in definition.traits
+
+
+def has_no_code(op: Op) -> bool:
+    """Whether an op does nothing: a constant, or a view of what is there."""
+    return op.name == "constant" or (view_offset(op) is not None and op.result.root is op.operands[0].root)
+
+
+def joint_kernels(function: Function) -> int:
+    """How many there are already: the number of the next one."""
+    return len({op.attrs[JOINT] for op in function.ops if JOINT in op.attrs})
+
+
+def find_runs(function: Function) -> Iterator[list[Op]]:
+    """The runs of more than one op, in order. Ops without code do not end a run."""
+    run = Run()
+    for op in function.ops:
+        if has_no_code(op):
+            continue
+        joins = can_join(op)
+        if not (joins and run.takes(op)):
+            if len(run.ops) > 1:
+                yield run.ops
+            run = Run()
+        if joins:
+            run.add(op)
+    if len(run.ops) > 1:
+        yield run.ops
+
+
+@dataclass(frozen=True)
+class JoinKernels(Pass):
+    """Runs of ops with results of one size in one kernel each, for targets where launches cost time."""
+
+    name: ClassVar[str] = "join-kernels"
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            for number, run in enumerate(find_runs(function), joint_kernels(function)):
+                for op in run:
+                    op.attrs[JOINT] = number

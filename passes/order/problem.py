@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The problem of operator order that a function poses, as plain numbers for `order_solvers`.
+
+Constants are data, so they are left out and put back in front of their first reader. An op must follow
+
+    the ops that make its operands;
+    where values share bytes (aliases, states and their new contents), every earlier op that wrote bytes which it reads or
+    writes, and every earlier op that read bytes which it writes;
+    if it has effects, the op with effects before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from memc.ir.core import Function, Op, Value
+from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
+from memc.ir.op_rules import assigned_state
+from memc.ir.ops.rules.base import lookup
+from memc.ir.verify.memory import Span, byte_range, overlap, ties_of, without
+from memc.solvers.order import OrderProblem
+
+
+@dataclass
+class _Accesses:
+    """Who has read and written which bytes of one storage so far; what a later write covers is dropped."""
+
+    reads: list[tuple[Span, int]] = field(default_factory=list)
+    writes: list[tuple[Span, int]] = field(default_factory=list)
+
+
+def ordered_ops(ops: Sequence[Op]) -> list[Op]:
+    """The ops that an order is about: all but constants."""
+    return [op for op in ops if op.name != "constant"]
+
+
+def storages(function: Function) -> list[Lifetime]:
+    """The arena's storages by their numbers in the problem: all but workspaces."""
+    workspaces = {op.workspace for op in function.ops}
+    return [life for life in lifetimes(function) if life.root not in workspaces]
+
+
+def order_problem(function: Function, alignment: int = ALIGNMENT) -> OrderProblem:
+    """What `ordered_ops` touch in the arena, in rounded bytes, and what they must follow.
+
+    Storages are those of the aliases that the function has.
+    """
+    ops = ordered_ops(function.ops)
+    lives = storages(function)
+    number = {life.root: index for index, life in enumerate(lives)}
+    touched = ((v.root for v in (*op.operands, *op.results)) for op in ops)
+    return OrderProblem(
+        sizes=[align(life.nbytes, alignment) for life in lives],
+        touches=[list(dict.fromkeys(number[root] for root in roots if root in number)) for roots in touched],
+        after=_dependencies(ops),
+        scratch=[0 if op.workspace is None else align(op.workspace.type.nbytes, alignment) for op in ops],
+    )
+
+
+def arranged(ops: Sequence[Op], order: Sequence[int]) -> list[Op]:
+    """The `ordered_ops` of `ops` in sequence `order`, each constant in front of its first reader."""
+    waiting = {op.result: op for op in ops if op.name == "constant"}
+    ordered = ordered_ops(ops)
+    read = {value for op in ordered for value in op.operands}
+    found = [waiting.pop(value) for value in list(waiting) if value not in read]
+    for index in order:
+        found += [waiting.pop(value) for value in ordered[index].operands if value in waiting]
+        found.append(ordered[index])
+    return found
+
+
+def has_effects(op: Op) -> bool:
+    """Whether an op does more than make its results: it is foreign and makes nothing. Random numbers come from operands."""
+    return lookup(op.name) is None and op.region is None and not op.results
+
+
+def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
+    maker: dict[Value, int] = {}
+    shared = {v.root for op in ops for v in op.results if v.alias is not None}
+    shared.update(found[1] for op in ops if (found := assigned_state(op)) is not None)
+    accesses = {root: _Accesses() for root in shared}
+    last_effect: int | None = None
+    rows: list[list[int]] = []
+    for index, op in enumerate(ops):
+        after = {maker[v]: None for v in op.operands if v in maker}
+        for value in op.operands:
+            if value.root in shared:
+                after.update((other, None) for other in _read(accesses[value.root], byte_range(value), index))
+        for value, part in _writes(op):
+            if value.root in shared:
+                after.update((other, None) for other in _write(accesses[value.root], part, index))
+        if has_effects(op):
+            if last_effect is not None:
+                after[last_effect] = None
+            last_effect = index
+        after.pop(index, None)
+        rows.append(list(after))
+        maker.update((value, index) for value in op.results)
+    return rows
+
+
+def _writes(op: Op) -> Iterator[tuple[Value, Span]]:
+    """The parts of its results that an op writes: of a view nothing, of a concat all but what is in place already.
+
+    The new content of a state goes over the old one, whether aliases say so yet or not.
+    """
+    assigned = assigned_state(op)
+    if assigned is not None:
+        yield assigned[1], byte_range(assigned[1])
+    ties = ties_of(op)
+    for number, value in enumerate(op.results):
+        if number or not (ties.view or ties.slices):
+            yield value, byte_range(value)
+        elif ties.slices:
+            yield from (
+                (value, part) for part in without(byte_range(value), [byte_range(op.operands[k]) for k in ties.slices])
+            )
+
+
+def _read(storage: _Accesses, part: Span, index: int) -> list[int]:
+    """Note that op `index` reads `part`; the ops that wrote it."""
+    storage.reads.append((part, index))
+    return [op for other, op in storage.writes if overlap(other, part)]
+
+
+def _write(storage: _Accesses, part: Span, index: int) -> list[int]:
+    """Note that op `index` writes `part`; the ops that read or wrote it."""
+    found = [op for other, op in (*storage.reads, *storage.writes) if overlap(other, part)]
+    for accesses in (storage.reads, storage.writes):
+        accesses[:] = [item for item in accesses if not part[0] <= item[0][0] <= item[0][1] <= part[1]]
+    storage.writes.append((part, index))
+    return found

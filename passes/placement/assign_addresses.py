@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""assign-addresses: every arena storage gets its byte offset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from memc.ir.checked import Alignment, OneOf
+from memc.ir.core import Function, Placement, Value
+from memc.ir.durations import Seconds
+from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, lifetimes, lower_bound
+from memc.ir.module import Module
+from memc.passes.base import Pass
+from memc.passes.placement.share import BUFFER, color
+from memc.solvers.placement import Buffer, Problem, solve, solver_names
+
+STACKED = ("none", "sequential")
+"""Solvers that lay blocks out one after another."""
+
+
+def known_solvers() -> list[str]:
+    """What `assign_addresses` takes as `solver`."""
+    return sorted({*STACKED, *solver_names()})
+
+
+@dataclass(frozen=True)
+class Block:
+    """Storages that start at the same address: one storage, or all of a shared buffer."""
+
+    lives: tuple[Lifetime, ...]
+
+    def buffer(self) -> Buffer:
+        """The bytes and the time steps that the block needs."""
+        return Buffer(
+            max(life.nbytes for life in self.lives),
+            min(life.lower for life in self.lives),
+            max(life.upper for life in self.lives),
+        )
+
+
+def blocks_of(lives: Sequence[Lifetime], shared: bool) -> list[Block]:
+    """One block per storage, or per `buffer.N` where `share` made those and `shared` asks for them."""
+    groups: dict[object, list[Lifetime]] = {}
+    for life in lives:
+        place = life.root.placement
+        in_buffer = shared and place is not None and place.space.startswith(BUFFER)
+        groups.setdefault(place.space if in_buffer and place else life.root, []).append(life)
+    return [Block(tuple(group)) for group in groups.values()]
+
+
+def assign_addresses(function: Function, solver: str, alignment: int, time_limit: float | None = None) -> None:
+    """Place everything that lives in the arena, roots and aliases alike.
+
+    `none` gives every storage its own bytes, `sequential` every block, in order of definition. Others are native
+    solvers, which get `time_limit` seconds, or without it work bounded by count; `auto` also tries Chen et al.'s sharing,
+    so that it never does worse than that.
+    """
+    lives = lifetimes(function)
+    blocks = blocks_of(lives, shared=solver != "none")
+    buffers = [block.buffer() for block in blocks]
+    if solver in STACKED:
+        offsets = stack([b.size for b in buffers], alignment)
+    else:
+        solution = solve(Problem(buffers, alignment), solver, time_limit=time_limit)
+        offsets = list(solution.offsets)
+        if solver == "auto" and len(blocks) == len(lives) and solution.peak > lower_bound(lives, alignment):
+            offsets = min(offsets, shared_offsets(lives, alignment), key=lambda o: _end(buffers, o, alignment))
+    base: dict[Value, int] = {}
+    for block, offset in zip(blocks, offsets):
+        base.update((life.root, offset) for life in block.lives)
+    for value in function.values():
+        start = base.get(value.root)
+        value.placement = None if start is None else Placement(ARENA, start + value.offset_in_root)
+
+
+def stack(sizes: Sequence[int], alignment: int) -> list[int]:
+    """Offsets of blocks one after another."""
+    offsets: list[int] = []
+    end = 0
+    for size in sizes:
+        offsets.append(end)
+        end += align(size, alignment)
+    return offsets
+
+
+def shared_offsets(lives: Sequence[Lifetime], alignment: int) -> list[int]:
+    """Offsets of storages in the buffers that `share{strategy=color}` would make, laid out one after another."""
+    numbers = color(lives, "color", alignment)
+    sizes = [0] * (max(numbers, default=-1) + 1)
+    for life, number in zip(lives, numbers):
+        sizes[number] = max(sizes[number], life.nbytes)
+    starts = stack(sizes, alignment)
+    return [starts[number] for number in numbers]
+
+
+def _end(buffers: Sequence[Buffer], offsets: Sequence[int], alignment: int) -> int:
+    return max((offset + align(buffer.size, alignment) for buffer, offset in zip(buffers, offsets)), default=0)
+
+
+@dataclass(frozen=True)
+class AssignAddresses(Pass):
+    """Give every storage in the arena its address. The plan is checked afterwards."""
+
+    name: ClassVar[str] = "assign-addresses"
+    plans: ClassVar[bool] = True
+    solver: Annotated[str, OneOf(known_solvers)] = "auto"
+    """`none`, `sequential`, or one of the native solvers."""
+    alignment: Alignment = ALIGNMENT
+    """Bytes; every offset is a multiple of it."""
+    time_limit: Seconds | None = None
+    """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same plan."""
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            assign_addresses(function, self.solver, self.alignment, self.time_limit)

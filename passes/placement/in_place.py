@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""in-place: results take over operands' bytes, views look into them, concats are written slice by slice.
+
+The decisions are `alias_plan.py`'s; this pass writes them down as aliases and `in_place` attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memc.ir.checked import Alignment
+from memc.ir.core import Alias, Function
+from memc.ir.liveness import ALIGNMENT
+from memc.ir.module import Module
+from memc.ir.snapshot import is_unplaced
+from memc.passes.base import Pass
+from memc.passes.placement.alias_plan import AliasPlan, aliased, plan_aliases
+
+
+def make_in_place(function: Function, alignment: int = ALIGNMENT) -> None:
+    """Alias what `plan_aliases` finds worth it. Offsets inside a storage are multiples of `alignment` bytes."""
+    apply_plan(plan_aliases(function, alignment))
+
+
+def apply_plan(plan: AliasPlan) -> None:
+    """Write the decisions down as aliases and `in_place` attributes."""
+    for value, root, offset in aliased(plan):
+        value.alias = Alias(root, offset)
+    for op, operand in plan.in_place.items():
+        op.attrs["in_place"] = operand
+
+
+@contextmanager
+def applied(function: Function, plan: AliasPlan) -> Iterator[None]:
+    """`function` with the aliases of `plan`, which are taken back at the end."""
+    apply_plan(plan)
+    try:
+        yield
+    finally:
+        for value in function.values():
+            value.alias = None
+        for op in plan.in_place:
+            del op.attrs["in_place"]
+
+
+@dataclass(frozen=True)
+class InPlace(Pass):
+    """In-place ops, views and zero-copy concat. Leaves a function alone that has aliases or placements already."""
+
+    name: ClassVar[str] = "in-place"
+    alignment: Alignment = ALIGNMENT
+    """Bytes; parts of a storage that start elsewhere are copied instead."""
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            if is_unplaced(function):
+                make_in_place(function, self.alignment)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Passes that recompute values instead of keeping them."""

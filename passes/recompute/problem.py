@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function as a problem of recomputation, and a solution as a function again.
+
+Views cost nothing and follow what they look into, so a view's readers read the viewed value, and whoever needs a view of
+a value made anew gets a new view. Constants, parameters and returned values lie outside the arena and always stay.
+
+Aliases that a function has already are facts: a storage that several values share counts once, from the first op that
+touches it to the last. Who writes to one runs once, but for chains of overwrites (`remat_chains.py`), which run again as one
+and then have a storage of their own; and who reads what is overwritten does not run again after that. Nothing is moved
+then: that an op reads what another has written into a storage is not told to the search.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from memc.ir.clone import clone_op
+from memc.ir.core import RECOMPUTE, Alias, Attr, Function, Op, Value, fresh_names
+from memc.ir.liveness import ALIGNMENT, align
+from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
+from memc.passes.recompute.chains import may_repeat, overwrite_chains
+from memc.solvers.recompute import RematProblem
+
+
+@dataclass
+class RematGraph:
+    """A function's ops that make bytes, and what each value looks into."""
+
+    function: Function
+    units: list[tuple[Op, ...]]
+    """The ops of the problem, all but constants and views of whole values: single ones, and chains of overwrites."""
+    base: dict[Value, Value]
+    """What a value is a view of, in the end, or the root of its alias; itself if of nothing."""
+    views: dict[Value, Value]
+    """What a view is made of."""
+    aliased: bool
+    """Whether the function has aliases already; no other ones will be made then."""
+    problem: RematProblem = field(init=False)
+
+    @staticmethod
+    def of(function: Function, cost: Callable[[Op], int], alignment: int = ALIGNMENT) -> RematGraph:
+        """The problem of `function`. `cost` is what one more run of an op costs.
+
+        Without aliases yet, the problem counts on those that `in-place` will make.
+        """
+        aliased = any(v.alias is not None for v in function.values())
+        chains = {chain[0]: chain for chain in overwrite_chains(function)} if aliased else {}
+        later = {op for chain in chains.values() for op in chain[1:]}
+        base: dict[Value, Value] = {p: p for p in function.params}
+        views: dict[Value, Value] = {}
+        units = []
+        for op in function.ops:
+            if not aliased and is_whole_view(op):
+                views[op.result] = op.operands[0]
+                base[op.result] = base[op.operands[0]]
+                continue
+            base.update((v, v.root) for v in op.results)
+            if op.name != "constant" and op not in later:
+                units.append(chains.get(op, (op,)))
+        graph = RematGraph(function, units, base, views, aliased)
+        graph.problem = graph._problem(cost, alignment)
+        return graph
+
+    def _problem(self, cost: Callable[[Op], int], alignment: int) -> RematProblem:
+        outside = {self.base[v] for v in self.function.returns}
+        outside.update(op.results[0] for op in self.function.ops if assigned_state(op) is not None)
+        number: dict[Value, int] = {}
+        makes: list[list[int]] = []
+        reads: list[list[int]] = []
+        for unit in self.units:
+            touched = dict.fromkeys(self.base[v] for op in unit for v in (*op.operands, *op.results))
+            reads.append([number[v] for v in touched if v in number])
+            new = [
+                v for v in dict.fromkeys(self.base[v] for v in _results(unit)) if v not in number and v.op is not None
+            ]
+            makes.append(list(range(len(number), len(number) + len(new))))
+            number.update(zip(new, makes[-1]))
+        scratch = [max(0 if op.workspace is None else op.workspace.type.nbytes for op in unit) for unit in self.units]
+        over = [self._may_take_over(unit[0]) for unit in self.units]
+        parts = [self._parts(unit[0], alignment) for unit in self.units]
+        writers = self._writers()
+        return RematProblem(
+            sizes=[0 if v in outside else align(v.type.nbytes, alignment) for v in number],
+            costs=[sum(map(cost, unit)) for unit in self.units],
+            once=[not self._may_repeat(unit, writers) for unit in self.units],
+            scratch=[align(nbytes, alignment) for nbytes in scratch],
+            reads=reads,
+            makes=makes,
+            over=[[number[v] for v in values if v in number and v not in outside] for values in over],
+            parts=[[number[v] for v in values if v in number and v not in outside] for values in parts],
+            until=[self._until(index, unit, writers) for index, unit in enumerate(self.units)],
+            in_order=self.aliased,
+        )
+
+    def _writers(self) -> dict[Value, list[int]]:
+        """The units that write to states, and to storages that others write to as well."""
+        writers: dict[Value, list[int]] = {}
+        for index, unit in enumerate(self.units):
+            found = [state[1] for op in unit if (state := assigned_state(op)) is not None]
+            for root in dict.fromkeys((*found, *(v.root for v in _results(unit)))):
+                writers.setdefault(root, []).append(index)
+        return {root: units for root, units in writers.items() if root.op is None or len(units) > 1}
+
+    def _may_repeat(self, unit: Sequence[Op], writers: Mapping[Value, Sequence[int]]) -> bool:
+        return all(map(may_repeat, unit)) and not any(v.root in writers for v in _results(unit))
+
+    def _until(self, index: int, unit: Sequence[Op], writers: Mapping[Value, Sequence[int]]) -> list[int]:
+        """The first unit after this one that overwrites a storage that this one reads, for each such storage."""
+        read = dict.fromkeys(self.base[v] for op in unit for v in op.operands)
+        rows = (writers[root] for root in read if root in writers)
+        return list(dict.fromkeys(row[at] for row in rows if (at := bisect_right(row, index)) < len(row)))
+
+    def _may_take_over(self, op: Op) -> list[Value]:
+        """Values whose bytes result 0 of `op` may take over, if they are not needed any more."""
+        if self.aliased:
+            return []
+        allowed = in_place_operands(op)
+        found = []
+        for k in allowed:
+            value = self.base[op.operands[k]]
+            apart = all(self.base[v] is not value or j in allowed for j, v in enumerate(op.operands))
+            if apart and value.type.nbytes == op.results[0].type.nbytes:
+                found.append(value)
+        return list(dict.fromkeys(found))
+
+    def _parts(self, op: Op, alignment: int) -> list[Value]:
+        """Values that result 0 of `op` holds side by side, each in bytes of its own, if it is where they die."""
+        if self.aliased:
+            return []
+        offsets = slice_offsets(op)
+        bases = [self.base[v] for v in op.operands]
+        return [
+            base
+            for k, base in enumerate(bases)
+            if (offset := offsets[k]) is not None and offset % alignment == 0 and bases.count(base) == 1
+        ]
+
+    def rewrite(self, sequence: Sequence[int]) -> None:
+        """Make the function run its ops in `sequence`; copies carry `{recompute = i}`.
+
+        What was an operand is then the latest copy of it, so take a `Snapshot` first to go back.
+        """
+        writer = _Writer(self)
+        runs = [0] * len(self.units)
+        for number in sequence:
+            for op in self.units[number]:
+                writer.run(op, runs[number])
+            runs[number] += 1
+        self.function.ops = writer.finish()
+
+
+def is_whole_view(op: Op) -> bool:
+    """Whether an op's result is operand 0's bytes, all of them."""
+    return view_offset(op) == 0 and op.results[0].type.nbytes == op.operands[0].type.nbytes
+
+
+def _results(unit: Sequence[Op]) -> list[Value]:
+    return [v for op in unit for v in op.results]
+
+
+class _Writer:
+    """Ops in their new sequence; constants and views come in front of their first reader."""
+
+    def __init__(self, graph: RematGraph) -> None:
+        self.graph = graph
+        self.names = fresh_names(v.name for v in graph.function.values())
+        self.constants = {op.result: op for op in graph.function.ops if op.name == "constant"}
+        self.reads = {op: tuple(op.operands) for unit in graph.units for op in unit}
+        """What an op read before its operands were replaced by copies."""
+        self.viewed = graph.views
+        """What a view was made of before."""
+        self.latest: dict[Value, Value] = {}
+        """The copy of an op's result that is read now."""
+        self.views: dict[Value, tuple[Value, Value]] = {}
+        """By view: what it was last made of, and what was made."""
+        self.written: list[Op] = []
+
+    def run(self, op: Op, repeat: int) -> None:
+        operands = [self._current(v) for v in self.reads[op]]
+        if repeat == 0:
+            op.operands = operands
+            self.written.append(op)
+            self.latest.update((v, v) for v in op.results)
+            return
+        copy = clone_op(op, operands, self.names)
+        copy.attrs[RECOMPUTE] = _level(op, repeat)
+        self.written.append(copy)
+        self.latest.update(zip(op.results, copy.results))
+        for value, again in zip(op.results, copy.results):
+            if value.alias is not None:
+                again.alias = Alias(self.latest[value.root], 0)
+
+    def finish(self) -> list[Op]:
+        for value in self.graph.function.returns:
+            self._current(value)
+        return self.written
+
+    def _current(self, value: Value) -> Value:
+        """The value to read instead of `value` here."""
+        if value in self.constants:
+            self.written.append(self.constants.pop(value))
+        if value not in self.viewed:
+            return self.latest.get(value, value)
+        source = self._current(self.viewed[value])
+        made_of, view = self.views.get(value, (None, value))
+        if made_of is source:
+            return view
+        assert value.op is not None
+        if made_of is None:
+            value.op.operands = [source]
+            self.written.append(value.op)
+        else:
+            copy = clone_op(value.op, [source], self.names)
+            self.written.append(copy)
+            view = copy.result
+        self.views[value] = (source, view)
+        return view
+
+
+def _level(op: Op, repeat: int) -> int | tuple[Attr, ...]:
+    """Distinguishes the copy from the op, which may be a copy itself, and from other copies."""
+    return repeat if RECOMPUTE not in op.attrs else (op.attrs[RECOMPUTE], repeat)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rematerialize: results dropped and computed anew, so that the arena keeps a budget, at the least added time.
+
+The native search (`remat_solver.py`) works on values and the bytes that they take over from one another; what it finds
+is written back as ops that run again, and judged by the arena that it then takes, addresses included. The exact solver
+(`remat_exact.py`) takes its place for small functions where a proof is worth the wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from memc.ir.checked import Alignment, Amount, Share
+from memc.ir.core import Function, Op
+from memc.ir.cost_model import DEVICES, CostModel
+from memc.ir.durations import Seconds
+from memc.ir.errors import UsageError
+from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
+from memc.ir.module import Module
+from memc.ir.op_rules import assigned_state
+from memc.ir.snapshot import Snapshot
+from memc.passes.base import Finding, Pass
+from memc.passes.budget import Budget, over_budget
+from memc.passes.order.reorder import Search, reorder
+from memc.passes.recompute.bound import least_possible
+from memc.passes.recompute.planned_arena import planned_arena
+from memc.passes.recompute.problem import RematGraph, is_whole_view
+from memc.solvers.exact.recompute import require_few, solve_remat
+from memc.solvers.recompute import RematPlan, RematProblem, measure_sequence, remat_ladder
+
+Solver = Literal["search", "exact"]
+
+SPARE = 0.95
+"""How far below the budget plans are sought, for those that take more than the search thinks."""
+
+FAR = 1.2
+"""How many times the best order's peak another may have, if recomputation is to start from it too."""
+
+DEFAULT_SEARCH = Search()
+
+
+@dataclass(frozen=True)
+class Recomputation(Finding):
+    """What `rematerialize` did to a function."""
+
+    without: int
+    """Bytes of the arena in the order that `reorder` finds, with nothing computed anew."""
+    arena: int
+    """Bytes, addresses included."""
+    added: float
+    """Cost of what runs again, as a share of that of one run of every op."""
+    repeats: int
+    """Ops that run again, each time counted."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan, and the graph whose order of ops it starts from."""
+
+    graph: RematGraph
+    ops: tuple[Op, ...]
+    """Of the function in that order."""
+    plan: RematPlan
+
+
+@dataclass(frozen=True)
+class Starts:
+    """The orders of a function's ops that recomputation starts from."""
+
+    function: Function
+    alignment: int
+    found: tuple[tuple[RematGraph, tuple[Op, ...]], ...]
+    bound: int
+    """Bytes that no sequence is below."""
+
+    @staticmethod
+    def of(function: Function, orders: Iterable[Sequence[Op]], costs: CostModel, alignment: int = ALIGNMENT) -> Starts:
+        """Those of `orders` that are not far above the best."""
+        before = list(function.ops)
+        found: list[tuple[RematGraph, tuple[Op, ...]]] = []
+        for ops in dict.fromkeys(map(tuple, orders)):
+            function.ops = list(ops)
+            found.append((RematGraph.of(function, costs.cost, alignment), ops))
+        function.ops = before
+        peaks = [_peak(graph.problem) for graph, _ in found]
+        near = tuple(start for start, peak in zip(found, peaks) if peak <= FAR * min(peaks))
+        return Starts(function, alignment, near, least_possible(near[0][0].problem))
+
+    def choices(self, lowest: int) -> Choices:
+        """Plans from each, down to about `lowest` bytes, or as low as was found."""
+        with ThreadPoolExecutor(len(self.found)) as threads:
+            ladders = threads.map(lambda start: remat_ladder(start[0].problem, lowest, self.bound), self.found)
+        found = [Choice(*start, plan) for start, plans in zip(self.found, ladders) for plan in plans]
+        return Choices(self.function, self.alignment, tuple(found))
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The plans that budgets choose from."""
+
+    function: Function
+    alignment: int
+    found: tuple[Choice, ...]
+
+    def solved(self, limit: int, time_limit: float | None) -> Choices:
+        """These, and from each of their orders the cheapest plan of at most `limit` bytes that the exact solver finds; the
+        orders share the `time_limit` (seconds). Raises UsageError for too many ops."""
+        graphs = {id(choice.graph): choice for choice in self.found}
+        share = None if time_limit is None else time_limit / len(graphs)
+        solved = ((start, solve_remat(start.graph.problem, limit, share).plan) for start in graphs.values())
+        better = tuple(Choice(start.graph, start.ops, plan) for start, plan in solved if plan is not None)
+        return Choices(self.function, self.alignment, better + self.found)
+
+    def fitting(self, budget: int) -> list[Choice]:
+        """Those of at most `budget` bytes, the cheapest first.
+
+        Who takes the first one gets a peak that never rises as the budget falls: either the choice for a higher budget
+        fits the lower one too, and is its first one, or its peak is above the lower budget.
+        """
+        fitting = [choice for choice in self.found if choice.plan.peak <= budget]
+        return sorted(fitting, key=lambda choice: (choice.plan.added_cost, choice.plan.peak))
+
+    def least(self) -> Choice:
+        """The one of the lowest peak."""
+        return min(self.found, key=lambda choice: choice.plan.peak)
+
+    def follow(self, choice: Choice, without: int, most: int | None = None) -> Recomputation:
+        """Make the function, unchanged since `Starts.of`, run as `choice` says. Returns what comes of it, where the arena takes
+        `without` bytes if nothing is computed anew. `most`: as in `planned_arena`."""
+        self.function.ops = list(choice.ops)
+        choice.graph.rewrite(choice.plan.sequence)
+        arena = planned_arena(self.function, self.alignment, most)
+        costs = choice.graph.problem.costs
+        units = choice.graph.units
+        repeats = sum(len(units[number]) for number in choice.plan.sequence) - sum(map(len, units))
+        return Recomputation(without, arena, choice.plan.added_cost / max(1, sum(costs)), repeats)
+
+
+def rematerialize(
+    module: Module,
+    function: Function,
+    budget: Budget,
+    costs: CostModel,
+    alignment: int = ALIGNMENT,
+    total: bool = False,
+    search: Search = DEFAULT_SEARCH,
+    solver: Solver = "search",
+    time_limit: float | None = None,
+) -> Recomputation:
+    """Reorder `function`, which must not have placements yet, and run ops again until its arena keeps `budget`, with
+    `total` until everything does: arena, weights, states, inputs and outputs. Aliases that it has are kept.
+
+    Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
+    better for it, and moves ops. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of
+    each order, the proven optimum if that is found within `time_limit` (seconds) or, without one, a fixed amount of work. Raises
+    BudgetError, leaving the function as it was, if no plan that was found keeps the budget, and UsageError if it has too many
+    ops for `exact`.
+    """
+    if solver == "exact":
+        require_few(sum(op.name != "constant" and not is_whole_view(op) for op in function.ops))
+    given = list(function.ops)
+    reorder(function, search, alignment)
+    arena = planned_arena(function, alignment)
+    weights, io = (weights_bytes(function, alignment), _io_bytes(function)) if total else (0, 0)
+    whole = budget.of(arena + weights + io)
+    most = whole - weights - io
+    if arena <= most:
+        return Recomputation(arena, arena, 0.0, 0)
+    before = Snapshot.of(module, function)
+    starts = Starts.of(function, [function.ops, given], costs, alignment)
+    spare = int(SPARE * most)
+    for limit, lowest in ((most, spare), (spare, 0)):
+        choices = starts.choices(lowest)
+        if solver == "exact":
+            choices = choices.solved(limit, time_limit)
+        for choice in choices.fitting(most):
+            found = choices.follow(choice, arena, most)
+            if found.arena <= most:
+                return found
+            before.restore()
+        if choices.least().plan.peak > lowest:
+            break  # There are no lower plans to be found.
+    least = arena
+    for choice in sorted(choices.found, key=lambda choice: choice.plan.peak):
+        if choice.plan.peak >= least:
+            break
+        least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
+        before.restore()
+    function.ops = given
+    raise over_budget(whole, least, weights, io)
+
+
+def _peak(problem: RematProblem) -> int:
+    """Bytes, if nothing is computed anew."""
+    return measure_sequence(problem, range(len(problem.costs))).peak
+
+
+def _io_bytes(function: Function) -> int:
+    """Bytes of inputs and outputs. New contents of states will lie in the states."""
+    updates = (v for v in function.returns if v.op is not None and assigned_state(v.op) is not None)
+    return io_bytes(function) - sum(v.type.nbytes for v in updates)
+
+
+def _measured(path: str) -> Mapping[str, float]:
+    """Seconds by `signature` from a JSON object. Raises UsageError for anything else."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"rematerialize: profile {path}: cannot read JSON: {error}") from None
+    if not isinstance(found, dict) or not all(isinstance(v, (int, float)) and 0 <= v < 1e6 for v in found.values()):
+        raise UsageError(f"rematerialize: profile {path}: expected an object of seconds by op signature")
+    return {str(name): float(seconds) for name, seconds in found.items()}
+
+
+@dataclass(frozen=True)
+class Rematerialize(Pass):
+    """An order of ops of lower peak, and, where that does not keep the budget, results dropped and computed anew."""
+
+    name: ClassVar[str] = "rematerialize"
+    orders: ClassVar[bool] = True
+    budget: Budget = Budget(percent=100.0)
+    """Bytes, for example `4GiB`, or percent of what it takes without recomputation, of each function's arena."""
+    total: bool = False
+    """Count weights, states, inputs and outputs of the function too."""
+    device: Literal["llvm", "cuda"] = "llvm"
+    """Whose speed the cost of an op is guessed from."""
+    profile: str | None = None
+    """A JSON file of measured seconds by op signature, which count instead."""
+    solver: Solver = "search"
+    """`exact`: the proven optimum for small functions, where it is found."""
+    time_limit: Seconds | None = None
+    """Of wall time, of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
+    slack: Share = 0.0
+    work: Amount = Search.work
+    """How orders are sought, as in `reorder`."""
+    alignment: Alignment = ALIGNMENT
+
+    def check(self) -> None:
+        """Raise UsageError for a time limit that nothing would read."""
+        if self.time_limit is not None and self.solver != "exact":
+            raise UsageError(f"{self.name}: expected solver=exact beside time-limit, got solver={self.solver}")
+
+    def apply(self, module: Module) -> Recomputation | None:
+        costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})
+        said = None
+        for function in module.functions:
+            if any(v.placement is not None for v in function.values()):
+                raise UsageError(
+                    "rematerialize: expected a function without placements; run it before passes that place"
+                )
+            search = Search(slack=self.slack, work=self.work)
+            how = (self.alignment, self.total, search, self.solver, self.time_limit)
+            found = rematerialize(module, function, self.budget, costs, *how)
+            said = found if function.name == "main" else said
+        return said

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""decompose: expand ops that state a `Decompose` lowering, so that their temporaries are planned like all else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import RECOMPUTE, Function, Op, Value, fresh_names, replace_all_uses
+from memc.ir.module import Module
+from memc.ir.ops.rules import base
+from memc.ir.snapshot import is_raw
+from memc.passes.base import Pass
+from memc.passes.rewrite.materialize_returns import materialize_returns
+
+
+def decompose(module: Module, function: Function) -> None:
+    """Expand until no such op is left but those that a library kernel computes. Ops in the expansion inherit the location,
+    and the mark of a recomputation, so that they are not merged with those of the first computation; results keep their
+    names.
+
+    Ops of a decomposition that nothing uses are left to `canonicalize`.
+    """
+    names = fresh_names(v.name for v in function.values())
+    replaced: dict[Value, Value] = {}
+    done: list[Op] = []
+    pending = list(reversed(function.ops))
+    while pending:
+        op = pending.pop()
+        definition = base.lookup(op.name)
+        stays = op.region is not None or base.chosen_kernel(op) is not None
+        expand = _expansion(definition)
+        if expand is None or stays:
+            done.append(op)
+            continue
+        op.operands = [_final(v, replaced) for v in op.operands]
+        expansion: list[Op] = []
+        found = expand(IRBuilder(module, function, expansion, names, op.location), op)
+        if found is None:
+            done.append(op)
+            continue
+        if RECOMPUTE in op.attrs:
+            for inner in expansion:
+                inner.attrs[RECOMPUTE] = (op.attrs[RECOMPUTE], inner.attrs.get(RECOMPUTE, 0))
+        made = {value for inner in expansion for value in inner.results}
+        for old, new in zip(op.results, found):
+            replaced[old] = new
+            if new in made:
+                new.name = old.name
+        pending.extend(reversed(expansion))
+    function.ops = done
+    replace_all_uses(function, replaced)
+
+
+def _expansion(definition: base.OpDef | None) -> Callable[[IRBuilder, Op], Sequence[Value] | None] | None:
+    """What builds other ops in the place of one; None for ops that always are kernels of their own."""
+    if definition is None or isinstance(definition.lower, base.Literal):
+        return None
+    return definition.lower.parts if isinstance(definition.lower, base.Compute) else definition.lower.fn
+
+
+def _final(value: Value, replaced: dict[Value, Value]) -> Value:
+    while value in replaced:
+        value = replaced[value]
+    return value
+
+
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Expand ops such as softmax and layer_norm into ops with at most one reduction each."""
+
+    name: ClassVar[str] = "decompose"
+
+    def apply(self, module: Module) -> None:
+        for function in module.functions:
+            if is_raw(function):
+                decompose(module, function)
+                materialize_returns(module, function)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc: a memory-optimizing compiler for deep-learning models.
+
+    >>> import memc
+    >>> exe = memc.compile("model.onnx", "model.memc", dims={"batch": 1}).load()   # doctest: +SKIP
+    >>> outputs = exe(x)                                                             # doctest: +SKIP
+
+Names are loaded when first used, so that running an artifact needs only TVM's runtime and numpy.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memc.driver import Compilation, compile, run
+    from memc.frontend.onnx import import_onnx
+    from memc.ir.errors import MemcError
+    from memc.ir.text.parser import parse
+    from memc.measure.benchmark import Benchmark, bench
+    from memc.measure.verification import verify
+    from memc.passes.manager import PassManager
+    from memc.passes.training.build_gradient import BuildGradient
+    from memc.planning import Plan, Tensor, plan
+    from memc.report.compilation import Report
+    from memc.runtime.execute.executable import Executable
+    from memc.runtime.execute.load import load
+
+_HOME = {
+    "Benchmark": "memc.measure.benchmark",
+    "BuildGradient": "memc.passes.training.build_gradient",
+    "Compilation": "memc.driver",
+    "Executable": "memc.runtime.execute.executable",
+    "MemcError": "memc.ir.errors",
+    "PassManager": "memc.passes.manager",
+    "Plan": "memc.planning",
+    "Report": "memc.report.compilation",
+    "Tensor": "memc.planning",
+    "bench": "memc.measure.benchmark",
+    "compile": "memc.driver",
+    "import_onnx": "memc.frontend.onnx",
+    "load": "memc.runtime.execute.load",
+    "parse": "memc.ir.text.parser",
+    "plan": "memc.planning",
+    "run": "memc.driver",
+    "verify": "memc.measure.verification",
+}
+
+__all__ = [
+    "Benchmark",
+    "BuildGradient",
+    "Compilation",
+    "Executable",
+    "MemcError",
+    "PassManager",
+    "Plan",
+    "Report",
+    "Tensor",
+    "bench",
+    "compile",
+    "import_onnx",
+    "load",
+    "parse",
+    "plan",
+    "run",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'memc' has no attribute {name!r}")

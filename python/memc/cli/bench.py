@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc bench: run an artifact or a model again and again, and say how fast it is."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from memc.ir.errors import UsageError
+from memc.ir.sizes import format_size
+from memc.measure.benchmark import Benchmark, bench
+from memc.measure.op_times import Profile
+
+from . import options
+from .console import progress, set_up_logging, stdout_console, write_text
+from .values import parse_inputs, parse_options, parse_pairs, parse_seconds
+
+PROFILED_RUNS = 10
+
+
+def bench_model(
+    model: Annotated[
+        str, typer.Argument(metavar="ARTIFACT|MODEL", help="A folder that `memc compile` wrote, or a model to compile.")
+    ],
+    input: Annotated[
+        Optional[list[str]],
+        typer.Option("-i", "--input", metavar="NAME=VALUE", help="@file.npy, a number or JSON (default: random)."),
+    ] = None,
+    seed: options.Seed = 0,
+    warmup: Annotated[int, typer.Option("--warmup", metavar="N", help="Runs before those that count.")] = 5,
+    runs: Annotated[int, typer.Option("--runs", metavar="N", help="Runs that count, at least.")] = 50,
+    min_time: Annotated[
+        Optional[str],
+        typer.Option("--min-time", metavar="TIME", help="Run on until so much time is measured: 2s, 500ms."),
+    ] = None,
+    threads: Annotated[
+        Optional[int], typer.Option("--threads", metavar="N", help="Threads of kernels on the CPU (default: all).")
+    ] = None,
+    cuda_graph: options.CudaGraph = True,
+    profile: Annotated[bool, typer.Option("--profile", help="Take the time of each op, too.")] = False,
+    profiled_runs: Annotated[
+        int, typer.Option("--profiled-runs", metavar="N", help="Runs that take the ops' times.")
+    ] = PROFILED_RUNS,
+    top: Annotated[
+        Optional[int], typer.Option("--top", metavar="N", help="With --profile: show the N slowest ops alone.")
+    ] = None,
+    trace: Annotated[
+        Optional[str], typer.Option("--trace", metavar="FILE", help="Write a profiled run as a Chrome trace.")
+    ] = None,
+    save_profile: Annotated[
+        Optional[str],
+        typer.Option("--save-profile", metavar="FILE", help="Write the ops' seconds as `rematerialize` reads them."),
+    ] = None,
+    target: options.TargetName = "llvm",
+    arch: options.Arch = None,
+    mcpu: options.Mcpu = None,
+    opt_level: options.OptLevel = 2,
+    dim: options.Dims = None,
+    input_shapes: options.InputShapes = None,
+    bind: options.Bind = None,
+    pass_pipeline: options.Pipeline = None,
+    disabled_pass: options.DisabledPasses = None,
+    memory_budget: options.MemoryBudget = None,
+    train: options.Train = False,
+    loss: options.Loss = None,
+    optimizer: options.OptimizerName = None,
+    optimizer_options: options.OptimizerOptions = None,
+    clip_norm: options.ClipNorm = None,
+    loss_scale: options.LossScale = None,
+    accumulate: options.Accumulate = None,
+    freeze: options.Freeze = None,
+    no_dropout: options.NoDropout = False,
+    mirror: options.Mirror = None,
+    alignment: options.Alignment = None,
+    kernels: options.Kernels = "auto",
+    precision: options.Precision = "f32",
+    workspace: options.Workspace = "free",
+    json: options.Json = None,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+    no_color: options.NoColor = False,
+) -> None:
+    """Measure how fast an artifact, or a model compiled with the options of `memc compile`, runs; a training step too."""
+    set_up_logging(verbose, quiet)
+    if top is not None and not profile:
+        raise UsageError("--top: expected --profile beside it")
+    if top is not None and top < 1:
+        raise UsageError(f"--top {top}: expected a number from 1 on")
+    files = {"--json": json, "--trace": trace, "--save-profile": save_profile}
+    to_stdout = [option for option, file in files.items() if file == "-"]
+    if len(to_stdout) > 1:
+        raise UsageError(f"{' - and '.join(to_stdout)} -: only one of them can have standard output")
+    settings = parse_options(
+        target=target,
+        arch=arch,
+        mcpu=mcpu,
+        opt_level=opt_level,
+        dim=dim,
+        input_shapes=input_shapes,
+        bind=bind,
+        pass_pipeline=pass_pipeline,
+        disabled_pass=disabled_pass,
+        memory_budget=memory_budget,
+        train=train,
+        loss=loss,
+        optimizer=optimizer,
+        optimizer_options=optimizer_options,
+        clip_norm=clip_norm,
+        loss_scale=loss_scale,
+        accumulate=accumulate,
+        freeze=freeze,
+        no_dropout=no_dropout,
+        seed=seed if train else None,
+        mirror=mirror,
+        alignment=alignment,
+        kernels=kernels,
+        precision=precision,
+        workspace=workspace,
+    )
+    given = parse_pairs(input or [], "--input")
+    profiled = profile or trace is not None or save_profile is not None
+    with progress(quiet) as report_stage:
+        found = bench(
+            model,
+            inputs=lambda specs: parse_inputs(given, {spec.name: spec.type for spec in specs}, seed),
+            seed=seed,
+            warmup=warmup,
+            runs=runs,
+            min_seconds=0.0 if min_time is None else parse_seconds(min_time, "--min-time"),
+            threads=threads,
+            cuda_graph=cuda_graph,
+            profiled_runs=profiled_runs if profiled else 0,
+            progress=report_stage,
+            **settings,
+        )
+    if found.profile is not None and trace is not None:
+        write_text(trace, json_module.dumps(found.profile.trace()))
+    if found.profile is not None and save_profile is not None:
+        write_text(save_profile, found.profile.signatures_json())
+    if json is not None:
+        write_text(json, found.to_json())
+    if not to_stdout and not quiet:
+        console = stdout_console(no_color)
+        print_summary(console, model, found)
+        if profile and found.profile is not None:
+            print_profile(console, found.profile, top)
+
+
+def print_summary(console: Console, model: str, found: Benchmark) -> None:
+    """Times, throughput and memory."""
+    what = "training step" if found.training else "inference"
+    how = [found.target, what, *([_count(found.threads, "thread")] if found.threads else [])]
+    how.append(f"{_count(found.runs, 'run')} after {found.warmup}")
+    console.print(f"{Path(model).name}: {', '.join(how)}", soft_wrap=True, markup=False)
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    table.add_row("median", f"{1e3 * found.median:.3f} ms", "")
+    table.add_row("p90", f"{1e3 * found.p90:.3f} ms", "")
+    table.add_row("least", f"{1e3 * found.least:.3f} ms", "")
+    items = found.items_per_second
+    table.add_row("throughput", f"{found.runs_per_second:.2f} runs/s", "" if items is None else f"{items:.2f} items/s")
+    table.add_section()
+    for name, nbytes in found.memory.items():
+        table.add_row(name.replace("_", " "), f"{nbytes:,} B", format_size(nbytes))
+    if found.grown_bytes is not None:
+        table.add_row("measured", f"{found.grown_bytes:,} B", format_size(found.grown_bytes))
+    console.print(table)
+
+
+def print_profile(console: Console, found: Profile, top: int | None) -> None:
+    """The ops by time, longest first."""
+    table = Table()
+    for heading in ("op", "result", "type"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("ms", "share", "bytes", "MFLOP", "roof"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    shown = found.slowest(top)
+    for op in shown:
+        names = (_short(op.name, 12), "%" + _short(op.result, 10), _short(op.type, 17))
+        table.add_row(*names, *_figures(op.seconds, op.share, op.bytes, op.flops, op.roofline))
+    table.add_section()
+    reached = found.least_seconds / found.seconds if found.seconds else 0.0
+    totals = _figures(found.seconds, 1.0, found.bytes, found.flops, reached)
+    table.add_row(f"all {_count(len(found.ops), 'op')}", "", "", *totals)
+    console.print(table)
+    console.print(
+        f"medians of {_count(found.runs, 'run')}, {1e3 * found.run_seconds:.3f} ms from the first kernel to the last; "
+        f"roofline of {found.device}: {found.peak_flops / 1e9:,.0f} GFLOP/s, {found.bandwidth / 1e9:,.0f} GB/s",
+        soft_wrap=True,
+    )
+
+
+def _short(name: str, most: int) -> str:
+    """The end of a long name, which is what tells it from others."""
+    return name if len(name) <= most else "…" + name[1 - most :]
+
+
+def _figures(seconds: float, share: float, nbytes: int, flops: int, roofline: float) -> list[str]:
+    """The cells of a row after its names."""
+    times = [f"{1e3 * seconds:.3f}", f"{100 * share:.1f} %" if share < 1 else "100 %"]
+    return [*times, format_size(nbytes), f"{flops / 1e6:,.2f}", f"{100 * roofline:.1f} %"]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("s" if number != 1 else "")

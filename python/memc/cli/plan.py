@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc plan: addresses for tensors, and an order for graphs, from files."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Optional
+
+import typer
+from rich.table import Table
+
+from memc.ir.errors import UsageError
+from memc.ir.sizes import format_size, parse_size
+from memc.planning import Plan
+from memc.planning import plan as make_plan
+from memc.planning.csv_file import plan_csv
+from memc.solvers.order import order_solver_names
+from memc.solvers.placement import solver_names
+
+from . import options
+from .console import set_up_logging, stdout_console, write_text
+from .values import parse_seconds
+
+
+def plan(
+    file: Annotated[
+        Optional[str], typer.Argument(metavar="FILE", help="A .csv problem, a .json[.gz] graph, .memir or .onnx.")
+    ] = None,
+    output: Annotated[
+        Optional[str], typer.Option("-o", "--output", "--csv", metavar="FILE", help="Offsets as CSV; - for stdout.")
+    ] = None,
+    capacity: Annotated[
+        Optional[list[str]],
+        typer.Option("--capacity", metavar="SIZE", help="Bytes, or NAME=SIZE for one space (repeatable): 4GiB."),
+    ] = None,
+    alignment: Annotated[Optional[int], typer.Option("--alignment", metavar="BYTES", help="Of every offset.")] = None,
+    reorder: Annotated[bool, typer.Option("--reorder", help="Choose the order of a graph's ops, too.")] = False,
+    solver: Annotated[str, typer.Option("--solver", help="Of addresses.")] = "auto",
+    order_solver: Annotated[
+        Optional[str], typer.Option("--order-solver", help="Of the order, with --reorder; auto by default.")
+    ] = None,
+    time_limit: Annotated[
+        Optional[str], typer.Option("--time-limit", metavar="TIME", help="For the search: 2s, 500ms or 1.5m.")
+    ] = None,
+    threads: Annotated[Optional[int], typer.Option("--threads", metavar="N", min=1, help="For the search.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Order and offsets in the JSON.")] = False,
+    json_path: options.Json = None,
+    list_solvers: Annotated[bool, typer.Option("--list-solvers", help="List the solvers.")] = False,
+    no_color: options.NoColor = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = 0,
+) -> None:
+    """Plan memory: give every tensor of a file an address so that the peak is low."""
+    set_up_logging(verbose, quiet)
+    if list_solvers:
+        print(f"addresses: {', '.join(solver_names())}\norder: {', '.join(order_solver_names())}")
+        return
+    if file is None:
+        raise UsageError("missing FILE: give a .csv problem, a .json graph, .memir text or an .onnx model")
+    if json_path == "-" and output == "-":
+        raise UsageError("--json and --csv: expected one of them on standard output, got both")
+    if order_solver is not None and not reorder:
+        raise UsageError("--order-solver: expected --reorder with it, without which the order is kept")
+    if full and json_path is None:
+        raise UsageError("--full: expected --json FILE with it, to which it adds order and offsets")
+    result = make_plan(
+        file,
+        capacity=_capacity(capacity or []),
+        alignment=alignment,
+        reorder=reorder,
+        solver=solver,
+        order_solver=order_solver or "auto",
+        time_limit=None if time_limit is None else parse_seconds(time_limit, "--time-limit"),
+        threads=threads,
+    )
+    if output is not None:
+        write_text(output, plan_csv(result.tensors, result.offsets))
+    if json_path is not None:
+        write_text(json_path, json.dumps(result.to_dict(full=full)))
+    if "-" not in (output, json_path) and not quiet:
+        stdout_console(no_color).print(_table(result))
+
+
+def _capacity(items: list[str]) -> int | dict[str, int] | None:
+    if len(items) == 1 and "=" not in items[0]:
+        return parse_size(items[0])
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, found, size = item.rpartition("=")
+        if not found or not name or name in sizes:
+            raise UsageError(f"--capacity {item}: expected NAME=SIZE, once for each space")
+        sizes[name] = parse_size(size)
+    return sizes or None
+
+
+def _table(result: Plan) -> Table:
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    table.add_row("peak", f"{result.peak:,} B", format_size(result.peak))
+    table.add_row("lower bound", f"{result.lower_bound:,} B", format_size(result.lower_bound))
+    table.add_row("gap", f"{result.gap_percent:.2f} %", "proven optimal" if result.proven_optimal else "not proven")
+    table.add_row("seconds", f"{result.seconds:.2f}", "")
+    table.add_row("solver", result.solver, "")
+    if len(result.spaces) > 1:
+        table.add_section()
+        for space in result.spaces:
+            table.add_row(space.name, f"{space.peak:,} B", format_size(space.peak))
+    return table

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parsing of what is typed after options: dims, shapes, tensors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+from zipfile import BadZipFile
+
+import numpy as np
+
+from memc.ir.arrays import native
+from memc.ir.checked import require_one_of
+from memc.ir.core import Array
+from memc.ir.durations import Seconds
+from memc.ir.errors import UsageError
+from memc.ir.sizes import parse_size
+from memc.ir.types import TensorType
+from memc.measure.verification import random_array
+from memc.passes.base import Pass
+from memc.passes.pipeline_text import parse_pipeline
+from memc.passes.training.build_gradient import BuildGradient
+from memc.passes.training.losses import LABEL_KINDS, LOSSES
+from memc.passes.training.mirror import POLICIES
+from memc.passes.training.optimizers import OPTIMIZERS, Decay, NotNegative, Optimizer, Positive
+
+
+def parse_pairs(items: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` items as a dict. The name may hold `=`-free text of any kind, such as `serving_default:0`."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        name, found, value = item.partition("=")
+        if not found or not name:
+            raise UsageError(f"{option} {item}: expected NAME=VALUE")
+        if name in pairs:
+            raise UsageError(f"{option} {item}: `{name}` is given twice")
+        pairs[name] = value
+    return pairs
+
+
+def parse_dims(items: Iterable[str]) -> dict[str, int]:
+    """`--dim batch=4` items as a dict of positive integers."""
+    dims: dict[str, int] = {}
+    for name, value in parse_pairs(items, "--dim").items():
+        if not re.fullmatch(r"0*\d{1,10}", value, re.ASCII) or int(value.lstrip("0") or "0") >= 2**31:
+            raise UsageError(f"--dim {name}={value}: expected a whole number from 0 to 2147483647")
+        dims[name] = int(value.lstrip("0") or "0")
+    return dims
+
+
+def parse_shapes(text: str | None) -> dict[str, tuple[int, ...]]:
+    """`--input-shapes "x:[1,3,224,224] y:[1,2]"` as a dict. An input's name may itself hold a colon."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    rest = (text or "").strip()
+    while rest:
+        match = re.match(r"(?P<name>[^\[\]]+?):\s*\[(?P<dims>[\d\s,]*)\][\s,]*", rest, re.ASCII)
+        if match is None:
+            raise UsageError(f'--input-shapes: expected "name:[1,3,224,224] other:[1,2]", got `{rest}`')
+        name = match.group("name").strip()
+        dims = match.group("dims").replace(",", " ").split()
+        if any(len(d) > 18 for d in dims):
+            raise UsageError(f"--input-shapes: `{name}`: expected extents below 10**18, got {max(dims, key=len)[:40]}")
+        if name in shapes:
+            raise UsageError(f"--input-shapes: `{name}` is given twice")
+        shapes[name] = tuple(int(d) for d in dims)
+        rest = rest[match.end() :]
+    return shapes
+
+
+def load_array(path: str) -> Array:
+    """The array of an .npy file. Raises UsageError."""
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, OverflowError, MemoryError, BadZipFile) as error:
+        raise UsageError(f"{path}: cannot read as .npy: {' '.join(str(error).split())}") from None
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{path}: expected one array in an .npy file, got an archive")
+    return native(array, path)
+
+
+def parse_binding(text: str) -> Any:
+    """`@file.npy`, a number, true/false, or a JSON list."""
+    if text.startswith("@"):
+        return load_array(text[1:])
+    try:
+        value = json.loads(text)
+        array = np.asarray(value)
+    except (ValueError, TypeError, RecursionError):
+        raise UsageError(f"value `{text[:60]}`: expected @file.npy, a number, true, false or a JSON list") from None
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"value `{text}`: expected numbers, got {array.dtype}")
+    return array
+
+
+def parse_bindings(items: Iterable[str]) -> dict[str, Any]:
+    return {name: parse_binding(value) for name, value in parse_pairs(items, "--bind").items()}
+
+
+_SPLAT = re.compile(r"(?:(?P<dims>\d+(?:x\d+)*)x)?(?P<dtype>[a-z]\w+)=(?P<value>\S+)")
+
+
+def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array:
+    """The data of input `name`: `@file.npy`, `2x3xf32=1`, `random`, a number (fills the tensor) or a JSON list."""
+    if text == "random":
+        return random_array(type, np.random.default_rng(seed))
+    splat = _SPLAT.fullmatch(text)
+    if splat:
+        dims = tuple(int(d) for d in (splat.group("dims") or "").split("x") if d)
+        if dims != type.shape or splat.group("dtype") != type.dtype.value:
+            raise UsageError(f"input `{name}`: expected {type}, got {text}")
+        text = splat.group("value")
+    array = np.asarray(parse_binding(text))
+    if array.ndim == 0 and type.rank and not text.startswith("@"):
+        array = np.full(type.shape, array)
+    if array.shape != type.shape:
+        raise UsageError(f"input `{name}`: expected shape {list(type.shape)}, got {list(array.shape)}")
+    if array.dtype != type.dtype.numpy:
+        if text.startswith("@"):
+            raise UsageError(f"input `{name}`: expected {type.dtype.value}, got {array.dtype} in {text[1:]}")
+        array = _converted(array, type, name, text)
+    return array
+
+
+def _converted(array: Array, type: TensorType, name: str, text: str) -> Array:
+    """Typed numbers as the input's element type, rounded if that is of floats. Raises UsageError if it does not hold them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        found = array.astype(type.dtype.numpy)
+        exact = type.dtype.numpy.kind in "iub"
+        lost = found.astype(array.dtype) != array if exact else np.isinf(found) & np.isfinite(array)
+    if lost.any():
+        raise UsageError(f"input `{name}`: expected {type.dtype.value}, got {array[lost].flat[0]} in `{text}`")
+    return found
+
+
+def require_known(given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise UsageError for an input that there is not."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise UsageError(f"--input {name}: no such input; expected {', '.join(names) or 'none'}")
+
+
+def parse_inputs(texts: Mapping[str, str], types: Mapping[str, TensorType], seed: int) -> dict[str, Array]:
+    """The data of the inputs that were given. Raises UsageError for a name that there is not, or data of another type."""
+    require_known(texts, types)
+    return {name: parse_tensor(text, types[name], name, seed) for name, text in texts.items()}
+
+
+def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
+    """`--output y.npy` (only output) or `--output y=y.npy` items as paths by output name."""
+    targets: dict[str, Path] = {}
+    for item in items:
+        name, found, path = item.rpartition("=")
+        if not found:
+            if len(names) != 1:
+                raise UsageError(f"--output {item}: the model has outputs {', '.join(names)}; write NAME=FILE")
+            name = names[0]
+        if name not in names:
+            raise UsageError(f"--output {item}: no output `{name}`; expected one of {', '.join(names)}")
+        targets[name] = Path(path)
+    return targets
+
+
+def parse_options(
+    *,
+    target: str,
+    arch: str | None,
+    mcpu: str | None,
+    opt_level: int,
+    dim: list[str] | None,
+    input_shapes: str | None,
+    bind: list[str] | None,
+    pass_pipeline: str | None,
+    kernels: str,
+    precision: str,
+    workspace: str,
+    disabled_pass: str | None = None,
+    memory_budget: str | None = None,
+    train: bool = False,
+    loss: str | None = None,
+    labels: str | None = None,
+    ignore_index: int | None = None,
+    check_labels: bool = False,
+    optimizer: str | None = None,
+    optimizer_options: str | None = None,
+    clip_norm: float | None = None,
+    loss_scale: str | None = None,
+    accumulate: int | None = None,
+    freeze: list[str] | None = None,
+    no_dropout: bool = False,
+    seed: int | None = None,
+    mirror: str | None = None,
+    alignment: int | None = None,
+) -> dict[str, Any]:
+    """What was typed after the options of `memc compile`, as `driver.Options` takes it. Those that a verb does not have are
+    as if they were not typed. Raises UsageError."""
+    training = {
+        "loss": loss,
+        "labels": labels,
+        "ignore_index": ignore_index,
+        "check_labels": True if check_labels else None,
+        "optimizer": optimizer,
+        "clip_norm": clip_norm,
+        "loss_scale": loss_scale,
+        "accumulate": accumulate,
+        "frozen": freeze,
+        "dropout": False if no_dropout else None,
+        "seed": seed,
+        "mirror": mirror,
+    }
+    return {
+        "target": target,
+        "arch": arch,
+        "mcpu": mcpu,
+        "opt_level": opt_level,
+        "dims": parse_dims(dim or []),
+        "input_shapes": parse_shapes(input_shapes),
+        "bind": parse_bindings(bind or []),
+        "pass_pipeline": pass_pipeline,
+        "disabled_passes": tuple(name for name in (disabled_pass or "").split(",") if name),
+        "memory_budget": None if memory_budget is None else parse_size(memory_budget),
+        "train": parse_training(train, training, optimizer_options),
+        "alignment": alignment,
+        "kernels": kernels,
+        "precision": precision,
+        "workspace": workspace if workspace in ("none", "free") else parse_size(workspace),
+    }
+
+
+def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str | None) -> BuildGradient | None:
+    """What `--train` and the options that go with it say; `given` holds fields of BuildGradient, None where not said."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if not train:
+        if said or optimizer_options:
+            raise UsageError("options of a training step (--loss, --optimizer and such) need --train")
+        return None
+    for name, choices in (("loss", LOSSES), ("labels", LABEL_KINDS), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
+        if name in said:
+            require_one_of(said[name], choices, f"--{name} {said[name]}")
+    if "frozen" in said:
+        said["frozen"] = tuple(said["frozen"])
+    return BuildGradient(**_optimizer_options(optimizer_options or ""), **said)
+
+
+@dataclass(frozen=True)
+class _OptimizerOptions(Pass):
+    """What `--optimizer-options` may say, read as pipelines are."""
+
+    name: ClassVar[str] = "optimizer"
+    momentum: Decay = Optimizer.momentum
+    nesterov: bool = Optimizer.nesterov
+    weight_decay: NotNegative = Optimizer.weight_decay
+    beta1: Decay = Optimizer.beta1
+    beta2: Decay = Optimizer.beta2
+    epsilon: Positive = Optimizer.epsilon
+
+
+def _optimizer_options(text: str) -> dict[str, Any]:
+    """`momentum=0.9 weight-decay=1e-4` as numbers by name. Raises UsageError."""
+    if "{" in text or "}" in text:
+        raise UsageError(f"--optimizer-options {text!r}: expected NAME=VALUE pairs, got braces")
+    try:
+        (parsed,) = parse_pipeline(f"optimizer{{{text}}}", {_OptimizerOptions.name: _OptimizerOptions})
+    except UsageError as error:
+        what = str(error).partition(": ")[2]  # Without the position, which counts from another beginning.
+        raise UsageError(f"--optimizer-options {text!r}: {what}") from None
+    return asdict(parsed)
+
+
+def parse_seconds(text: str, option: str) -> Seconds:
+    """A duration such as `2s`, `500ms`, `1.5m` or `2`. Raises UsageError."""
+    try:
+        return Seconds.parse(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: expected {error}") from None

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast an artifact runs: times of whole runs, and of each op."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import statistics
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import numpy as np
+
+from memc import driver
+from memc.ir.checked import Amount, Range, require
+from memc.ir.core import Array
+from memc.ir.cost_model import DEVICES
+from memc.ir.durations import Seconds
+from memc.ir.errors import InvalidError, UsageError
+from memc.measure.op_times import Profile, make_profile
+from memc.measure.verification import random_inputs
+from memc.runtime.target import Target
+
+if TYPE_CHECKING:
+    from memc.runtime.artifact.manifest import Manifest, Spec
+    from memc.runtime.execute.executable import Executable
+
+RATE = "learning_rate"
+"""The input of training steps that is not data."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What `bench` measured. A run of a training step is one step."""
+
+    target: str
+    training: bool
+    """Whether the runs were training steps."""
+    threads: int | None
+    """That kernels used on the CPU; None on CUDA."""
+    warmup: int
+    """Runs before those that count."""
+    seconds: tuple[float, ...]
+    """Of each run that counts, until its results were there."""
+    batch: int | None
+    """Items to a run: the first axis of all inputs, where they have one in common."""
+    memory: Mapping[str, int]
+    """Bytes as planned: of arena, weights (with the states), inputs and outputs, and together (`peak`)."""
+    grown_bytes: int | None
+    """Measured: by how much the process, on CUDA the use of the device's memory, has grown since code was loaded: arena,
+    weights, inputs, outputs, and whatever libraries take in their first calls. None where the system does not say."""
+    profile: Profile | None
+
+    @property
+    def runs(self) -> int:
+        """Runs that count."""
+        return len(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """Seconds."""
+        return statistics.median(self.seconds)
+
+    @property
+    def p90(self) -> float:
+        """Seconds that nine of ten runs did not exceed: the nearest rank."""
+        return sorted(self.seconds)[math.ceil(0.9 * self.runs) - 1]
+
+    @property
+    def least(self) -> float:
+        """Seconds."""
+        return min(self.seconds)
+
+    @property
+    def runs_per_second(self) -> float:
+        """Of all runs that count, one after another."""
+        return self.runs / sum(self.seconds)
+
+    @property
+    def items_per_second(self) -> float | None:
+        """None where the batch is not known."""
+        return None if self.batch is None else self.batch * self.runs_per_second
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; times in seconds."""
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        named = ("runs", "median", "p90", "least", "runs_per_second", "items_per_second")
+        measured = {name: getattr(self, name) for name in named}
+        profile = None if self.profile is None else self.profile.to_dict()
+        return {**data, **measured, "memory": dict(self.memory), "profile": profile}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True)
+
+
+def bench(
+    source: driver.Source,
+    *,
+    inputs: Mapping[str, Array] | Callable[[Sequence[Spec]], Mapping[str, Array]] | None = None,
+    seed: int = 0,
+    warmup: int = 5,
+    runs: int = 50,
+    min_seconds: float = 0.0,
+    threads: int | None = None,
+    cuda_graph: bool = True,
+    profiled_runs: int = 0,
+    progress: driver.Progress | None = None,
+    **options: Any,
+) -> Benchmark:
+    """Run an artifact again and again, and measure.
+
+    Args:
+        source: an artifact's folder, or what `memc.compile` takes, which is compiled with `options` first.
+        inputs: data by input name, or what makes it of the inputs' descriptions; what is missing is random, from `seed`,
+            and the learning rate is 0.01. Inputs lie on the device before the runs.
+        warmup: runs before those that count.
+        runs: how many count, at least; more until they have taken `min_seconds` together.
+        threads: that kernels use, on the CPU; None for all.
+        cuda_graph: whether runs on CUDA are launched as graphs.
+        profiled_runs: further runs, which take the time of each op.
+        **options: as for `memc.compile`.
+
+    Raises:
+        MemcError: if the model does not compile or run, or an option makes no sense.
+    """
+    for name, value, least in (("warmup", warmup, 0), ("runs", runs, 1), ("profiled runs", profiled_runs, 0)):
+        require(value, Annotated[int, Range(least=least, what="a number")], name)
+    require(threads, Optional[int], "threads")
+    min_seconds = require(min_seconds, Seconds, "min seconds")
+    require(seed, Amount, "seed")
+    require(cuda_graph, bool, "cuda_graph")
+    if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):
+        raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
+    path, keeps = _artifact(source, progress, options)
+    if progress:
+        progress("load")
+    from memc.runtime.artifact.manifest import read
+    from memc.runtime.execute import profile as profiling
+    from memc.runtime.execute.executable import Executable
+    from memc.runtime.execute.load import executable_of
+    from memc.runtime.execute.loading import open_artifact
+
+    manifest = read(path)
+    loaded = open_artifact(manifest, cuda_graph)
+    before = _bytes_in_use(loaded.device, manifest)
+    executable = executable_of(loaded)
+    executable.keeps = keeps
+    if threads is not None and manifest.kind == "cuda":
+        raise UsageError("threads: expected an artifact for the CPU, got one for cuda")
+    data = inputs(executable.inputs) if callable(inputs) else inputs or {}
+    given = executable.placed_inputs(_complete(executable.inputs, data, seed))
+
+    def run() -> float:
+        start = time.perf_counter()
+        Executable.__call__(executable, **given)  # A training step's own call copies the loss to the host.
+        executable.synchronize()
+        return time.perf_counter() - start
+
+    with profiling.threads(threads) as used:
+        if progress:
+            progress("run")
+        for _ in range(warmup):
+            run()
+        seconds = array("d")  # A list's objects would count as memory that the model takes.
+        total = 0.0
+        while len(seconds) < runs or total < min_seconds:
+            seconds.append(run())
+            total += seconds[-1]
+        after = _bytes_in_use(loaded.device, manifest)
+        profile = None
+        if profiled_runs:
+            if progress:
+                progress("profile")
+            profile = _profile(executable, profiling.profile(executable, given, profiled_runs))
+    grown = None if before is None or after is None else max(after - before, 0)
+    return Benchmark(
+        target=str(Target.create(manifest.kind, manifest.arch or None, manifest.cpu)),
+        training=bool(manifest.states),
+        threads=None if manifest.kind == "cuda" else used,
+        warmup=warmup,
+        seconds=tuple(seconds),
+        batch=batch_of(executable.inputs),
+        memory=_memory(manifest),
+        grown_bytes=grown,
+        profile=profile,
+    )
+
+
+def is_artifact(source: object) -> bool:
+    """Whether `source` names an artifact, be it there or not, and not a model."""
+    return isinstance(source, (str, Path)) and (Path(source).is_dir() or Path(source).suffix == ".memc")
+
+
+def _artifact(source: Any, progress: driver.Progress | None, options: Mapping[str, Any]) -> tuple[Path, object]:
+    """The artifact's folder, and what must live as long as it is to."""
+    if not is_artifact(source):
+        compilation = driver.compile(source, progress=progress, **options)
+        if compilation.path is None:
+            raise UsageError("nothing to run: compiled with plan_only")
+        return compilation.path, compilation.temporary
+    standard = asdict(driver.Options())
+    said = [name for name, value in options.items() if name not in standard or value != standard[name]]
+    if said:
+        raise UsageError(f"{source}: is an artifact; expected a model for the option {said[0].replace('_', '-')}")
+    return Path(source), None
+
+
+def _complete(specs: Sequence[Spec], given: Mapping[str, Array], seed: int) -> dict[str, Array]:
+    """`given`, and data for the other inputs. Raises UsageError for a name that there is not."""
+    types = {spec.name: spec.type for spec in specs}
+    for name in given:
+        if name not in types:
+            raise UsageError(f"input {name}: no such input; expected {', '.join(types) or 'none'}")
+    rate = {RATE: np.asarray(0.01, np.float32)} if RATE in types else {}
+    return random_inputs(types, {**rate, **given}, seed)
+
+
+def batch_of(specs: Sequence[Spec]) -> int | None:
+    """The first axis of all inputs that have axes; None if they differ in it, or there are none."""
+    found = {spec.shape[0] for spec in specs if spec.shape}
+    return found.pop() if len(found) == 1 else None
+
+
+def _memory(manifest: Manifest) -> dict[str, int]:
+    parts = {
+        "arena": manifest.arena_bytes,
+        "weights": manifest.weights_bytes,
+        "inputs_and_outputs": manifest.io_bytes,
+    }
+    return {**parts, "peak": sum(parts.values())}
+
+
+def _profile(executable: Executable, calls: Any) -> Profile:
+    """The profile of the ops that the artifact's text shows."""
+    from memc.ir.text.parser import parse
+    from memc.runtime.artifact.manifest import TEXT, content
+
+    manifest = executable.manifest
+    path = manifest.path / TEXT
+    try:
+        function = parse(content(manifest, TEXT).decode("utf-8"), str(path)).main
+    except UnicodeDecodeError as error:
+        raise InvalidError(f"{path}: cannot read the planned module: {error}; compile again") from None
+    if any(op >= len(function.ops) for op, _ in manifest.calls):
+        raise InvalidError(f"{path}: has other ops than the plan; compile again")
+    return make_profile(function, calls, manifest.kind, DEVICES[manifest.kind])
+
+
+def _bytes_in_use(device: Any, manifest: Manifest) -> int | None:
+    """Bytes of this process that are in memory, on CUDA of all processes in the device's; None where nothing says."""
+    if manifest.kind == "cuda":
+        return int(device.total_global_memory) - int(device.available_global_memory)
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compilation says about memory: the numbers of the summary table and of `--json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from memc.ir.core import Function
+from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, weights_bytes
+from memc.ir.module import Module
+from memc.passes.recompute.rematerialize import Recomputation
+from memc.passes.training.labels import LabelInput
+from memc.passes.training.step_builder import Training
+
+
+@dataclass(frozen=True)
+class LargestTensor:
+    """One of the biggest tensors of the arena."""
+
+    name: str
+    type: str
+    bytes: int
+    lower: int
+    """Index of the op that defines it."""
+    upper: int
+    """One past the index of the op that uses it last."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What keeping a memory budget costs."""
+
+    ops: int
+    """Ops that run again, each time counted; 0 if the budget is kept without."""
+    added_percent: float
+    """Time that they add in the cost model, in percent of one run of every op."""
+    arena_bytes_without: int
+    """The arena if nothing ran again, in the order that `reorder` finds."""
+    peak_bytes_without: int
+    """The same with weights, inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a training step minimizes."""
+
+    loss: str
+    of: str
+    """What the loss is of, in words."""
+    left_out: str | None
+    """The model's last activation, if the loss takes the scores before it: sigmoid, softmax or log_softmax."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Bytes are counted as planned: each arena tensor rounded up to the alignment."""
+
+    unoptimized_bytes: int
+    """What the arena would take with bytes of its own for every tensor of the imported model (-O0)."""
+    arena_bytes: int
+    lower_bound_bytes: int
+    """The largest live set for this order of ops: no assignment of addresses can take less."""
+    given_order_bytes: int | None
+    """What `lower_bound_bytes` would be in the order before `reorder`; None if that did not run."""
+    weights_bytes: int
+    io_bytes: int
+    """Inputs and outputs, which live outside the arena."""
+    workspace_bytes: int
+    """The largest workspace of a library kernel, in the arena."""
+    target: str
+    opt_level: int
+    dims: dict[str, int]
+    ops: int
+    kernels: int
+    """Distinct kernels after identical ones were shared; 0 if no code was generated."""
+    seconds: dict[str, float]
+    """Time per stage and in `total`."""
+    largest: list[LargestTensor] = field(default_factory=list)
+    pipeline: str = ""
+    """The passes that ran, as pipeline text."""
+    pass_seconds: list[tuple[str, float]] = field(default_factory=list)
+    """Each pass with its options, and its seconds."""
+    recomputation: Recomputed | None = None
+    """None where `rematerialize` did not run, which is without a memory budget."""
+    training: Trained | None = None
+    """None for a model that is not trained."""
+    labels: list[LabelInput] = field(default_factory=list)
+    """Inputs that hold labels, and what runs check them for."""
+
+    @property
+    def peak_bytes(self) -> int:
+        """Arena, weights, and inputs and outputs outside the arena."""
+        return self.arena_bytes + self.weights_bytes + self.io_bytes
+
+    @property
+    def gap_percent(self) -> float:
+        """How far the arena is above the lower bound, in percent of it."""
+        if self.lower_bound_bytes == 0:
+            return 0.0
+        return 100.0 * (self.arena_bytes - self.lower_bound_bytes) / self.lower_bound_bytes
+
+    @property
+    def order_gain_percent(self) -> float | None:
+        """By how much `reorder` lowered the lower bound, in percent of what it was."""
+        if self.given_order_bytes is None:
+            return None
+        saved = self.given_order_bytes - self.lower_bound_bytes
+        return 100.0 * saved / self.given_order_bytes if saved else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        data = asdict(self)
+        data["peak_bytes"] = self.peak_bytes
+        data["gap_percent"] = round(self.gap_percent, 4)
+        data["order_gain_percent"] = None if self.order_gain_percent is None else round(self.order_gain_percent, 4)
+        return data
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True)
+
+
+def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:
+    """The arena's biggest tensors, largest first."""
+    found = sorted(lifetimes(function), key=lambda t: (-t.nbytes, t.lower, t.root.name))[:count]
+    return [LargestTensor(t.root.name, str(t.root.type), t.nbytes, t.lower, t.upper) for t in found]
+
+
+def make_report(
+    module: Module,
+    *,
+    unoptimized: int,
+    given_order: int | None,
+    alignment: int,
+    target: str,
+    opt_level: int,
+    dims: Mapping[str, int],
+    kernels: int,
+    seconds: Mapping[str, float],
+    pipeline: str,
+    pass_seconds: Sequence[tuple[str, float]],
+    recomputation: Recomputation | None,
+    training: Training | None,
+    labels: Sequence[LabelInput],
+) -> Report:
+    """The report of a planned module."""
+    function = module.main
+    weights, io = weights_bytes(function, alignment), io_bytes(function)
+    return Report(
+        unoptimized_bytes=unoptimized,
+        arena_bytes=arena_bytes(function, alignment),
+        lower_bound_bytes=lower_bound(lifetimes(function), alignment),
+        given_order_bytes=given_order,
+        weights_bytes=weights,
+        io_bytes=io,
+        workspace_bytes=max((op.workspace.type.nbytes for op in function.ops if op.workspace is not None), default=0),
+        target=target,
+        opt_level=opt_level,
+        dims=dict(dims),
+        ops=len(function.ops),
+        kernels=kernels,
+        seconds={name: round(value, 4) for name, value in seconds.items()},
+        largest=largest_tensors(function),
+        pipeline=pipeline,
+        pass_seconds=[(name, round(value, 4)) for name, value in pass_seconds],
+        recomputation=None if recomputation is None else _recomputed(recomputation, weights + io),
+        training=None if training is None else Trained(training.loss, training.of, training.left_out),
+        labels=list(labels if training is None else training.labels),
+    )
+
+
+def _recomputed(found: Recomputation, others: int) -> Recomputed:
+    """What the pass found; `others` are the bytes outside the arena."""
+    return Recomputed(found.repeats, round(100 * found.added, 4), found.without, found.without + others)

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed doors to the native search for recomputation. See `cpp/solvers/recompute/remat.h` for what a sequence means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from memc import native
+from memc.solvers.arrays import rows, tensor
+
+
+@dataclass(frozen=True)
+class RematProblem:
+    """Ops numbered in execution order, the values that they make and read, and what running one again costs."""
+
+    sizes: Sequence[int]
+    """Bytes of each value."""
+    costs: Sequence[int]
+    """Of each op, in any unit."""
+    once: Sequence[bool]
+    """Of each op: whether it must not run again."""
+    scratch: Sequence[int]
+    """Of each op: bytes live during it only."""
+    reads: Sequence[Sequence[int]]
+    """Of each op: values made by ops before it, without repeats."""
+    makes: Sequence[Sequence[int]]
+    """Of each op: values; each value is made by one op."""
+    over: Sequence[Sequence[int]]
+    """Of each op: values it reads whose bytes its first result may take over; the first that dies there is taken."""
+    parts: Sequence[Sequence[int]]
+    """Of each op: values it reads, none in `over`, that its first result holds side by side; all that die there are taken."""
+    until: Sequence[Sequence[int]]
+    """Of each op: later ops that run once, and after which it must not run."""
+    in_order: bool = False
+    """Whether ops must run the first time in the order of their numbers."""
+
+
+@dataclass(frozen=True)
+class RematPlan:
+    """In which sequence ops run, some more than once."""
+
+    sequence: tuple[int, ...]
+    peak: int
+    """Bytes."""
+    added_cost: int
+    """Of all runs but the first of each op."""
+
+
+def remat_ladder(problem: RematProblem, lowest: int, bound: int = 0) -> list[RematPlan]:
+    """Plans at falling limits, the first in the given order without recomputation, down to about `lowest` bytes or as low as
+    was found. Each has a lower peak or less added cost than each one before it. No sequence may be below `bound` bytes.
+
+    The same for every `lowest` but for its length. Raises ValueError for a malformed problem.
+    """
+    return [_plan(found) for found in native.load()["memc_remat_ladder"](_columns(problem), lowest, bound)]
+
+
+def measure_sequence(problem: RematProblem, sequence: Sequence[int]) -> RematPlan:
+    """Peak and added cost of a sequence, by definition. Raises ValueError if it is none of the problem's."""
+    found = native.load()["memc_measure_sequence"](_columns(problem), tensor(np.array(sequence, np.int64)))
+    return RematPlan(tuple(sequence), int(found[0]), int(found[1]))
+
+
+def _plan(found: Any) -> RematPlan:
+    peak, cost, *sequence = map(int, found)
+    return RematPlan(tuple(sequence), peak, cost)
+
+
+def _columns(problem: RematProblem) -> list[Any]:
+    numbers = (problem.sizes, problem.costs, problem.once, problem.scratch)
+    columns = [tensor(np.array(column, np.int64)) for column in numbers]
+    for table in (problem.reads, problem.makes, problem.over, problem.parts, problem.until):
+        columns += rows(table)
+    return [*columns, tensor(np.array([problem.in_order], np.int64))]

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What compiled code needs of who runs it: sizes, inputs, outputs and weights. plan.json has it for readers, and the code itself
+(its function `interface`) for `memc.load`, which runs no code by a plan that describes another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from memc.ir.core import Function, Role, Value
+from memc.ir.liveness import updates_state
+from memc.runtime.artifact.weight_slab import Slot, slab_slots
+from memc.runtime.target import Target
+
+
+def interface_of(
+    function: Function,
+    target: Target,
+    *,
+    arena_bytes: int,
+    weights_bytes: int,
+    symbols: Iterable[str],
+    cpu_flags: Iterable[str],
+) -> dict[str, Any]:
+    """Plain data for JSON (docs/artifact.md); sizes in bytes."""
+    slots = slab_slots(function, target.alignment)
+    names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
+    outputs = [(name, v) for name, v in zip(names, function.returns) if not updates_state(v)]
+    return {
+        "target": {
+            "kind": target.kind,
+            "arch": target.arch if target.kind == "cuda" else "",
+            "cpu": target.cpu,
+            "cpu_flags": list(cpu_flags),
+        },
+        "alignment": target.alignment,
+        "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
+        "outputs": [tensor(name, value) for name, value in outputs],
+        "arena_bytes": arena_bytes,
+        "weights_bytes": weights_bytes,
+        "weights": [{**tensor(s.name, s.value), "offset": s.offset, "layout": layout(s)} for s in slots],
+        "states": [s.name for s in slots if s.value.role is Role.STATE],
+        "library_functions": list(symbols),
+    }
+
+
+def layout(slot: Slot) -> str:
+    """How the elements of a weight are ordered."""
+    return "row-major" if slot.packing is None else str(slot.packing)
+
+
+def tensor(name: str, value: Value) -> dict[str, Any]:
+    """A tensor of plan.json."""
+    return {"name": name, "dtype": value.type.dtype.value, "shape": list(value.type.shape)}

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running an artifact. Needs numpy and TVM's runtime; the kernel library only where the artifact calls it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memc.ir.arrays import plain, type_name
+from memc.ir.errors import UsageError
+from memc.runtime.artifact.manifest import Spec
+from memc.runtime.cuda.algorithms import Algorithms
+from memc.runtime.cuda.cuda_graph import Replays
+from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device
+from memc.runtime.execute import forks, labels
+from memc.runtime.execute.device_errors import device_errors
+from memc.runtime.execute.loading import Loaded, calls_cuda, upload
+from memc.runtime.execute.tensors import FFI_DTYPE, IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
+
+Array = npt.NDArray[Any]
+
+
+class Executable:
+    """A compiled model. Call it with inputs in order or by name; it returns outputs by name.
+
+    Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
+    they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
+    otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
+    those on the host are checked before the run. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
+    support DLPack) on CUDA.
+
+    Nothing is allocated for the model's tensors after loading but inputs' copies, at the first call, and outputs. Calls of
+    one executable share its arena: those from several threads run one after another. `session` gives what runs beside it.
+    Failures of the device are `DeviceError`s.
+    """
+
+    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
+        """`weights`: the slab of another executable of the artifact, to share it; else one is filled from the file."""
+        manifest = loaded.manifest
+        self.loaded = loaded
+        self.manifest = manifest
+        self.keeps: object = None
+        """Whatever must live as long as this does, such as a temporary artifact."""
+        self.inputs: tuple[Spec, ...] = manifest.inputs
+        self.outputs: tuple[Spec, ...] = manifest.outputs
+        self.device = loaded.device
+        self.machine = loaded.machine()
+        with device_errors(manifest, self.device, "loading"):
+            self.arena = self.storage("arena", manifest.arena_bytes)
+            self.weights = self._filled() if weights is None else weights
+        self._enqueue = enqueue(loaded, self.machine["main"], (self.arena, self.weights))
+        self._makers = makers(loaded, self.machine) if manifest.kind == "cuda" else []
+        self._stream: int | None = None
+        """Of the last run on CUDA."""
+        self._recorded: list[Any] = []
+        """Outputs of runs that are parts of the caller's CUDA graphs, which write to them as long as they live."""
+        self._warm = False
+        self._staged: dict[str, Any] = {}
+        self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
+        self.running = threading.Lock()
+        """Held during a run: the arena serves one at a time."""
+        self.refusal = ""
+        """Why it cannot run, in a forked child; empty if it can."""
+        forks.watch(self)
+
+    def storage(self, name: str, nbytes: int) -> Any:
+        """The storage that the machine's function `name` allocates, for so many bytes."""
+        if self.manifest.kind == "cuda" and self.loaded.has_native:
+            import tvm_ffi
+
+            # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
+            tvm_ffi.get_global_func("memc.cuda.require")(self.device.index, max(nbytes, 1))
+        return self.machine[name]()
+
+    def _filled(self) -> Any:
+        """A weight slab with what the file has."""
+        slab = self.storage("weights", self.manifest.weights_bytes)
+        if self.manifest.weights_bytes:
+            upload(self.manifest, self.machine["bytes_of_weights"](slab))
+        return slab
+
+    def session(self) -> Executable:
+        """Another executable of the artifact, which shares the weights and has an arena of its own.
+
+        Each runs one call at a time; several run at once, each in a thread. On CUDA their work is enqueued on the current
+        stream of the thread that calls.
+        """
+        self.require_host()
+        other = Executable(self.loaded, self.weights)
+        other.keeps = self.keeps
+        return other
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run once; outputs by name. Raises UsageError for a wrong name, number, shape, element type or device of the inputs.
+
+        While the current stream of the thread, TVM's or PyTorch's, is captured into a CUDA graph, the run becomes part of the
+        graph: it must not be the first one, and its inputs must be usable where they are. The graph's runs write to these
+        outputs; keep the executable, whose arena they use, as long as the graph.
+        """
+        self.require_usable()
+        bound = self.bind(args, kwargs)
+        with self.running, device_errors(self.manifest, self.device, "running"):
+            if self.manifest.kind == "cuda":
+                captured = captured_stream(self.device)
+                if captured is not None:
+                    return self._record(bound, captured)
+                self._follow()
+            given = [self.tensor(spec, value) for spec, value in bound]
+            made = [self.buffer(n) for n in range(len(self.outputs))]
+            self._enqueue([*given, *[tensor for _, tensor in made]])
+            if self._algorithms is not None:  # The first run chooses them.
+                self._algorithms.save()
+                self._algorithms = None
+            self._warm = True
+        return self.finished(bound, {spec.name: value for spec, (value, _) in zip(self.outputs, made)})
+
+    def finished(self, given: list[tuple[Spec, Any]], results: dict[str, Any]) -> dict[str, Any]:
+        """What a run on `given` returns of its results."""
+        return results
+
+    def _record(self, bound: list[tuple[Spec, Any]], stream: int) -> dict[str, Any]:
+        """A run as a part of the CUDA graph that the caller captures on `stream`. Raises UsageError before anything is
+        enqueued where it cannot be one."""
+        why = f"{self.manifest.path}: cannot be captured into a CUDA graph"
+        if not self._warm:
+            raise UsageError(f"{why} in its first run, which loads code and chooses algorithms; run it once before")
+        given = [self.in_place(spec, value) for spec, value in bound]
+        for (spec, _), tensor in zip(bound, given):
+            if tensor is None:
+                alignment = f"compact and aligned to {self.manifest.alignment} bytes"
+                raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
+        made = [self.buffer(n)[1] for n in range(len(self.outputs))]
+        self._recorded.append(made)
+        main = self.machine["main"]
+        on_stream(self.device, stream, lambda: main(self.arena, self.weights, *given, *made))
+        return {spec.name: tensor for spec, tensor in zip(self.outputs, made)}
+
+    def _follow(self) -> None:
+        """Have the next run wait for the last one, whose arena it uses, if that was on another stream."""
+        import tvm_ffi
+
+        stream = int(tvm_ffi.get_raw_stream(self.device))
+        if self._stream not in (None, stream):
+            synchronize_device()
+        self._stream = stream
+
+    def require_host(self) -> None:
+        """Raise UsageError where results cannot be waited for: while the current stream is captured into a CUDA graph."""
+        self.require_usable()
+        if self.manifest.kind == "cuda" and captured_stream(self.device) is not None:
+            raise UsageError(
+                f"{self.manifest.path}: a CUDA graph is being captured, in which nothing comes back to the host; capture calls "
+                "of an inference executable on tensors of the device, and nothing else"
+            )
+
+    def __copy__(self) -> Executable:
+        return self.session()
+
+    def __deepcopy__(self, memo: object) -> Executable:
+        return self.session()
+
+    def require_usable(self) -> None:
+        """Raise UsageError where it cannot run, in a forked child."""
+        if self.refusal:
+            raise UsageError(self.refusal)
+
+    def run_numpy(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Run once on numpy arrays by name; outputs as numpy arrays by name, on any device. Raises UsageError as a call does."""
+        if not isinstance(inputs, Mapping):
+            raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
+        self.require_host()
+        results = Executable.__call__(self, **inputs)  # A training step's own call may return the loss alone.
+        return {spec.name: self.to_numpy(spec, results[spec.name]) for spec in self.outputs if spec.name in results}
+
+    def placed_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
+        """Arrays by name, as the tensors or arrays that runs read where they are. Raises UsageError for a wrong one."""
+        placed: dict[str, Any] = {}
+        self.require_host()
+        for spec, value in self.bind((), inputs):
+            array = plain(value, f"input {spec}")
+            require(spec, type_name(array), array.shape)
+            host = aligned(array)
+            with device_errors(self.manifest, self.device, "placing inputs"):
+                placed[spec.name] = host if self.manifest.kind == "llvm" else self.moved(tensor_over(host))
+        return placed
+
+    def input(self, name: str) -> Spec:
+        """The input of that name. Raises UsageError if there is none."""
+        return find(self.inputs, name, "input")
+
+    def output(self, name: str) -> Spec:
+        """The output of that name. Raises UsageError if there is none."""
+        return find(self.outputs, name, "output")
+
+    def statistics(self) -> dict[str, int]:
+        """Bytes by kind of memory: arena and weights are held as long as the executable, inputs and outputs per run."""
+        return {
+            "arena": self.manifest.arena_bytes,
+            "weights": self.manifest.weights_bytes,
+            "inputs": sum(spec.nbytes for spec in self.inputs),
+            "outputs": sum(spec.nbytes for spec in self.outputs),
+        }
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Spec, Any]]:
+        """Each input with its value."""
+        expected = ", ".join(map(str, self.inputs)) or "none"
+        if len(args) > len(self.inputs):
+            raise UsageError(f"got {len(args)} inputs, expected {len(self.inputs)}: {expected}")
+        values: dict[str, Any] = {spec.name: value for spec, value in zip(self.inputs, args)}
+        for name, value in kwargs.items():
+            if name in values:
+                raise UsageError(f"input {name} is given twice, by position and by name")
+            if name not in {spec.name for spec in self.inputs}:
+                raise UsageError(f"no input is called {name}; expected {expected}")
+            values[name] = value
+        missing = [str(spec) for spec in self.inputs if spec.name not in values]
+        if missing:
+            raise UsageError(f"missing inputs: {', '.join(missing)}")
+        return [(spec, self.checked(spec, values[spec.name])) for spec in self.inputs]
+
+    def checked(self, spec: Spec, value: Any) -> Any:
+        """An input's value; labels on the host are checked, and may have any type of integers."""
+        rules = [rule for rule in self.manifest.labels if rule.input == spec.name]
+        return labels.checked(spec, value, rules) if rules else value
+
+    def tensor(self, spec: Spec, value: Any) -> Any:
+        """An input as a TVM tensor on the device, in place where possible."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            array = plain(value, f"input {spec}")
+            require(spec, type_name(array), array.shape)
+            host = tensor_over(aligned(array))
+            return host if self.manifest.kind == "llvm" else self.staged(spec, host)
+        return self.placed(spec, value, self.exchanged(spec, value))
+
+    def in_place(self, spec: Spec, value: Any) -> Any:
+        """An input as a TVM tensor over the caller's memory on the device; None if it is not usable there."""
+        if isinstance(value, (np.ndarray, np.generic)):
+            return None
+        tensor = self.exchanged(spec, value)
+        return tensor if self.is_usable(tensor) else None
+
+    def is_usable(self, tensor: Any) -> bool:
+        """Whether kernels can read a tensor where it is."""
+        here = str(tensor.device) == str(self.device)
+        return bool(here and tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0)
+
+    def exchanged(self, spec: Spec, value: Any) -> Any:
+        """A DLPack tensor of the right type as TVM's, over the same memory."""
+        import tvm_ffi
+
+        if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
+            raise UsageError(f"input {spec}: expected a numpy array or a DLPack tensor, got {type(value).__name__}")
+        try:
+            tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
+        require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
+        return tensor
+
+    def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
+        """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
+        if self.is_usable(tensor):
+            return tensor
+        here = str(tensor.device) == str(self.device)
+        if not tensor.is_contiguous():
+            raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
+        if here and self.manifest.kind == "llvm":
+            return tensor_over(aligned(array_over(tensor, spec.dtype)))
+        return self.staged(spec, tensor)
+
+    def staged(self, spec: Spec, tensor: Any) -> Any:
+        """A copy on the device that lasts until the next run: always in one place, where graphs expect it."""
+        if spec.name not in self._staged:
+            self._staged[spec.name] = self.moved(tensor)
+        else:
+            self._staged[spec.name].copyfrom(tensor)
+        return self._staged[spec.name]
+
+    def moved(self, tensor: Any) -> Any:
+        """A new copy on the device."""
+        import tvm
+
+        copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.device)
+        return copy.copyfrom(tensor)
+
+    def buffer(self, number: int) -> tuple[Any, Any]:
+        """Fresh memory for an output: what the caller gets, and a tensor over it.
+
+        On CUDA it comes from a pool, to which it returns once nobody holds it.
+        """
+        spec = self.outputs[number]
+        if self.manifest.kind == "llvm":
+            array = empty(spec.shape, numpy_dtype(spec.dtype))
+            return array, tensor_over(array)
+        tensor = self._makers[number]()
+        return tensor, tensor
+
+    def synchronize(self) -> None:
+        """Wait until everything that runs enqueued is done, which on the CPU it is when they return."""
+        self.require_host()
+        if self.manifest.kind == "cuda":
+            with device_errors(self.manifest, self.device, "running"):
+                self.device.sync()
+
+    def to_numpy(self, spec: Spec, value: Any) -> Array:
+        if isinstance(value, np.ndarray):
+            return value
+        import tvm
+
+        host = np.empty(spec.shape, numpy_dtype(spec.dtype))
+        if spec.nbytes:
+            raw = value._create_view((spec.nbytes,), "uint8")
+            with device_errors(self.manifest, self.device, "running"):  # Copies wait for the run.
+                host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
+        return host
+
+
+def require(spec: Spec, dtype: str, shape: tuple[int, ...]) -> None:
+    if IR_DTYPE.get(dtype) != spec.dtype or tuple(shape) != spec.shape:
+        got = f"{IR_DTYPE.get(dtype, dtype)}[{','.join(map(str, shape))}]"
+        raise UsageError(f"input {spec.name}: expected {str(spec).split(': ', 1)[1]}, got {got}")
+
+
+def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
+    for spec in specs:
+        if spec.name == name:
+            return spec
+    raise UsageError(f"no {kind} is called {name}; expected {', '.join(s.name for s in specs) or 'none'}")
+
+
+def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list[Any]], None]:
+    """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
+    if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
+        return Replays(main, fixed).run
+    return lambda tensors: main(*fixed, *tensors)
+
+
+def makers(loaded: Loaded, machine: Any) -> list[Callable[[], Any]]:
+    """What makes the tensor of each output on CUDA: by memc's pool where that is there, else by the virtual machine's, which
+    says on stderr what does not fit."""
+    import tvm_ffi
+
+    specs = loaded.manifest.outputs
+    if not loaded.has_native:
+        return [machine[f"output.{n}"] for n in range(len(specs))]
+    make = tvm_ffi.get_global_func("memc.cuda.output")
+    index = int(loaded.device.index)
+    types = [(tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
+    return [partial(make, index, dtype, shape) for dtype, shape in types]

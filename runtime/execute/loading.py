@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an artifact's folder to code that can run: this machine, its device and libraries are checked on the way."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError, UsageError
+from memc.runtime.artifact import safetensors
+from memc.runtime.artifact.manifest import IMAGE, LIBRARY, PLAN, WEIGHTS, Manifest, content
+from memc.runtime.artifact.plan_text import difference
+from memc.runtime.cuda import cuda_runtime
+from memc.runtime.execute import forks
+from memc.runtime.execute.device_errors import device_errors
+from memc.runtime.execute.tensors import array_over
+from memc.runtime.target import machine, missing_flags
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An artifact's code on a device."""
+
+    manifest: Manifest
+    device: Any
+    library: Any
+    """The module of model.so."""
+    cuda_graph: bool
+    """Whether runs on CUDA are launched as graphs."""
+    has_native: bool
+    """Whether memc's library is there, without which TVM's runtime alone runs most artifacts."""
+
+    def machine(self) -> Any:
+        """A new virtual machine over the code: it runs one call at a time, several may run at once. Raises InvalidError for
+        a damaged file."""
+        from tvm.runtime import vm
+
+        with _loading(self.manifest, self.device):
+            return vm.VirtualMachine(self.library, self.device)
+
+
+def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
+    """Load the code. Raises InvalidError for a damaged file, and UnsupportedError if this machine cannot run it."""
+    check_machine(manifest)
+    forks.require_device(manifest)
+    tvm = import_tvm(manifest)
+    import tvm_ffi
+
+    device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
+    check_device(manifest, device)
+    load_kernel_library(manifest)
+    has_native = load_native()
+    # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
+    # there then, although the artifact was written anew.
+    code = content(manifest, LIBRARY)
+    with _loading(manifest, device), tempfile.TemporaryDirectory(prefix="memc-") as folder:
+        copy = Path(folder) / LIBRARY
+        copy.write_bytes(code)
+        # Unloaded with the last of its executables; on CUDA never, where its kernels may still run then.
+        library = tvm_ffi.load_module(str(copy), keep_module_alive=manifest.kind == "cuda")
+    loaded = Loaded(manifest, device, library, cuda_graph, has_native)
+    require_interface(loaded)
+    return loaded
+
+
+def require_interface(loaded: Loaded) -> None:
+    """Raise InvalidError unless the plan says of sizes, inputs, outputs and weights what the code was compiled for: it
+    would read and write past their ends."""
+    manifest, machine = loaded.manifest, loaded.machine()
+    try:
+        wrong = difference(str(machine["interface"]()), manifest.interface)
+    except (ValueError, KeyError, AttributeError, TypeError, RuntimeError):
+        raise InvalidError(f"{manifest.path / LIBRARY}: does not say what it needs; compile again") from None
+    if wrong is not None:
+        raise InvalidError(f"{manifest.path / PLAN}: is not of this {LIBRARY}: {wrong}; compile again")
+
+
+def load_native() -> bool:
+    """Load memc's library, by which loops of code that is loaded from now on run in forked children, too. Returns whether it
+    is there."""
+    import tvm_ffi
+
+    try:
+        from memc import native
+
+        native.load()
+    except (ImportError, OSError):
+        return False
+    tvm_ffi.get_global_func("memc.cpu.serve_loops")()
+    return True
+
+
+@contextmanager
+def _loading(manifest: Manifest, device: Any) -> Iterator[None]:
+    """Errors in here are the device's, or mean that the file is damaged."""
+    try:
+        with device_errors(manifest, device, "loading"):
+            yield
+    except (OSError, RuntimeError, ValueError) as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidError(f"{manifest.path / LIBRARY}: cannot be loaded: {text[-1]}") from None
+
+
+def check_machine(manifest: Manifest) -> None:
+    if manifest.machine != machine():
+        raise UnsupportedError(f"{manifest.path}: compiled for {manifest.machine}, this is {machine()}; compile again")
+    missing = missing_flags(manifest.cpu, manifest.cpu_flags)
+    if missing:
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for CPU {manifest.cpu}, this one lacks {', '.join(missing)}; compile for it "
+            "with --mcpu"
+        )
+
+
+def import_tvm(manifest: Manifest) -> Any:
+    """TVM, with its CUDA runtime where the artifact needs that."""
+    import tvm
+
+    if manifest.kind == "cuda":
+        try:
+            cuda_runtime.load()
+        except OSError as error:
+            raise NoDeviceError(f"{manifest.path}: needs a CUDA driver, which does not load: {error}") from None
+    return tvm
+
+
+def check_device(manifest: Manifest, device: Any) -> None:
+    if manifest.kind != "cuda":
+        return
+    if not device.exist:
+        cuda_runtime.clear_error()
+        raise NoDeviceError(
+            f"{manifest.path}: compiled for cuda {manifest.arch}, this machine has no CUDA device; compile with --target llvm"
+        )
+    if cuda_runtime.captured_stream(device) is not None:
+        raise UsageError(f"{manifest.path}: cannot be loaded while a CUDA graph is being captured; load it before")
+    built = manifest.arch.removeprefix("sm_").rstrip("af")
+    wanted, have = (int(built[:-1]), int(built[-1])), tuple(int(n) for n in str(device.compute_version).split("."))
+    if wanted[0] != have[0] or wanted[1] > have[1]:
+        found = f"sm_{have[0]}{have[1]}"
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for {manifest.arch}, the device is {found}; use --arch {found}"
+        )
+
+
+def calls_cuda(manifest: Manifest) -> bool:
+    """Whether the artifact calls cuDNN or cuBLASLt."""
+    return any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions)
+
+
+def load_kernel_library(manifest: Manifest) -> None:
+    """Register the kernels the artifact calls: those of libmemc_core and of the libraries that it loads."""
+    if not manifest.library_functions:
+        return
+    import tvm_ffi
+
+    try:
+        from memc import native
+
+        native.load()
+    except (ImportError, OSError) as error:
+        raise UnsupportedError(f"{manifest.path}: needs memc's kernel library, which does not load: {error}") from None
+    for symbol in manifest.library_functions:
+        if tvm_ffi.get_global_func(symbol, allow_missing=True) is None:
+            raise UnsupportedError(f"{manifest.path}: needs {symbol}, which this version of memc does not have")
+    if calls_cuda(manifest):
+        try:
+            tvm_ffi.get_global_func("memc.cuda.load")()
+        except RuntimeError as error:
+            raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
+        add_own_kernels(manifest)
+
+
+def add_own_kernels(manifest: Manifest) -> None:
+    """Load the artifact's own kernels, which attention takes, and calls of the CUDA libraries may."""
+    import tvm_ffi
+
+    path = manifest.path / IMAGE
+    if not path.is_file():
+        return
+    image = content(manifest, IMAGE)
+    try:
+        tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, image)
+    except RuntimeError as error:
+        text = str(error).strip().splitlines() or [type(error).__name__]
+        raise InvalidError(f"{path}: cannot be loaded: {text[-1]}; compile again") from None
+
+
+def upload(manifest: Manifest, slab: Any) -> None:
+    """Fill the weight slab, a tensor of bytes: on the CPU straight from the file, on a device through one host buffer."""
+    path = manifest.path / WEIGHTS
+    try:
+        stored, types = safetensors.read(path, checksum=True), safetensors.types(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
+    staged = array_over(slab, "u8") if manifest.kind == "llvm" else np.zeros(manifest.weights_bytes, np.uint8)
+    for slot in manifest.weights:
+        data = stored.get(slot.spec.name)
+        if data is None or data.size != slot.spec.nbytes:
+            size = "nothing" if data is None else f"{data.size} bytes"
+            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
+        dtype, shape = types[slot.spec.name]
+        if dtype != safetensors.CODES[slot.spec.dtype] or shape != slot.stored:
+            got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
+            raise InvalidError(f"{path}: expected {slot.spec}, found {got}; compile again")
+        staged[slot.offset : slot.offset + data.size] = data
+    if manifest.kind != "llvm":
+        slab.copyfrom(staged)

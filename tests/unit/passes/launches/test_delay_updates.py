@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""delay-updates: nothing runs before what it reads."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memc.ir.evaluate import evaluate
+from memc.ir.op_rules import assigned_state
+from memc.ir.text.parser import parse
+from memc.ir.verify.structure import verify
+from memc.passes.launches.delay_updates import assigns_alone, delay_updates
+from memc.passes.launches.update_ops import update_ops
+
+READ_BETWEEN = """
+func @main(%x: f32[64] {role = input}, %r: f32[] {role = input}, %s0: f32[64] {role = state}, %s1: f32[64] {role = state},
+           %s2: f32[64] {role = state}) -> (f32[64], f32[64], f32[64], f32[64]) {
+  %v1 = exp(%x) : f32[64]
+  %v2 = assign(%s1, %x) : f32[64]
+  %v3 = add(%v1, %v1) : f32[64]
+  %v4 = mul(%v2, %r) : f32[64]
+  %v5 = assign(%s0, %v4) : f32[64]
+  %v6 = mul(%x, %r) : f32[64]
+  %v7 = assign(%s2, %v6) : f32[64]
+  %v8 = add(%x, %x) : f32[64]
+  %y = sinh(%v8) : f32[64]
+  return %v2, %v5, %v7, %y
+}
+"""
+"""The product %v4 reads the new content of %s1."""
+
+
+def test_an_assign_does_not_wait_where_its_reader_does_not() -> None:
+    module, plain = parse(READ_BETWEEN), parse(READ_BETWEEN)
+    alone = assigns_alone(module.main, update_ops(module.main))
+    assert [state[1].name for op in module.main.ops if op in alone and (state := assigned_state(op))] == ["s0", "s2"]
+    delay_updates(module.main)
+    verify(module)
+    numbers = np.random.default_rng(0)
+    inputs = {p.name: numbers.normal(size=p.type.shape).astype(np.float32) for p in module.main.params}
+    for found, expected in zip(evaluate(module, dict(inputs)).values(), evaluate(plain, dict(inputs)).values()):
+        np.testing.assert_array_equal(found, expected)
