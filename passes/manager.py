@@ -14,6 +14,7 @@ from memc.ir.core import Value
 from memc.ir.errors import CheckError, InvalidError, MemcError, PluginError
 from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.module import Module
+from memc.ir.verify.concurrency import check_concurrency
 from memc.ir.verify.plan import check_plan
 from memc.ir.verify.structure import Known, verify
 from memc.passes.base import Finding, Pass, class_name
@@ -86,6 +87,7 @@ class PassManager:
         try:
             if self.verify_each:
                 verify(module, known)
+                check_concurrency(module)
             if item.plans:
                 check_plan(module, getattr(item, "alignment", 1))
         except MemcError as error:

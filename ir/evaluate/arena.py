@@ -6,7 +6,7 @@ Lifetimes are computed here, independently of `liveness`, so that a mistake ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ..liveness import updates_state
 from ..module import Module
 from ..text.printer import print_name
 from ..verify.memory import Ties, in_place_rule, ties_of
+from .joint import run_joint
 from .plain import at, bind, result_keys, run_op
 
 
@@ -34,9 +35,13 @@ def evaluate_in_arena(module: Module, inputs: Mapping[str, Array], *, poison: in
     function = module.main
     bound = bind(module, function, inputs)
     run = ArenaRun(function, bound, poison)
+    joint = _joint_kernels(function)
     for index, op in enumerate(function.ops):
         try:
-            run.step(index, op)
+            if op not in joint:
+                run.step(index, op)
+            elif op is joint[op][-1]:
+                run.joint_step(index, joint[op])
         except MemcError:
             raise
         except Exception as error:
@@ -87,6 +92,17 @@ class ArenaRun:
             self._bytes_of(op.workspace)[:] = self.poison
         for root in self.ends.get(index, ()):
             self._bytes_of(root)[:] = self.poison
+
+    def joint_step(self, last: int, ops: Sequence[Op]) -> None:
+        """Run the ops of a joint kernel, which ends with op number `last`, in an order that its threads may take."""
+        run_joint(ops, self.read, last)
+        results = [(op.result, self.read(op.result).copy()) for op in ops]
+        ended = {root for i in range(last + 1) if self.function.ops[i] in ops for root in self.ends.get(i, ())}
+        for root in ended:
+            self._bytes_of(root)[:] = self.poison
+        for value, data in results:
+            if value.root not in ended:
+                self.read(value)[...] = data
 
     def read(self, value: Value) -> Array:
         """The value's array as its bytes are now (a view of them)."""
@@ -161,6 +177,15 @@ class ArenaRun:
                     f"{op.name} {print_name(op.results[0])}: expected operand {number} ({print_name(operand)}) apart "
                     "from the bytes written in place, got an overlap"
                 )
+
+
+def _joint_kernels(function: Function) -> dict[Op, list[Op]]:
+    """The ops of each joint kernel, by each of its ops."""
+    groups: dict[object, list[Op]] = {}
+    for op in function.ops:
+        if "joint" in op.attrs:
+            groups.setdefault(op.attrs["joint"], []).append(op)
+    return {op: ops for ops in groups.values() for op in ops}
 
 
 def _is_constant(value: Value) -> bool:

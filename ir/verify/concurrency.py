@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether ops that share one kernel may: no thread needs, or changes, what another one writes.
+
+Shares no code with the passes that put ops into one kernel. Ops of one kernel have one number as attribute `joint`. Its
+threads run in any order and do not wait for each other:
+
+- plain: a thread computes the element with its number of each op's result, op by op;
+- with `lane`: the ops of a lane are as above, and those of different lanes run at the same time;
+- with `rows`: a team of threads computes one row, each thread its own columns; a reduced row is a number that the whole
+  team knows once it is computed.
+
+So two accesses of different ops to common bytes, one of which writes, must be made by one thread: both go element by
+element over exactly the same bytes. Whatever is read in another way must not be written by any of the ops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ..core import Function, Op, Value
+from ..errors import CheckError
+from ..module import Module
+from ..op_rules import view_offset
+from ..ops.rules.base import Trait, lookup
+from ..ops.rules.common import ints_attr
+
+JOINT, LANE, ROWS = "joint", "lane", "rows"
+
+REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Bytes that one op reads or writes in a kernel."""
+
+    op: Op
+    value: Value
+    writes: bool
+    by_element: bool
+    """Each element by the thread that computes the result's element at the same position, and by no other."""
+
+    @property
+    def space(self) -> object:
+        """What the addresses count in: a space of the plan, or a storage of its own."""
+        root = self.value.root
+        return root if root.placement is None else root.placement.space
+
+    @property
+    def begin(self) -> int:
+        """The first byte's address in its space."""
+        root = self.value.root
+        return self.value.offset_in_root + (0 if root.placement is None else root.placement.offset)
+
+    @property
+    def end(self) -> int:
+        """The address after the last byte."""
+        return self.begin + self.value.type.nbytes
+
+    def races_with(self, other: Access) -> bool:
+        """Whether two threads may touch a byte, one of them writing."""
+        if not (self.writes or other.writes) or self.space != other.space:
+            return False
+        if max(self.begin, other.begin) >= min(self.end, other.end):
+            return False
+        same = (self.begin, self.end, self.value.type.elements) == (other.begin, other.end, other.value.type.elements)
+        return not (same and self.by_element and other.by_element)
+
+
+def check_concurrency(module: Module) -> None:
+    """Raise CheckError naming function, ops and values unless the ops of every joint kernel may run at the same time."""
+    for function in module.functions:
+        for ops in joint_groups(function):
+            _check_group(function, ops)
+
+
+def joint_groups(function: Function) -> Iterator[list[Op]]:
+    """The ops of each joint kernel, in order. Raises CheckError where other ops with code stand between them."""
+    seen: set[object] = set()
+    group: list[Op] = []
+    for op in function.ops:
+        number = op.attrs.get(JOINT)
+        if group and number == group[0].attrs[JOINT]:
+            group.append(op)
+            continue
+        if has_no_code(op):
+            continue
+        if group:
+            yield group
+            group = []
+        if number is not None:
+            if number in seen:
+                _fail(function, op, f"expected the ops of joint kernel {number} one after another, got others between")
+            seen.add(number)
+            group = [op]
+    if group:
+        yield group
+
+
+def has_no_code(op: Op) -> bool:
+    """Whether nothing runs for an op: a constant, or a view of bytes where they lie."""
+    return op.name == "constant" or (
+        JOINT not in op.attrs and view_offset(op) is not None and op.result.root is op.operands[0].root
+    )
+
+
+def _check_group(function: Function, ops: Sequence[Op]) -> None:
+    for op in ops:
+        if len(op.results) != 1 or op.workspace is not None or "library_kernel" in op.attrs:
+            _fail(function, op, "expected one result, no workspace and no library kernel in a joint kernel")
+        for attr in (LANE, ROWS):
+            if (attr in op.attrs) != (attr in ops[0].attrs):
+                _fail(function, op, f"expected `{attr}` on all ops of joint kernel {op.attrs[JOINT]} or on none")
+    if ROWS in ops[0].attrs:
+        _check_pairs(function, list(_row_accesses(function, ops)))
+        return
+    lanes: dict[object, list[Op]] = {}
+    for op in ops:
+        lanes.setdefault(op.attrs.get(LANE), []).append(op)
+    for lane in lanes.values():
+        for op in lane:
+            if op.result.type.elements != lane[0].result.type.elements:
+                expected = lane[0].result.type.elements
+                _fail(function, op, f"expected {expected} elements, got {op.result.type.elements}")
+    _check_pairs(function, [access for op in ops for access in _element_accesses(op)])
+
+
+def _check_pairs(function: Function, accesses: Sequence[Access]) -> None:
+    """No access races with one of another op; none at all meets a write of another lane."""
+    writes = [access for access in accesses if access.writes]
+    for write in writes:
+        for other in accesses:
+            if other.op is write.op:
+                continue
+            apart = write.op.attrs.get(LANE) != other.op.attrs.get(LANE)
+            if write.races_with(other) or (apart and _meet(write, other)):
+                what = "writes" if other.writes else "reads"
+                message = f"writes bytes that {other.op.name} %{other.op.result.name} {what} (%{other.value.name})"
+                _fail(function, write.op, f"expected no race between threads, got one: it {message} in the same kernel")
+
+
+def _meet(one: Access, other: Access) -> bool:
+    return one.space == other.space and max(one.begin, other.begin) < min(one.end, other.end)
+
+
+def _element_accesses(op: Op) -> Iterator[Access]:
+    own = _own_elements(op)
+    for number, operand in enumerate(op.operands):
+        yield Access(op, operand, False, number in own)
+    yield Access(op, op.result, True, True)
+
+
+def _row_accesses(function: Function, ops: Sequence[Op]) -> Iterator[Access]:
+    """Accesses of a kernel with a team for each row; numbers of rows that the kernel has computed are not read again."""
+    rows = ops[0].attrs[ROWS]
+    shape = max((v.type.shape for op in ops for v in (*op.operands, op.result)), key=math.prod)
+    if type(rows) is not int or not 0 < rows <= len(shape):
+        _fail(function, ops[0], f"expected `rows` to be 1 to {len(shape)}, got {rows!r}")
+    numbers = math.prod(shape[:rows])
+    made: set[Value] = set()
+    for op in ops:
+        size = op.result.type.elements
+        if op.attrs[ROWS] != rows or size not in (math.prod(shape), numbers):
+            _fail(function, op, f"expected rows of {shape}, told apart by {rows} axes, got {op.result.type}")
+        local = _stays_in_row(op)
+        for operand in op.operands:
+            whole = operand.type.elements == math.prod(shape)
+            if whole or not local or operand not in made:
+                yield Access(op, operand, False, whole and local)
+        yield Access(op, op.result, True, True)
+        made.add(op.result)
+
+
+def _stays_in_row(op: Op) -> bool:
+    """Whether an op computes of each row, column by column, only with what lies in that row and column, and numbers of it."""
+    return all(_stays_in_row(inner) for inner in op.region.ops) if op.region is not None else _is_row_step(op)
+
+
+def _is_row_step(op: Op) -> bool:
+    if op.name in ("constant", "broadcast"):
+        return True
+    if op.name in REDUCTIONS:
+        axes, rank = ints_attr(op.attrs, "axes"), op.operands[0].type.rank
+        return bool(op.attrs.get("keepdims")) and sorted(axes) == list(range(rank - len(axes), rank))
+    definition = lookup(op.name)
+    return definition is not None and Trait.ELEMENTWISE in definition.traits
+
+
+def _own_elements(op: Op) -> set[int]:
+    """Operands of which a thread reads only the element with the number of the result's that it computes."""
+    if op.region is None:
+        return {n for n, v in enumerate(op.operands) if _keeps_place(op, v)}
+    places: dict[Value, bool] = dict.fromkeys(op.region.returns, True)
+    for inner in reversed(op.region.ops):
+        kept = all(places.get(result, True) for result in inner.results)
+        for operand in inner.operands:
+            places[operand] = places.get(operand, True) and kept and _keeps_place(inner, operand)
+    return {n for n, param in enumerate(op.region.params) if places.get(param, True)}
+
+
+def _keeps_place(op: Op, operand: Value) -> bool:
+    """Whether an op needs of an operand only the element at the flat position of the result element."""
+    definition = lookup(op.name)
+    if definition is None or operand.type.elements != op.results[0].type.elements:
+        return False
+    if op.name == "reshape":
+        return True
+    return Trait.ELEMENTWISE in definition.traits and operand.type.shape == op.results[0].type.shape
+
+
+def _fail(function: Function, op: Op, message: str) -> NoReturn:
+    location = f" ({op.location})" if op.location else ""
+    name = f", %{op.results[0].name}" if op.results else ""
+    raise CheckError(f"bad plan: @{function.name}, {op.name}{location}{name}: {message}")

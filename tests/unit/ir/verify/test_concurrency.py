@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Races in joint kernels: refused by the checker, and seen by the evaluation, which runs halves of the threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from memc.ir.errors import CheckError
+from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.ir.text.parser import parse
+from memc.ir.verify.concurrency import check_concurrency
+from memc.ir.verify.structure import verify
+from memc.passes.manager import PassManager
+
+TRANSPOSED = """func @main(%x: f32[8,8] {role = input}) -> f32[8,8] {
+  %a = exp(%x) {joint = 0} : f32[8,8] @arena[0]
+  %t = transpose(%a) {joint = 0, perm = [1, 0]} : f32[8,8] @arena[256]
+  %r = add(%t, %x) {joint = 0} : f32[8,8]
+  return %r
+}
+"""
+
+BROADCAST = """func @main(%x: f32[8] {role = input}, %y: f32[8,8] {role = input}) -> f32[8,8] {
+  %e = exp(%y) {joint = 0} : f32[8,8] @arena[0]
+  %b = neg(%x) : f32[8] @arena[512]
+  %r = add(%e, %b) {joint = 0} : f32[8,8]
+  return %r
+}
+"""
+
+REUSED = """func @main(%x: f32[16] {role = input}) -> f32[16] {
+  %a = exp(%x) : f32[16] @arena[0]
+  %b = slice(%a) {joint = 0, starts = [0], steps = [2], stops = [16]} : f32[8] @arena[64]
+  %c = slice(%a) {joint = 0, starts = [1], steps = [2], stops = [16]} : f32[8] @arena[128]
+  %d = tanh(%b) {joint = 0} : f32[8] @arena[0]
+  %e = concat(%c, %d) {axis = 0} : f32[16]
+  return %e
+}
+"""
+
+LANES = """func @main(%x: f32[8] {role = input}, %y: f32[8] {role = input}) -> (f32[8], f32[8]) {
+  %a = exp(%x) {joint = 0, lane = 0} : f32[8] @arena[0]
+  %r = neg(%a) {joint = 0, lane = 1} : f32[8]
+  %s = tanh(%y) {joint = 0, lane = 1} : f32[8]
+  return %r, %s
+}
+"""
+
+ROWS = """func @main(%x: f32[4,32] {role = input}) -> f32[4,32] {
+  %m = reduce_max(%x) {axes = [1], joint = 0, keepdims = true, rows = 1} : f32[4,1] @arena[0]
+  %d = sub(%x, %m) {joint = 0, rows = 1} : f32[4,32] @arena[64]
+  %e = exp(%d) {joint = 0, rows = 1, in_place = 0} : f32[4,32] alias %d[0] @arena[64]
+  %s = reduce_sum(%e) {axes = [1], joint = 0, keepdims = true, rows = 1} : f32[4,1] @arena[0]
+  %r = div(%e, %s) {joint = 0, rows = 1} : f32[4,32]
+  return %r
+}
+"""
+
+COLUMNS = ROWS.replace(
+    "  %r = div",
+    "  %c = reduce_max(%e) {axes = [0], joint = 0, keepdims = true, rows = 1} : f32[1,32] @arena[1024]\n  %r = div",
+)
+
+
+def inputs_of(text: str) -> dict[str, np.ndarray]:
+    """Seeded inputs of a module."""
+    rng = np.random.default_rng(3)
+    return {p.name: rng.standard_normal(p.type.shape).astype(np.float32) for p in parse(text).main.params}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TRANSPOSED, "it writes bytes that transpose %t reads (%a)"),
+        (BROADCAST, "one after another, got others between"),
+        (REUSED, "it writes bytes that slice %b reads (%a)"),
+        (LANES, "it writes bytes that neg %r reads (%a)"),
+        (COLUMNS, "expected rows of (4, 32)"),
+    ],
+)
+def test_a_race_is_refused(text: str, message: str) -> None:
+    module = parse(text)
+    verify(module)
+    with pytest.raises(CheckError, match="bad plan: @main") as caught:
+        check_concurrency(module)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [TRANSPOSED, REUSED])
+def test_a_race_gives_other_values(text: str) -> None:
+    """Evaluation in the arena does not take the order of the ops for granted."""
+    given = inputs_of(text)
+    (expected,) = evaluate(parse(text), given).values()
+    (found,) = evaluate_in_arena(parse(text), given).values()
+    assert not np.array_equal(found, expected)
+
+
+def test_rows_that_need_only_their_own_are_accepted() -> None:
+    module = parse(ROWS)
+    check_concurrency(module)
+    given = inputs_of(ROWS)
+    (expected,) = evaluate(module, given).values()
+    (found,) = evaluate_in_arena(module, given).values()
+    assert found.tobytes() == expected.tobytes()
+
+
+def test_ops_of_one_lane_may_follow_each_other() -> None:
+    text = LANES.replace("neg(%a) {joint = 0, lane = 1}", "neg(%a) {joint = 0, lane = 0}")
+    check_concurrency(parse(text))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_the_passes_join_runs_in_any_order(random_module, seed: int) -> None:
+    """Kernels that the passes put together pass the checker, and have the same bits by halves of their threads."""
+    module, inputs = random_module(seed, ops=20)
+    expected = evaluate(module, inputs)
+    text = "materialize-returns,fuse,in-place,assign-addresses,join-rows,join-kernels"
+    PassManager.parse(text).run(module)
+    check_concurrency(module)
+    for name, array in evaluate_in_arena(module, inputs).items():
+        assert array.tobytes() == np.ascontiguousarray(expected[name]).tobytes()
+
+
+def test_the_manager_blames_the_pass() -> None:
+    """A pass whose joint kernels race is named."""
+    module = parse(TRANSPOSED)
+    with pytest.raises(CheckError, match="after pass find-last: bad plan"):
+        PassManager.parse("find-last").run(module)
