@@ -103,12 +103,12 @@ def by_relax(model: Model, path: Path, threads: int) -> Run:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    from memc.runtime.target import Target
+    from memc.runtime.target import CodeTarget
 
     source = onnx.load(str(path))
     shapes: Mapping[str, list[int]] = {name: list(shape) for name, shape in model.shapes(1).items()}
     module = from_onnx(source, shape_dict=shapes, keep_params_in_input=False)
-    target = tvm.target.Target({"kind": "llvm", "mcpu": Target.create("llvm").cpu})
+    target = tvm.target.Target({"kind": "llvm", "mcpu": CodeTarget.create("llvm").cpu})
     machine = relax.VirtualMachine(tvm.compile(module, target=target), tvm.cpu())
     feeds = {**model.feeds(1), **model.constants()}
     stored = {tensor.name for tensor in source.graph.initializer}

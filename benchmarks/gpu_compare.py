@@ -138,7 +138,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     from memc.runtime.artifact import write as artifacts
     from memc.runtime.artifact.weight_slab import slab_slots
     from memc.runtime.execute import executable
-    from memc.runtime.target import Target
+    from memc.runtime.target import CodeTarget
 
     names = json.loads((folder / "names.json").read_text())
     (model,) = [m for m in all_models.MODELS if m.name == names["model"]]
@@ -152,7 +152,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         artifact = Path(temporary) / "model.memc"
         shutil.copytree(folder / "model.memc", artifact)
-        alignment = Target.create("cuda").alignment
+        alignment = CodeTarget.create("cuda").alignment
         entries = [artifacts.entry(module, slot) for slot in slab_slots(module.main, alignment)]
         safetensors.write(artifact / manifest.WEIGHTS, entries)
         exe = executable.load(artifact)

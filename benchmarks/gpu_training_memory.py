@@ -91,8 +91,8 @@ def generous(budget: int | None) -> str:
     from memc.ir.ops.library.cuda import MOST_WORKSPACE
     from memc.passes.pipelines import pipeline
 
-    text = pipeline(2, "cuda", 256, "auto", memory_budget=budget)
-    return text.replace("select-workspace{", f"select-workspace{{beyond={MOST_WORKSPACE} ")
+    text = pipeline(2, "cuda", memory_budget=budget)
+    return text.replace("select-workspace", f"select-workspace{{beyond={MOST_WORKSPACE}}}")
 
 
 def run(args: argparse.Namespace) -> int:

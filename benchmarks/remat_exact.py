@@ -19,7 +19,7 @@ from pathlib import Path
 
 import small_models
 import training_steps
-from rematerialize import ALIGNMENT, COSTS, PREPARE
+from rematerialize import ALIGNMENT, COSTS, PREPARE, TARGET
 
 from memc.driver import Options, load_module
 from memc.ir.module import Module
@@ -38,6 +38,7 @@ SHARED = ("alexnet", "vgg16")
 
 
 def training_problem(module: Module) -> RematProblem:
+    module.target = TARGET
     PassManager.parse(PREPARE).run(module)
     reorder(module.main, Search(slack=SLACK, work=WORK), ALIGNMENT)
     return RematGraph.of(module.main, COSTS.cost, ALIGNMENT).problem

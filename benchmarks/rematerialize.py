@@ -22,6 +22,7 @@ from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.snapshot import Snapshot
+from memc.ir.target import Target
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search, reorder
@@ -30,17 +31,19 @@ from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.rematerialize import SPARE, Choices, Starts
 
 SHARES = (0.9, 0.75, 0.5, 0.27)
-ALIGNMENT = 256
+TARGET = Target.of("cuda")
+ALIGNMENT = TARGET.alignment
 COSTS = CostModel(DEVICES["cuda"])
 PREPARE = (
-    "materialize-returns,canonicalize,decompose,canonicalize,join-products{alignment=256},fuse-library{target=cuda alignment=256},fuse{library=cuda alignment=256},"
-    "select-kernels{target=cuda workspace=least alignment=256}"
+    "materialize-returns,canonicalize,decompose,canonicalize,join-products,fuse-library,fuse,"
+    "select-kernels{workspace=least}"
 )
 
 
 def prepared(name: str, batch: int, arguments: argparse.Namespace) -> Module:
     """The training step of a model as `rematerialize` meets it."""
     module = training_steps.training_module(name, batch, arguments.models, arguments.cache)
+    module.target = TARGET
     PassManager.parse(PREPARE).run(module)
     return module
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules: functions with the data of their weights."""
+"""Modules: functions with the data of their weights, and the target they are for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from .core import Array, Function
 from .errors import InvalidError
-from .text.printer import print_function
+from .target import Target
+from .text.printer import print_function, print_target
 
 
 @dataclass(eq=False, repr=False)
@@ -21,6 +22,8 @@ class Module:
     constants: set[str] = field(default_factory=set)
     """Names of weights that hold no parameter but what the importer computed, such as masks and initial states: never
     trained. Not in the text."""
+    target: Target = field(default_factory=Target)
+    """What passes plan for, checkers check against and code is generated for."""
 
     @property
     def main(self) -> Function:
@@ -32,7 +35,8 @@ class Module:
 
     def __str__(self) -> str:
         """The module as .memir text."""
-        return "\n".join(print_function(function) for function in self.functions)
+        header = [] if self.target == Target() else [print_target(self.target)]
+        return "\n".join([*header, *(print_function(function) for function in self.functions)])
 
     def __repr__(self) -> str:
         return f"<Module of {', '.join(f'@{f.name} ({len(f.ops)} ops)' for f in self.functions)}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from memc.ir.checked import Checked
 from memc.ir.module import Module
@@ -51,6 +51,20 @@ class Pass(Checked):
             value = getattr(self, field.name)
             if value != field.default:
                 yield field.name, value
+
+
+LibraryTarget = Literal["llvm", "cuda", "none"]
+"""The target whose library kernels a pass may use; `none` for no library kernels."""
+
+
+def alignment_of(given: int | None, module: Module) -> int:
+    """Bytes of which offsets are multiples: what an option gives or, where that is None, what the module's target has."""
+    return module.target.alignment if given is None else given
+
+
+def library_target(given: LibraryTarget | None, module: Module) -> LibraryTarget:
+    """The target whose library kernels a pass uses: what an option gives or, where that is None, the module's."""
+    return module.target.kind if given is None else given
 
 
 def class_name(name: str) -> str:

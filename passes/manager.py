@@ -17,7 +17,7 @@ from memc.ir.module import Module
 from memc.ir.verify.concurrency import check_concurrency
 from memc.ir.verify.plan import check_plan
 from memc.ir.verify.structure import Known, verify
-from memc.passes.base import Finding, Pass, class_name
+from memc.passes.base import Finding, Pass, alignment_of, class_name
 from memc.passes.pipeline_text import parse_pipeline
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.registry import known_passes, line, third_party
@@ -30,7 +30,7 @@ class PassManager:
     """Passes and how to run them.
 
     >>> PassManager.parse("in-place,share{strategy=color}").passes
-    [InPlace(alignment=64), Share(strategy='color', alignment=64)]
+    [InPlace(alignment=None), Share(strategy='color', alignment=None)]
     """
 
     passes: list[Pass]
@@ -89,7 +89,7 @@ class PassManager:
                 verify(module, known)
                 check_concurrency(module)
             if item.plans:
-                check_plan(module, getattr(item, "alignment", 1))
+                check_plan(module, _alignment(item, module))
         except MemcError as error:
             raise CheckError(f"after pass {item.name}: {error}") from error
         except Exception as error:
@@ -97,6 +97,12 @@ class PassManager:
             if who is None:
                 raise
             raise CheckError(f"after pass {item.name} of {who}: invalid IR: {line(error)}") from error
+
+
+def _alignment(item: Pass, module: Module) -> int:
+    """Bytes that the plan of a pass is checked with: its target's, unless an option of the pass says otherwise. Code is made
+    only of plans that keep the target's."""
+    return alignment_of(getattr(item, "alignment", None), module)
 
 
 def applied(item: Pass, module: Module) -> Finding | None:
@@ -117,7 +123,7 @@ def applied(item: Pass, module: Module) -> Finding | None:
 def _require_plannable(item: Pass, module: Module) -> None:
     """Raise InvalidError for what no plan can make up for: returned values without buffers of their own, and aliases at
     offsets that the pass's alignment does not allow. Both were given, or left by the passes that were asked for."""
-    alignment = getattr(item, "alignment", 1)
+    alignment = _alignment(item, module)
     for function in module.functions:
         taken: set[Value] = set()
         for value in function.returns:
@@ -138,4 +144,4 @@ def _require_plannable(item: Pass, module: Module) -> None:
 def _peak(item: Pass, module: Module) -> int | None:
     """The lower bound of @main, if there is one, as `item` sees it."""
     main = next((function for function in module.functions if function.name == "main"), None)
-    return None if main is None else planned_peak(main, getattr(item, "alignment", 1), refine=True)
+    return None if main is None else planned_peak(main, _alignment(item, module), refine=True)

@@ -168,7 +168,7 @@ def _convert(text: str, hint: Any) -> Any:
     if origin is typing.Literal:
         return next((choice for choice in typing.get_args(hint) if str(choice) == text), text)
     if origin in (typing.Union, types.UnionType):
-        if text == "none":
+        if text == "none" and not any(text in typing.get_args(a) for a in typing.get_args(hint)):
             return None
         return _convert(text, next(a for a in typing.get_args(hint) if a is not type(None)))
     if origin is tuple:

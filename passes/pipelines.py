@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Union
 from memc.ir.checked import Range
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
-from memc.ir.liveness import ALIGNMENT
+from memc.ir.target import Kind
 
 Kernels = Literal["auto", "library", "generated"]
 
@@ -35,14 +35,13 @@ WORK = 200_000_000
 
 def pipeline(
     level: int,
-    target: Literal["llvm", "cuda"] = "llvm",
-    alignment: int = ALIGNMENT,
+    target: Kind = "llvm",
     kernels: Kernels = "auto",
     memory_budget: int | None = None,
     workspace: Workspace = "free",
     precision: Precision = "f32",
 ) -> str:
-    """The passes of -O`level`. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
+    """The passes of -O`level` for modules of a kind of target. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
     `library`, for those too; `generated`, none. `memory_budget`: bytes of the peak, weights, inputs and outputs included,
     that -O2 and -O3 reach by recomputation where it is needed. `workspace`: what library kernels may use beyond the least that
     they need: `none`; `free`, from -O2 on, what lies free in the arena while they run; or as many bytes, even if the arena grows. `precision`: of the
@@ -57,13 +56,13 @@ def pipeline(
     free under the peak. Raises UsageError for another level.
     """
     library = "none" if kernels == "generated" else target
-    at = f"alignment={alignment}"
-    slow = " slow-flops=0" if kernels == "library" else ""
-    select = f"select-kernels{{target={library}{slow} {at}}}"
-    select_least = f"select-kernels{{target={library} workspace=least{slow} {at}}}"
-    beyond = "" if isinstance(workspace, str) else f" beyond={workspace}"
+    none = "target=none" if library == "none" else ""
+    slow = "slow-flops=0" if kernels == "library" else ""
+    select = _with("select-kernels", none, slow)
+    select_least = _with("select-kernels", none, "workspace=least", slow)
+    beyond = "" if isinstance(workspace, str) else f"beyond={workspace}"
     half = [f"mixed-precision{{to={precision}}}"] if precision in HALVES else []
-    grow = f"select-workspace{{target={library}{beyond} {at}}}"
+    grow = _with("select-workspace", none, beyond)
     if level == 0:
         passes = [
             "materialize-returns",
@@ -71,7 +70,7 @@ def pipeline(
             "decompose",
             select_least,
             "donate",
-            f"assign-addresses{{solver=none {at}}}",
+            "assign-addresses{solver=none}",
         ]
         passes += [grow] if beyond else []
     elif level == 1:
@@ -83,37 +82,37 @@ def pipeline(
             "canonicalize",
             select_least,
             *(["pack-weights"] if library == "llvm" else []),
-            f"in-place{{{at}}}",
-            f"share{{strategy=color {at}}}",
-            f"assign-addresses{{solver=sequential {at}}}",
+            "in-place",
+            "share{strategy=color}",
+            "assign-addresses{solver=sequential}",
             *([grow] if beyond else []),
         ]
     elif level in (2, 3):
-        search = f"solver=auto {at}" if level == 2 else f"solver=auto time-limit={TIME_LIMIT} {at}"
+        search = ["solver=auto"] if level == 2 else ["solver=auto", f"time-limit={TIME_LIMIT}"]
         # Workspaces that grow before there are addresses may cost some.
         late = library == "cuda" or memory_budget is not None or bool(beyond)
-        effort = f"slack={SLACK} work={WORK} " if level == 2 else ""
-        order = f"reorder{{{effort}{search}}}"
+        effort = [f"slack={SLACK}", f"work={WORK}"] if level == 2 else []
+        order = _with("reorder", *effort, *search)
         if memory_budget is not None:
-            order = f"rematerialize{{budget={memory_budget} total device={target} {effort}{at}}}"
+            order = _with("rematerialize", f"budget={memory_budget}", "total", *effort)
         passes = [
             "materialize-returns",
             "canonicalize",
             *half,
-            *([f"recognize-attention{{target={library} {at}}}"] if library == "cuda" else []),
+            *(["recognize-attention"] if library == "cuda" else []),
             "decompose",
             "canonicalize",
-            f"join-products{{{at}}}",
-            *([f"find-last{{{at}}}"] if target == "cuda" else []),
-            *([f"fuse-library{{target={library} {at}}}"] if library != "none" else []),
-            f"fuse{{library={library} {at}}}",
+            "join-products",
+            *(["find-last"] if target == "cuda" else []),
+            *(["fuse-library"] if library != "none" else []),
+            _with("fuse", none),
             select_least,
             *(["pack-weights"] if library == "llvm" else []),
             order,
-            *([f"delay-updates{{{at}}}"] if target == "cuda" else []),
+            *(["delay-updates"] if target == "cuda" else []),
             *([select] if workspace != "none" and not late else []),
-            f"in-place{{{at}}}",
-            f"assign-addresses{{{search}}}",
+            "in-place",
+            _with("assign-addresses", *search),
             *([grow] if workspace != "none" and late else []),
             *(["join-updates", "join-rows", "join-kernels"] if target == "cuda" else []),
         ]
@@ -122,3 +121,9 @@ def pipeline(
     if precision == "tf32":
         passes.append("set-precision{mode=tf32}")
     return ",".join(passes)
+
+
+def _with(name: str, *options: str) -> str:
+    """A pass as text, with the options that are not empty."""
+    given = " ".join(filter(None, options))
+    return f"{name}{{{given}}}" if given else name

@@ -1,54 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What code is generated for. No TVM here: the passes and the command line use it too."""
+"""What code is generated for: a module's target, and a CPU. No TVM here: the driver uses it too."""
 
 from __future__ import annotations
 
-import os
-import platform
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Optional
+from typing import Optional
 
 from memc.ir.checked import Checked, require
 from memc.ir.errors import UsageError
-
-Kind = Literal["llvm", "cuda"]
-
-KINDS: tuple[Kind, ...] = ("llvm", "cuda")
-
-DEFAULT_ARCH = "sm_90"
-
-X86_LEVELS: dict[str, frozenset[str]] = {
-    "x86-64-v2": frozenset("cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3".split()),
-    "x86-64-v3": frozenset("avx avx2 bmi1 bmi2 f16c fma abm movbe xsave".split()),
-    "x86-64-v4": frozenset("avx512f avx512bw avx512cd avx512dq avx512vl".split()),
-}
-"""Flags of /proc/cpuinfo that each level of the x86-64 psABI adds to the one before."""
-
-CODE_FLAGS: dict[str, str] = {
-    **{name: name for name in "avx avx2 f16c fma fma4 xop tbm movbe popcnt ssse3 sse4a adx gfni".split()},
-    **{f"avx512{part}": f"avx512{part}" for part in "f bw cd dq vl ifma vbmi".split()},
-    **{f"avx512{part}": f"avx512_{part}" for part in "bf16 bitalg fp16 vbmi2 vnni vpopcntdq".split()},
-    **{"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "bmi": "bmi1", "bmi2": "bmi2", "lzcnt": "abm"},
-    **{"avxvnni": "avx_vnni", "avxifma": "avx_ifma", "avxvnniint8": "avx_vnni_int8"},
-}
-"""Flags of /proc/cpuinfo by LLVM's names of the features, for those whose instructions LLVM chooses by itself."""
-
-
-def is_arch(text: str) -> bool:
-    """Whether a text names a CUDA compute capability, such as sm_90."""
-    return re.fullmatch(r"sm_[1-9][0-9]{1,2}[af]?", text) is not None
+from memc.ir.target import ALIGNMENTS, Kind, Target
+from memc.runtime.host_cpu import native_cpu
 
 
 @dataclass(frozen=True)
-class Target(Checked):
-    """A code generation target."""
+class CodeTarget(Checked):
+    """A module's target with what only code generation needs."""
 
-    kind: Kind = "llvm"
-    """`llvm` (the CPU) or `cuda`."""
-    arch: str = DEFAULT_ARCH
-    """Compute capability of the GPU; unused for llvm."""
+    target: Target = Target()
     mcpu: str = ""
     """CPU, in LLVM's names; for cuda that of the host. Empty: what this machine has, as a level of the x86-64 psABI
     (x86-64-v2, -v3 or -v4), so that the artifact runs on any machine of that level."""
@@ -58,25 +27,35 @@ class Target(Checked):
         return "target"
 
     def check(self) -> None:
-        """Raise UsageError for a GPU architecture or a CPU that has no such name."""
-        if not is_arch(self.arch):
-            raise UsageError(f"arch: expected a CUDA compute capability such as sm_90, got {self.arch!r}")
+        """Raise UsageError for a CPU that has no such name."""
         if not re.fullmatch(r"[A-Za-z0-9_.-]*", self.mcpu):
             raise UsageError(f"mcpu: expected a CPU name of LLVM such as x86-64-v3, got {self.mcpu!r}")
 
     @staticmethod
-    def create(kind: str, arch: str | None = None, mcpu: str | None = None) -> Target:
-        """A checked target. Raises UsageError for a kind or GPU architecture that does not exist."""
-        kind = require(kind, Kind, "target")
-        arch, mcpu = require(arch, Optional[str], "arch"), require(mcpu, Optional[str], "mcpu")
-        if arch is not None and kind != "cuda":
-            raise UsageError(f"arch {arch!r}: only --target cuda has GPU architectures")
-        return Target(kind, DEFAULT_ARCH if arch is None else arch, "" if mcpu in (None, "native") else mcpu)  # type: ignore[arg-type]
+    def create(kind: str, arch: str | None = None, mcpu: str | None = None, alignment: int | None = None) -> CodeTarget:
+        """A checked target. `alignment`: bytes. Raises UsageError for a kind or GPU architecture that does not exist."""
+        mcpu = require(mcpu, Optional[str], "mcpu")
+        return CodeTarget(Target.of(kind, arch, alignment), "" if mcpu is None or mcpu == "native" else mcpu)
+
+    @property
+    def kind(self) -> Kind:
+        """`llvm` or `cuda`."""
+        return self.target.kind
+
+    @property
+    def arch(self) -> str:
+        """Compute capability of the GPU; empty for llvm."""
+        return self.target.arch
 
     @property
     def alignment(self) -> int:
-        """Bytes to which arena and weight offsets are aligned."""
-        return 256 if self.kind == "cuda" else 64
+        """Bytes of which offsets in the arena and in the weight slab are multiples."""
+        return self.target.alignment
+
+    @property
+    def kernel_alignment(self) -> int:
+        """Bytes of which kernels assume the addresses of all data to be multiples; `alignment` is a multiple of it."""
+        return ALIGNMENTS[self.kind]
 
     @property
     def cpu(self) -> str:
@@ -85,46 +64,3 @@ class Target(Checked):
 
     def __str__(self) -> str:
         return f"cuda -arch={self.arch}" if self.kind == "cuda" else f"llvm -mcpu={self.cpu}"
-
-
-def cpu_flags() -> frozenset[str]:
-    """The flags of this machine's CPU as Linux lists them; empty where that is unknown."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            for line in lines:
-                if line.startswith("flags"):
-                    return frozenset(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return frozenset()
-
-
-def native_cpu() -> str:
-    """The highest level of the x86-64 psABI this machine has; `generic` on other machines."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return "generic"
-    flags, best = cpu_flags(), "x86-64"
-    for level, needed in X86_LEVELS.items():
-        if not needed <= flags:
-            break
-        best = level
-    return best
-
-
-def missing_flags(cpu: str, used: Iterable[str] = ()) -> list[str]:
-    """CPU flags that code for `cpu`, or code that may use `used`, needs and this machine lacks. Empty too if the machine's are
-    unknown."""
-    flags = cpu_flags()
-    if not flags:
-        return []
-    needed = set(used)
-    for level, added in X86_LEVELS.items() if cpu in X86_LEVELS else ():
-        needed |= added
-        if level == cpu:
-            break
-    return sorted(needed - flags)
-
-
-def machine() -> str:
-    """Operating system and CPU family, for example `linux-x86_64`: artifacts run only on the same."""
-    return f"{os.uname().sysname.lower()}-{platform.machine()}"

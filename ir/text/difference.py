@@ -15,6 +15,8 @@ from ..types import DType
 
 def difference(left: Module, right: Module) -> str | None:
     """The first difference between two modules, in words, or None. Weights' data is not compared."""
+    if left.target != right.target:
+        return f"target {left.target} against {right.target}"
     if len(left.functions) != len(right.functions):
         return f"{len(left.functions)} functions against {len(right.functions)}"
     for a, b in zip(left.functions, right.functions):

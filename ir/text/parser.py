@@ -7,17 +7,31 @@ import difflib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
-from ..checked import require
+from ..checked import Refused, hints, require, taken
 from ..core import FUSED, Alias, Block, Function, Op, Placement, Role, Value
-from ..errors import InvalidError
+from ..errors import InvalidError, UsageError
 from ..module import Module
 from ..ops.rules import base
-from .syntax import Fault, FunctionSyntax, OpSyntax, ParamSyntax, RegionSyntax, ToSyntax, TypedSyntax, name_of, unquote
+from ..target import Target
+from .syntax import (
+    Fault,
+    FunctionSyntax,
+    ModuleSyntax,
+    OpSyntax,
+    ParamSyntax,
+    RegionSyntax,
+    TargetSyntax,
+    ToSyntax,
+    TypedSyntax,
+    name_of,
+    unquote,
+)
 
 _TERMINALS = {
     "VALUE": "a value (%name)",
@@ -41,8 +55,8 @@ def parse(text: str, filename: str = "<string>") -> Module:
     """
     text = require(text, str, "IR text").removeprefix("\ufeff")
     try:
-        functions: list[FunctionSyntax] = _lark().parse(text)
-        return _module(functions)
+        syntax: ModuleSyntax = _lark().parse(text)
+        return _module(syntax)
     except Fault as fault:
         token = fault.token
         raise _error(text, filename, token.line or 1, token.column or 1, str(fault)) from None
@@ -56,16 +70,39 @@ def _lark() -> Lark:
     return Lark(grammar, parser="lalr", lexer="contextual", maybe_placeholders=False, transformer=ToSyntax())
 
 
-def _module(functions: list[FunctionSyntax]) -> Module:
+def _module(whole: ModuleSyntax) -> Module:
     module = Module()
+    if whole.target is not None:
+        module.target = _target(whole.target)
     names: set[str] = set()
-    for syntax in functions:
+    for syntax in whole.functions:
         name = name_of(syntax.name)
         if name in names:
             raise Fault(syntax.name, f"expected each function once, got @{name} again")
         names.add(name)
         module.functions.append(_function(name, syntax))
     return module
+
+
+def _target(syntax: TargetSyntax) -> Target:
+    known = dict(hints(Target))
+    found: dict[str, Any] = {"kind": "llvm"}
+    given: dict[str, Token] = {}
+    for token, value in syntax.fields:
+        name = unquote(token, str(token)) if token.type == "STRING" else str(token)
+        if name not in known:
+            raise Fault(token, f"expected a field of a target ({', '.join(known)}), got {name}{_hint(name, known)}")
+        if name in given:
+            raise Fault(token, f"expected each field of the target once, got {name} again")
+        given[name] = token
+        try:
+            found[name] = taken(value, known[name])
+        except Refused as error:
+            raise Fault(token, f"{name}: {error}") from None
+    try:
+        return Target.of(**found)
+    except UsageError as error:  # Each field has been checked by itself; only an arch can be wrong beside a kind.
+        raise Fault(given["arch"], str(error)) from None
 
 
 def _function(name: str, syntax: FunctionSyntax) -> Function:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core import FUSED, Array, Attr, Block, Function, Op, Value
 from ..inference import is_registered
+from ..target import Target
 from ..types import DType, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$-]+")
@@ -24,6 +25,12 @@ def print_function(function: Function) -> str:
     params = ", ".join(_param(p) for p in function.params)
     header = f"func @{_name(function.name)}({params}) -> {_results(function)} {{\n"
     return header + "".join(_body(function, "return", "  ")) + "}\n"
+
+
+def print_target(target: Target) -> str:
+    """The header of a module for `target`, ending in a newline."""
+    arch = f"arch = {quote(target.arch)}, " if target.arch else ""
+    return f"target {{kind = {quote(target.kind)}, {arch}alignment = {target.alignment}}}\n"
 
 
 def print_op(op: Op, indent: str = "") -> str:

@@ -101,6 +101,21 @@ class FunctionSyntax:
     returns: list[Token]
 
 
+@dataclass(frozen=True)
+class TargetSyntax:
+    """The module's target: names and values of its fields, as they are given."""
+
+    fields: list[tuple[Token, Any]]
+
+
+@dataclass(frozen=True)
+class ModuleSyntax:
+    """A whole text."""
+
+    target: TargetSyntax | None
+    functions: list[FunctionSyntax]
+
+
 class _List(tuple[Any, ...]):
     """An attribute list while it is read: how deep it nests, and the tokens of its items for messages."""
 
@@ -161,8 +176,12 @@ def _short(text: str, limit: int = 60) -> str:
 class ToSyntax(Transformer):  # type: ignore[misc]  # lark is Any to the checker
     """Callbacks of the grammar's rules, called as they are recognized (no parse tree is made)."""
 
-    def start(self, items: list[Any]) -> list[FunctionSyntax]:
-        return items
+    def start(self, items: list[Any]) -> ModuleSyntax:
+        target = items.pop(0) if items and isinstance(items[0], TargetSyntax) else None
+        return ModuleSyntax(target, items)
+
+    def target(self, items: list[Any]) -> TargetSyntax:
+        return TargetSyntax([(token, _plain(value)) for token, value in items])
 
     def function(self, items: list[Any]) -> FunctionSyntax:
         return FunctionSyntax(*items)

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Op
-from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.ops.gather_grad import FEW_ROWS
 from memc.ir.snapshot import Snapshot, is_raw
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.alias_plan import planned_peak
 
 LEAST_COLUMNS = 32
@@ -63,9 +62,9 @@ class FindLast(Pass):
     """Where the rows of an embedding's gradient are named last. Never raises the peak."""
 
     name: ClassVar[str] = "find-last"
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_raw(function):
-                find_last(module, function, self.alignment)
+                find_last(module, function, alignment_of(self.alignment, module))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment, Count
 from memc.ir.core import FUSED, Block, Function, Op, Value, fresh_names, replace_all_uses
@@ -22,7 +22,7 @@ from memc.ir.ops.rules.base import Compute, Trait, lookup
 from memc.ir.ops.rules.casts import HALF
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import DType
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import plan_aliases, planned_peak
 
@@ -318,16 +318,17 @@ class Fuse(Pass):
     """Elementwise chains, prologues and epilogues in one kernel. Never raises the peak."""
 
     name: ClassVar[str] = "fuse"
-    library: Literal["llvm", "cuda", "none"] = "llvm"
+    target: Optional[LibraryTarget] = None
     """The target whose library kernels keep their ops to themselves."""
     max_ops: Count = 16
     max_operands: Count = 12
     """Limits that keep a kernel's code and argument list sane."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
     apart: tuple[str, ...] = ()
     """Results, by name, of groups whose ops are to stay as they are, since no kernel of them compiles."""
 
     def apply(self, module: Module) -> None:
+        target, alignment = library_target(self.target, module), alignment_of(self.alignment, module)
         for function in module.functions:
             if is_raw(function):
-                fuse(module, function, self.library, self.max_ops, self.max_operands, self.alignment, self.apart)
+                fuse(module, function, target, self.max_ops, self.max_operands, alignment, self.apart)

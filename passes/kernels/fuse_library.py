@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Optional
 
 import numpy as np
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Op, Value, replace_all_uses
-from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.ops.library.cuda import call_of
 from memc.ir.ops.rules.base import lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import TensorType
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.early_updates import move_updates
 from memc.passes.kernels.fuse import Group, fused_op, rewrite
 from memc.passes.kernels.part_products import part_products
@@ -171,11 +170,13 @@ class FuseLibrary(Pass):
     """Bias, residual and ReLU in the library's own kernels. Never raises the peak."""
 
     name: ClassVar[str] = "fuse-library"
-    target: Literal["llvm", "cuda", "none"] = "cuda"
+    target: Optional[LibraryTarget] = None
     """The target whose library kernels may be used."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_raw(function):
-                fuse_library(module, function, self.target, self.alignment)
+                fuse_library(
+                    module, function, library_target(self.target, module), alignment_of(self.alignment, module)
+                )

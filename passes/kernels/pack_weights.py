@@ -8,12 +8,12 @@ order: neither the weights nor the arena take more bytes, and kernels need no wo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Optional
 
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import LibraryKernel, lookup, main_op
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, library_target
 from memc.passes.kernels.select_kernels import KERNEL
 
 
@@ -52,8 +52,8 @@ class PackWeights(Pass):
     """Weights in the layout that the library kernels read fastest."""
 
     name: ClassVar[str] = "pack-weights"
-    target: Literal["llvm", "cuda", "none"] = "llvm"
+    target: Optional[LibraryTarget] = None
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            pack_weights(function, self.target)
+            pack_weights(function, library_target(self.target, module))

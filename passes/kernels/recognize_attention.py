@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
@@ -24,7 +24,7 @@ from memc.ir.module import Module
 from memc.ir.ops.attention import heads_first
 from memc.ir.ops.rules.common import ints_attr
 from memc.ir.snapshot import Snapshot, is_raw
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.select_kernels import KERNEL, library_kernel
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
@@ -238,10 +238,12 @@ class RecognizeAttention(Pass):
     """Attention as one op, where the target has a kernel for it. Never raises the peak."""
 
     name: ClassVar[str] = "recognize-attention"
-    target: Literal["llvm", "cuda", "none"] = "cuda"
-    alignment: Alignment = ALIGNMENT
+    target: Optional[LibraryTarget] = None
+    alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_raw(function):
-                recognize_attention(module, function, self.target, self.alignment)
+                recognize_attention(
+                    module, function, library_target(self.target, module), alignment_of(self.alignment, module)
+                )

@@ -9,17 +9,17 @@ size is what is free under the peak at that op, between the least the kernel run
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment, Amount
 from memc.ir.core import Function, Op, Value, fresh_names
-from memc.ir.liveness import ALIGNMENT, align, lifetimes, live_bytes
+from memc.ir.liveness import align, lifetimes, live_bytes
 from memc.ir.module import Module
 from memc.ir.op_rules import flops
 from memc.ir.ops.rules.base import LibraryKernel, lookup, main_op
 from memc.ir.snapshot import is_unplaced
 from memc.ir.types import DType, TensorType
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.placement.alias_plan import plan_aliases
 
 KERNEL = "library_kernel"
@@ -78,13 +78,14 @@ class SelectKernels(Pass):
     """Library kernels and their workspaces."""
 
     name: ClassVar[str] = "select-kernels"
-    target: Literal["llvm", "cuda", "none"] = "llvm"
+    target: Optional[LibraryTarget] = None
     workspace: Literal["fit", "least"] = "fit"
     """`fit`: as much as is useful and free; `least`: as little as possible."""
     slow_flops: Amount = 1_000_000
     """From this many operations on, an op gets its library kernel even if the workspace raises the peak."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
+        target, alignment = library_target(self.target, module), alignment_of(self.alignment, module)
         for function in module.functions:
-            select_kernels(function, self.target, self.workspace, self.slow_flops, self.alignment)
+            select_kernels(function, target, self.workspace, self.slow_flops, alignment)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount
 from memc.ir.core import Function, Op, Placement, Value, fresh_names
-from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, arena_bytes, lifetimes
+from memc.ir.liveness import ARENA, Lifetime, align, arena_bytes, lifetimes
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.select_kernels import KERNEL, library_kernel
 
 
@@ -78,11 +78,13 @@ class SelectWorkspace(Pass):
 
     name: ClassVar[str] = "select-workspace"
     plans: ClassVar[bool] = True
-    target: Literal["llvm", "cuda", "none"] = "cuda"
+    target: Optional[LibraryTarget] = None
     beyond: Amount = 0
     """Bytes that a call may have even if the arena grows."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            select_workspace(function, self.target, self.beyond, self.alignment)
+            select_workspace(
+                function, library_target(self.target, module), self.beyond, alignment_of(self.alignment, module)
+            )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Op, Value
@@ -17,7 +17,7 @@ from memc.ir.liveness import ALIGNMENT, align
 from memc.ir.module import Module
 from memc.ir.op_rules import assigned_state
 from memc.ir.snapshot import is_unplaced
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 from memc.passes.launches.update_ops import update_ops
 from memc.passes.placement.alias_plan import AliasPlan, Storage, plan_aliases
 
@@ -80,10 +80,10 @@ class DelayUpdates(Pass):
     """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases or placements."""
 
     name: ClassVar[str] = "delay-updates"
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
     """Bytes; sizes are rounded up to it."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_unplaced(function):
-                delay_updates(function, self.alignment)
+                delay_updates(function, alignment_of(self.alignment, module))

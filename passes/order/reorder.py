@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount, OneOf, Range, Share
 from memc.ir.core import Function
 from memc.ir.durations import Seconds
 from memc.ir.liveness import ALIGNMENT, peak
 from memc.ir.module import Module
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 from memc.passes.order.bound import order_bound
 from memc.passes.order.overwrites import Guess, with_overwrites
 from memc.passes.order.problem import arranged, order_problem
@@ -148,10 +148,10 @@ class Reorder(Pass):
     """Nothing is sought that would lower the peak by less than this fraction of it."""
     work: Amount = WORK
     """Steps of each function's searches in all, without a time limit; 100,000,000 take about a second."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
     """Bytes; sizes are rounded up to it."""
 
     def apply(self, module: Module) -> None:
         search = Search(self.solver, self.time_limit, self.beam_width, self.slack, self.work)
         for function in module.functions:
-            reorder(function, search, self.alignment)
+            reorder(function, search, alignment_of(self.alignment, module))

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked import Alignment, OneOf
 from memc.ir.core import Function, Placement, Value
 from memc.ir.durations import Seconds
-from memc.ir.liveness import ALIGNMENT, ARENA, Lifetime, align, lifetimes, lower_bound
+from memc.ir.liveness import ARENA, Lifetime, align, lifetimes, lower_bound
 from memc.ir.module import Module
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.share import BUFFER, color
 from memc.solvers.placement import Buffer, Problem, solve, solver_names
 
@@ -107,11 +107,11 @@ class AssignAddresses(Pass):
     plans: ClassVar[bool] = True
     solver: Annotated[str, OneOf(known_solvers)] = "auto"
     """`none`, `sequential`, or one of the native solvers."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
     """Bytes; every offset is a multiple of it."""
     time_limit: Seconds | None = None
     """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same plan."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            assign_addresses(function, self.solver, self.alignment, self.time_limit)
+            assign_addresses(function, self.solver, alignment_of(self.alignment, module), self.time_limit)

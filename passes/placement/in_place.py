@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
 from memc.ir.core import Alias, Function
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.snapshot import is_unplaced
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.alias_plan import AliasPlan, aliased, plan_aliases
 
 
@@ -51,10 +51,10 @@ class InPlace(Pass):
     """In-place ops, views and zero-copy concat. Leaves a function alone that has aliases or placements already."""
 
     name: ClassVar[str] = "in-place"
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
     """Bytes; parts of a storage that start elsewhere are copied instead."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_unplaced(function):
-                make_in_place(function, self.alignment)
+                make_in_place(function, alignment_of(self.alignment, module))

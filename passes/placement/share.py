@@ -11,13 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Placement
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.module import Module
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 
 BUFFER = "buffer."
 """Prefix of the spaces that this pass makes."""
@@ -72,10 +72,10 @@ class Share(Pass):
 
     name: ClassVar[str] = "share"
     strategy: Strategy = "color"
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
     """Bytes; sizes are rounded up to it."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if all(v.placement is None for v in function.values()):
-                share(function, self.strategy, self.alignment)
+                share(function, self.strategy, alignment_of(self.alignment, module))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment, Amount, Share
 from memc.ir.core import Function, Op
@@ -24,7 +24,8 @@ from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
 from memc.ir.module import Module
 from memc.ir.op_rules import assigned_state
 from memc.ir.snapshot import Snapshot
-from memc.passes.base import Finding, Pass
+from memc.ir.target import Kind
+from memc.passes.base import Finding, Pass, alignment_of
 from memc.passes.budget import Budget, over_budget
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.recompute.bound import least_possible
@@ -227,7 +228,7 @@ class Rematerialize(Pass):
     """Bytes, for example `4GiB`, or percent of what it takes without recomputation, of each function's arena."""
     total: bool = False
     """Count weights, states, inputs and outputs of the function too."""
-    device: Literal["llvm", "cuda"] = "llvm"
+    target: Optional[Kind] = None
     """Whose speed the cost of an op is guessed from."""
     profile: str | None = None
     """A JSON file of measured seconds by op signature, which count instead."""
@@ -238,7 +239,7 @@ class Rematerialize(Pass):
     slack: Share = 0.0
     work: Amount = Search.work
     """How orders are sought, as in `reorder`."""
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
 
     def check(self) -> None:
         """Raise UsageError for a time limit that nothing would read."""
@@ -246,7 +247,8 @@ class Rematerialize(Pass):
             raise UsageError(f"{self.name}: expected solver=exact beside time-limit, got solver={self.solver}")
 
     def apply(self, module: Module) -> Recomputation | None:
-        costs = CostModel(DEVICES[self.device], _measured(self.profile) if self.profile is not None else {})
+        device = DEVICES[module.target.kind if self.target is None else self.target]
+        costs = CostModel(device, _measured(self.profile) if self.profile is not None else {})
         said = None
         for function in module.functions:
             if any(v.placement is not None for v in function.values()):
@@ -254,7 +256,7 @@ class Rematerialize(Pass):
                     "rematerialize: expected a function without placements; run it before passes that place"
                 )
             search = Search(slack=self.slack, work=self.work)
-            how = (self.alignment, self.total, search, self.solver, self.time_limit)
+            how = (alignment_of(self.alignment, module), self.total, search, self.solver, self.time_limit)
             found = rematerialize(module, function, self.budget, costs, *how)
             said = found if function.name == "main" else said
         return said

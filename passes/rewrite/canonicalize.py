@@ -199,8 +199,9 @@ class Canonicalize(Pass):
 
 def _no_higher(module: Module, function: Function, before: Snapshot) -> bool:
     """Whether the peak is at most what it was at the snapshot."""
-    after, reached = Snapshot.of(module, function), planned_peak(function)
+    alignment = module.target.alignment
+    after, reached = Snapshot.of(module, function), planned_peak(function, alignment)
     before.restore()
-    allowed = planned_peak(function)
+    allowed = planned_peak(function, alignment)
     after.restore()
     return reached <= allowed

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
@@ -20,7 +20,7 @@ from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_rules import depth_axis
 from memc.ir.snapshot import Snapshot, is_raw
-from memc.passes.base import Pass
+from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 from memc.passes.rewrite.move_slices import whole_of
@@ -261,9 +261,9 @@ class JoinProducts(Pass):
     """Sums of matrix products become one product each. Never raises the peak."""
 
     name: ClassVar[str] = "join-products"
-    alignment: Alignment = ALIGNMENT
+    alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_raw(function):
-                join_products(module, function, self.alignment)
+                join_products(module, function, alignment_of(self.alignment, module))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from memc.ir.build import IRBuilder
@@ -80,7 +81,7 @@ class _Forward:
     """Index of the op that reads a value last."""
 
     @staticmethod
-    def of(function: Function, window: int) -> _Forward:
+    def of(function: Function, window: int, alignment: int) -> _Forward:
         ops = function.ops
         last: dict[Value, int] = {}
         for index, op in enumerate(ops):
@@ -88,12 +89,12 @@ class _Forward:
         change = [0] * (len(ops) + 2)
         sizes = []
         for index, op in enumerate(ops):
-            size = 0 if op.name == "constant" else sum(align(v.type.nbytes, ALIGNMENT) for v in op.results)
+            size = 0 if op.name == "constant" else sum(align(v.type.nbytes, alignment) for v in op.results)
             sizes.append(0 if view_offset(op) is not None else size)
             for value in op.results:
                 if value in last and op.name != "constant":
-                    change[index + 1] += align(value.type.nbytes, ALIGNMENT)
-                    change[last[value] + 1] -= align(value.type.nbytes, ALIGNMENT)
+                    change[index + 1] += align(value.type.nbytes, alignment)
+                    change[last[value] + 1] -= align(value.type.nbytes, alignment)
         crossing, total = [], 0
         for delta in change[: len(ops) + 1]:
             total += delta
@@ -138,11 +139,14 @@ class _Forward:
         return counts
 
 
-def sublinear_counts(function: Function, memory: Callable[[Mapping[Op, int]], int], depth: int = 1) -> dict[Op, int]:
-    """The mirror counts of the best plan met in the search over B; `memory` gives the exact bytes of a plan."""
+def sublinear_counts(
+    function: Function, memory: Callable[[Mapping[Op, int]], int], depth: int = 1, alignment: int = ALIGNMENT
+) -> dict[Op, int]:
+    """The mirror counts of the best plan met in the search over B; `memory` gives the exact bytes of a plan. Sizes are
+    rounded up to `alignment` bytes."""
     if not function.ops:
         return {}
-    forward = _Forward.of(function, window=max(2, math.isqrt(len(function.ops)) // 4))
+    forward = _Forward.of(function, max(2, math.isqrt(len(function.ops)) // 4), alignment)
     guess = forward.guess()
     spread = [2 ** (i / (GRID - 1) - 0.5) for i in range(GRID)]
     plans = {forward.stages(guess * factor).cuts for factor in (1.0, *spread)}
@@ -169,7 +173,7 @@ def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) 
         gradients = append_gradients(module, function, loss, weights, list(function.ops), b.names)
         function.returns = [loss, *gradients.values()]
         remove_dead(module, function)
-        return planned_peak(function)
+        return planned_peak(function, module.target.alignment)
     finally:
         before.restore()
 
@@ -197,5 +201,6 @@ class Mirror(Pass):
         elif self.policy == "cheap":
             counts = cheap_counts(function)
         else:
-            counts = sublinear_counts(function, lambda plan: training_peak(module, function, plan), self.depth)
+            memory = partial(training_peak, module, function)
+            counts = sublinear_counts(function, memory, self.depth, module.target.alignment)
         set_mirrors(counts)

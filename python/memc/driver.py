@@ -22,6 +22,7 @@ from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, 
 from memc.ir.liveness import unoptimized_bytes
 from memc.ir.module import Module
 from memc.ir.snapshot import Beginning, Snapshot, is_raw
+from memc.ir.target import Kind
 from memc.ir.verify.plan import check_plan
 from memc.passes.base import Finding, Pass
 from memc.passes.budget import over_budget
@@ -37,7 +38,7 @@ from memc.passes.training.build_gradient import BuildGradient
 from memc.passes.training.labels import LabelInput, label_inputs
 from memc.passes.training.step_builder import Training
 from memc.report.compilation import Report, make_report
-from memc.runtime.target import Kind, Target
+from memc.runtime.target import CodeTarget
 
 if TYPE_CHECKING:
     from memc.runtime.execute.executable import Executable
@@ -98,13 +99,17 @@ class Options(Checked):
         """Raise UsageError for a level that there is not, and a precision that nothing would be computed with."""
         if not 0 <= self.opt_level <= 3:
             raise UsageError(f"optimization level: expected 0 to 3, got {self.opt_level}")
-        Target.create(self.target, arch=self.arch, mcpu=self.mcpu)
+        self.code_target()
         if self.precision != "tf32":
             return
         if self.target != "cuda":
             raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
         if self.kernels == "generated":
             raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
+
+    def code_target(self) -> CodeTarget:
+        """What the module is planned, and its code generated, for. Raises UsageError for what there is not."""
+        return CodeTarget.create(self.target, self.arch, self.mcpu, self.alignment)
 
 
 @dataclass
@@ -190,16 +195,18 @@ def compile(
     if output is not None and not isinstance(output, (str, Path)):
         raise UsageError(f"output: expected the path of a folder, got {output!r}")
     precision = chosen.precision
-    target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
-    alignment = target.alignment if chosen.alignment is None else chosen.alignment
-    if alignment < target.alignment and not chosen.plan_only:
-        raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
+    target = chosen.code_target()
+    if target.alignment < target.kernel_alignment and not chosen.plan_only:
+        raise UsageError(
+            f"alignment: expected at least {target.kernel_alignment}, which kernels rely on, got {target.alignment}"
+        )
     stages = _Stages(progress)
     beginning = Beginning.of(source) if isinstance(source, Module) else None
     apart: set[str] = set()
     while True:
         with stages("import"):
             module = load_module(source, chosen) if beginning is None else beginning.restore()
+            module.target = target.target
             given_groups = any(op.region is not None for op in module.main.ops)
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
@@ -207,13 +214,15 @@ def compile(
             if chosen.train is not None:
                 findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
             labels = label_inputs(module.main.ops)
-            unoptimized = bytes_at_level_0(module, alignment)
+            unoptimized = bytes_at_level_0(module)
 
         with stages("passes"):
-            manager = _manager(chosen, target, alignment, precision, apart)
+            manager = _manager(chosen, precision, apart)
             manager.run(module)
+            if chosen.pass_pipeline is not None:
+                _check_given_plan(module, partial=True)
             findings += manager.findings
-            report = _report(module, manager, chosen, target, alignment, unoptimized, findings, labels)
+            report = _report(module, manager, chosen, target, unoptimized, findings, labels)
             _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 
         if chosen.plan_only:
@@ -226,9 +235,9 @@ def compile(
         _require_addressable(module)
         try:
             with stages("codegen"):
-                compiled = codegen.build(module, target)
+                compiled = codegen.build(module, target.mcpu)
                 if chosen.pass_pipeline is not None:
-                    _check_given_plan(module, target.alignment)
+                    _check_given_plan(module)
             break
         except CodegenError as error:
             if apart.issuperset(error.groups):
@@ -253,8 +262,6 @@ def compile(
 
 def _manager(
     chosen: Options,
-    target: Target,
-    alignment: int,
     precision: Precision,
     apart: Collection[str],
 ) -> PassManager:
@@ -263,8 +270,7 @@ def _manager(
     if text is None:
         text = pipeline_text(
             chosen.opt_level,
-            target.kind,
-            alignment,
+            chosen.target,
             chosen.kernels,
             chosen.memory_budget,
             chosen.workspace,
@@ -285,8 +291,7 @@ def _report(
     module: Module,
     manager: PassManager,
     chosen: Options,
-    target: Target,
-    alignment: int,
+    target: CodeTarget,
     unoptimized: int,
     findings: Sequence[Finding | None],
     labels: Sequence[LabelInput],
@@ -296,7 +301,7 @@ def _report(
         module,
         unoptimized=unoptimized,
         given_order=manager.given_peak,
-        alignment=alignment,
+        alignment=target.alignment,
         target=str(target),
         opt_level=chosen.opt_level,
         dims=chosen.dims,
@@ -353,13 +358,13 @@ def with_precision(passes: Sequence[Pass], precision: Precision) -> list[Pass]:
     return [first, *passes[:gradient], *rest, *passes[gradient + 1 :]]
 
 
-def bytes_at_level_0(module: Module, alignment: int) -> int:
+def bytes_at_level_0(module: Module) -> int:
     """Arena bytes of the module without any memory optimization (-O0), leaving it as it is."""
     before = Snapshot.of(module, module.main)
     manager = PassManager.parse("materialize-returns,decompose")
     manager.verify_each = False  # The pipeline's own run of them is verified.
     manager.run(module)
-    unoptimized = unoptimized_bytes(module.main, alignment)
+    unoptimized = unoptimized_bytes(module.main, module.target.alignment)
     before.restore()
     return unoptimized
 
@@ -377,12 +382,13 @@ def pass_manager(text: str, options: Options) -> PassManager:
     return manager
 
 
-def _check_given_plan(module: Module, alignment: int) -> None:
-    """Raise InvalidError unless a plan that a given pipeline made, or left as it was read, suits the target's code."""
+def _check_given_plan(module: Module, partial: bool = False) -> None:
+    """Raise InvalidError unless a plan that a given pipeline made, or left as it was read, suits the target's code. Of a
+    `partial` plan, which may lack placements, only those that it has must."""
     try:
-        check_plan(module, alignment)
+        check_plan(module, module.target.alignment, partial=partial)
     except CheckError as error:
-        raise InvalidError(f"{error} (end the pipeline with assign-addresses{{alignment={alignment}}})") from None
+        raise InvalidError(f"{error} (end the pipeline with assign-addresses, without another alignment)") from None
 
 
 def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 from memc.ir.core import Function, Role, Value
 from memc.ir.liveness import updates_state
 from memc.runtime.artifact.weight_slab import Slot, slab_slots
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 
 def interface_of(
     function: Function,
-    target: Target,
+    target: CodeTarget,
     *,
     arena_bytes: int,
     weights_bytes: int,
@@ -29,11 +29,11 @@ def interface_of(
     return {
         "target": {
             "kind": target.kind,
-            "arch": target.arch if target.kind == "cuda" else "",
+            "arch": target.arch,
             "cpu": target.cpu,
             "cpu_flags": list(cpu_flags),
         },
-        "alignment": target.alignment,
+        "alignment": target.kernel_alignment,
         "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
         "outputs": [tensor(name, value) for name, value in outputs],
         "arena_bytes": arena_bytes,

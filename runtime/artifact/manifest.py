@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from memc.ir.checked import shown
 from memc.ir.errors import InvalidError, UsageError
+from memc.ir.target import is_arch
 from memc.runtime.artifact.plan_text import INTERFACE, MOST, checksum, parsed, require_seal
-from memc.runtime.target import is_arch
 
 if TYPE_CHECKING:
     from memc.ir.types import TensorType

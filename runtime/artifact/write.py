@@ -29,7 +29,7 @@ from memc.runtime.artifact.interface import tensor
 from memc.runtime.artifact.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
 from memc.runtime.artifact.plan_text import checksum, sealed
 from memc.runtime.artifact.weight_slab import Slot, slab_slots, slot_data
-from memc.runtime.target import machine
+from memc.runtime.host_cpu import machine
 
 if TYPE_CHECKING:
     from memc.runtime.codegen import CompiledModule

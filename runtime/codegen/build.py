@@ -26,7 +26,8 @@ from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.pipeline import pipeline_of
 from memc.runtime.codegen.program import Program, emit, emit_interface
 from memc.runtime.codegen.retreat import Retreats, find_broken
-from memc.runtime.target import CODE_FLAGS, Target
+from memc.runtime.host_cpu import CODE_FLAGS
+from memc.runtime.target import CodeTarget
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class CompiledModule:
     """Distinct generated kernels."""
     symbols: tuple[str, ...]
     """Functions of memc's kernel library that it calls; none: TVM's runtime is enough."""
-    target: Target
+    target: CodeTarget
     arena_bytes: int
     weights_bytes: int
     interface: Mapping[str, Any]
@@ -52,12 +53,13 @@ class CompiledModule:
     """A cubin of memc's own CUDA kernels, which attention takes, and calls of the CUDA libraries may."""
 
 
-def build(module: Module, target: Target) -> CompiledModule:
-    """Code for a planned module's main function.
+def build(module: Module, mcpu: str = "") -> CompiledModule:
+    """Code for a planned module's main function, for the module's target and the (host) CPU `mcpu`, as in `CodeTarget`.
 
     Kernels that do not compile give way to plainer ones, with a warning. Raises CodegenError for ops of which no kernel
     compiles, UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
     """
+    target = CodeTarget(module.target, mcpu)
     program, table, library = compiled_program(module, target)
     flags = flags_of(host_target(target))
     described = interface_of(
@@ -83,7 +85,7 @@ def build(module: Module, target: Target) -> CompiledModule:
     )
 
 
-def host_target(target: Target, options: Mapping[str, Any] | None = None) -> tvm.target.Target:
+def host_target(target: CodeTarget, options: Mapping[str, Any] | None = None) -> tvm.target.Target:
     """TVM's target for the CPU. Raises UsageError for a CPU that LLVM does not know: it would build for another."""
     if target.cpu != "generic" and not llvm_is_valid_cpu(target.cpu, f"{platform.machine()}-linux-gnu"):
         raise UsageError(f"mcpu: LLVM knows no CPU {target.cpu!r}; give native, or a name such as x86-64-v3")
@@ -96,7 +98,7 @@ def flags_of(host: tvm.target.Target) -> tuple[str, ...]:
     return tuple(sorted({CODE_FLAGS[str(f)] for f in llvm_get_cpu_features(host) if str(f) in CODE_FLAGS}))
 
 
-def tvm_target(target: Target) -> tvm.target.Target:
+def tvm_target(target: CodeTarget) -> tvm.target.Target:
     """TVM's object for a target."""
     if target.kind == "cuda":
         # Host code only launches the kernels, mostly once, into a graph: to optimize it takes longer than nvcc does.
@@ -104,7 +106,7 @@ def tvm_target(target: Target) -> tvm.target.Target:
     return host_target(target)
 
 
-def compiled_program(module: Module, target: Target) -> tuple[Program, KernelTable, Any]:
+def compiled_program(module: Module, target: CodeTarget) -> tuple[Program, KernelTable, Any]:
     """The program of a planned module's main function, its kernels, and these compiled; None if there are none."""
     retreats = Retreats()
     while True:
@@ -124,7 +126,7 @@ def compiled_program(module: Module, target: Target) -> tuple[Program, KernelTab
 
 
 def broken_kernels(
-    functions: Mapping[str, tvm.tirx.PrimFunc], target: Target, error: Exception
+    functions: Mapping[str, tvm.tirx.PrimFunc], target: CodeTarget, error: Exception
 ) -> Mapping[str, Exception]:
     """The kernels that do not compile by themselves, and why. Raises `error`, which all of them together cause, if there are
     none, and for CUDA if nothing compiles at all."""
@@ -140,7 +142,7 @@ def broken_kernels(
     return broken
 
 
-def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) -> Any:
+def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: CodeTarget) -> Any:
     """One runtime module with all kernels; None if there are none."""
     if not functions:
         return None
@@ -152,7 +154,7 @@ def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: Target) 
     return built
 
 
-def link(program: Program, library: Any, target: Target) -> bytes:
+def link(program: Program, library: Any, target: CodeTarget) -> bytes:
     """The program and its kernels as the bytes of a shared library."""
     linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), library, [], {})
     with tempfile.TemporaryDirectory(prefix="memc-") as folder:

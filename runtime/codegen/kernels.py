@@ -19,7 +19,7 @@ from memc.runtime.codegen.piece import piece_kernel
 from memc.runtime.codegen.retreat import Retreats
 from memc.runtime.codegen.row_plan import RowPlan
 from memc.runtime.codegen.rows import lower_rows, rows_key
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class NamedKernel:
 class KernelTable:
     """All kernels so far, scheduled for `target`. Those that cannot be lowered or scheduled go into `retreats`."""
 
-    target: Target
+    target: CodeTarget
     retreats: Retreats = field(default_factory=Retreats)
     functions: dict[str, tvm.tirx.PrimFunc] = field(default_factory=dict)
     known: dict[Any, tuple[NamedKernel, ...]] = field(default_factory=dict)

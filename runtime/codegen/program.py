@@ -34,7 +34,7 @@ from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.lanes import Place, lower_lanes
 from memc.runtime.codegen.row_plan import plan_rows
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 DEVICE = 0
 """Index of the device among the virtual machine's."""
@@ -48,7 +48,7 @@ class Emitter:
     """The state of writing one program."""
 
     function: Function
-    target: Target
+    target: CodeTarget
     table: KernelTable
     builder: relax.ExecBuilder = field(default_factory=relax.ExecBuilder)
     registers: dict[Value, int] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Program:
     """The kernel calls of a run, in order: index of the op (the first, of a joint kernel) among the function's, and name."""
 
 
-def emit(function: Function, target: Target, table: KernelTable) -> Program:
+def emit(function: Function, target: CodeTarget, table: KernelTable) -> Program:
     """The program of a planned function; its kernels are added to `table`.
 
     Raises UnsupportedError for foreign ops.

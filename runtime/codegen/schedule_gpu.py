@@ -20,7 +20,7 @@ from tvm.s_tir.schedule import ScheduleError
 
 from memc.runtime.codegen import reducers
 from memc.runtime.codegen.expressions import KernelError, dtype_of, walk
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 THREADS = 256
 """Threads per block; small kernels take fewer."""
@@ -61,7 +61,7 @@ extremum_reducer("max")
 extremum_reducer("min")
 
 
-def schedule(func: tvm.tirx.PrimFunc, target: Target, plainly: bool = False) -> tvm.ir.IRModule:
+def schedule(func: tvm.tirx.PrimFunc, target: CodeTarget, plainly: bool = False) -> tvm.ir.IRModule:
     """The scheduled module of one kernel; the function is `main`. `plainly`: without teams."""
     sch = Schedule(tvm.ir.IRModule({"main": func}))
     names = [sch.get(b).name_hint for b in sch.get_child_blocks(sch.get_sblock("root"))]

@@ -20,7 +20,7 @@ from memc.runtime.cuda import cuda_runtime
 from memc.runtime.execute import forks
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.tensors import array_over
-from memc.runtime.target import machine, missing_flags
+from memc.runtime.host_cpu import machine, missing_flags
 
 
 @dataclass(frozen=True)

@@ -27,13 +27,13 @@ from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.pipeline import pipeline_of
 from memc.runtime.codegen.row_plan import plan_rows
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 SHIM = Path(__file__).parent / "generated_on_host.h"
 SIGNATURE = re.compile(r'^extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\((.*)\) \{', re.MULTILINE)
 LANE = 'asm("mov.u32 %0, %%laneid;" : "=r"(lane));'
-TARGET = Target("cuda")
+TARGET = CodeTarget.create("cuda")
 
 needs_compilers = pytest.mark.skipif(
     COMPILER is None or shutil.which("nvcc") is None, reason="needs a C++ compiler and CUDA's headers"

@@ -13,18 +13,18 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Role, Value
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.runtime import codegen
 from memc.runtime.artifact import write as artifact
 from memc.runtime.execute.load import load
-from memc.runtime.target import Target
 
 pytestmark = pytest.mark.gpu
 
 
-def network(level: int) -> Module:
+def network(level: int, arch: str) -> Module:
     """softmax(relu(conv(x))) + pooled mean, planned for CUDA."""
     rng = np.random.default_rng(0)
     x = Value("x", TensorType(DType.F32, (2, 3, 16, 16)), role=Role.INPUT)
@@ -39,14 +39,15 @@ def network(level: int) -> Module:
         b.op("reduce_mean", [hidden], axes=(2, 3), keepdims=False),
     ]
     function.returns, function.result_names = list(results), ["s", "m"]
-    PassManager.parse(pipeline(level, "cuda", 256, "auto")).run(module)
+    module.target = Target.of("cuda", arch)
+    PassManager.parse(pipeline(level, "cuda")).run(module)
     return module
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_results_on_the_gpu(arch: str, tmp_path: Path, level: int) -> None:
-    module = network(level)
-    path = artifact.write(tmp_path / "m.memc", module, codegen.build(module, Target.create("cuda", arch=arch)), {})
+    module = network(level, arch)
+    path = artifact.write(tmp_path / "m.memc", module, codegen.build(module), {})
     executable = load(path)
     x = np.random.default_rng(1).normal(size=(2, 3, 16, 16)).astype(np.float32)
     first, second = executable(x), executable(x + 1)

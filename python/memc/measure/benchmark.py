@@ -24,7 +24,7 @@ from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.verification import random_inputs
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 if TYPE_CHECKING:
     from memc.runtime.artifact.manifest import Manifest, Spec
@@ -179,7 +179,7 @@ def bench(
             profile = _profile(executable, profiling.profile(executable, given, profiled_runs))
     grown = None if before is None or after is None else max(after - before, 0)
     return Benchmark(
-        target=str(Target.create(manifest.kind, manifest.arch or None, manifest.cpu)),
+        target=str(CodeTarget.create(manifest.kind, manifest.arch or None, manifest.cpu)),
         training=bool(manifest.states),
         threads=None if manifest.kind == "cuda" else used,
         warmup=warmup,

@@ -17,7 +17,7 @@ from memc.ir.checked import Range, require, require_one_of
 from memc.ir.checked import shown as shown_value
 from memc.ir.durations import Seconds
 from memc.ir.errors import BudgetError, InvalidError, UsageError
-from memc.ir.liveness import ALIGNMENT, lifetimes
+from memc.ir.liveness import lifetimes
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.passes.manager import PassManager
@@ -118,7 +118,7 @@ def plan(
     Args:
         source: what to plan. A module is planned as it is; an ONNX model as -O2 leaves it.
         capacity: bytes, of the only space or by the name of each.
-        alignment: bytes; by default what a CSV file says, 64 for modules, otherwise 1. Sizes are rounded up to it.
+        alignment: bytes; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it.
         solver, order_solver: by name; see `solver_names` and `order_solver_names`.
         time_limit: seconds for the search, half of them at most for the order; without it, work is bounded by count.
         threads: for the search, by default one for each core.
@@ -145,7 +145,7 @@ def plan(
         name, first_line, loaded = "tensors", None, source
         if isinstance(source, Module):
             loaded = driver.load_module(source, driver.Options())
-        given_alignment = ALIGNMENT if isinstance(source, Module) else 1
+        given_alignment = source.target.alignment if isinstance(source, Module) else 1
     alignment = given_alignment if alignment is None else alignment
     if reorder and not isinstance(loaded, Graph):
         raise UsageError(f"{name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt")
@@ -193,13 +193,14 @@ def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | 
     if text.endswith(driver.GRAPH_SUFFIXES):
         return read_graph(path), 1, None
     if text.endswith(".memir"):
-        return driver.load_module(path, driver.Options()), ALIGNMENT, None
+        module = driver.load_module(path, driver.Options())
+        return module, module.target.alignment, None
     if text.endswith(".onnx"):
         module = driver.load_module(path, driver.Options())
         manager = PassManager.parse(pipeline(2))
         manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
         manager.run(module)
-        return module, ALIGNMENT, None
+        return module, module.target.alignment, None
     tensors, alignment = read_csv(path)
     return tensors, alignment, 2
 

@@ -14,8 +14,9 @@ import onnx.parser
 import pytest
 
 import memc
+from memc.ir.target import Target
 from memc.measure.compare import compare
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }'
@@ -36,8 +37,9 @@ CALLS: dict[str, Callable[..., Any]] = {
     "bench": lambda file, **o: memc.bench(MODEL, **{"dims": {"n": 1}, "runs": 1, "warmup": 0, **o}),
     "verify": lambda file, **o: memc.verify(file, **{"dims": {"n": 1}, **o}),
     "compare": lambda file, **o: compare(np.ones(2), np.ones(2), **{"rtol": 0.1, "atol": 0.1, **o}),
-    "Target": lambda file, **o: Target(**o),
-    "Target.create": lambda file, **o: Target.create(**{"kind": "cuda", **o}),
+    "Target": lambda file, **o: Target(**{"kind": "cuda", **o}),
+    "Target.of": lambda file, **o: Target.of(**{"kind": "cuda", **o}),
+    "CodeTarget.create": lambda file, **o: CodeTarget.create(**{"kind": "cuda", **o}),
     "load": lambda file, **o: memc.load(file, **o),
 }
 
@@ -75,10 +77,13 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("compare", "atol"): (-1, *NO_NUMBER),
     ("Target", "kind"): ("rocm", "CUDA", None, 3),
     ("Target", "arch"): ("sm90", "90", None, 90),
-    ("Target", "mcpu"): ("x y", None, 3),
-    ("Target.create", "kind"): ("rocm", "CUDA", None, 3, []),
-    ("Target.create", "arch"): ("sm90", "", 90, b"sm_90"),
-    ("Target.create", "mcpu"): ("x y", 3, b"native"),
+    ("Target", "alignment"): (0, 96, "64", None, True),
+    ("Target.of", "kind"): ("rocm", "CUDA", None, 3, []),
+    ("Target.of", "arch"): ("sm90", "", 90, b"sm_90"),
+    ("Target.of", "alignment"): (0, 96, "64", True, 2**41),
+    ("CodeTarget.create", "kind"): ("rocm", "CUDA", None, 3, []),
+    ("CodeTarget.create", "arch"): ("sm90", "", 90, b"sm_90"),
+    ("CodeTarget.create", "mcpu"): ("x y", 3, b"native"),
     ("load", "cuda_graph"): (1, None, "no"),
 }
 

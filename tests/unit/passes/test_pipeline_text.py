@@ -34,7 +34,7 @@ def test_options_with_dashes_or_underscores():
 
 
 def test_text_round_trip():
-    text = "fuse{library=none max-ops=3},select-kernels{workspace=least},assign-addresses{solver=sequential}"
+    text = "fuse{target=none max-ops=3},select-kernels{workspace=least},assign-addresses{solver=sequential}"
     manager = PassManager.parse(text)
     assert str(manager) == text
     assert PassManager.parse(str(manager)).passes == manager.passes

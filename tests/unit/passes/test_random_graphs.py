@@ -6,6 +6,7 @@ import pytest
 
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, peak, unoptimized_bytes
+from memc.ir.target import Target
 from memc.ir.verify.plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
@@ -50,7 +51,8 @@ def test_other_alignments(random_module, seed, alignment):
     plain, inputs = random_module(seed)
     expected = evaluate(plain, inputs)
     module, _ = random_module(seed)
-    PassManager.parse(pipeline(2, alignment=alignment)).run(module)
+    module.target = Target.of("llvm", alignment=alignment)
+    PassManager.parse(pipeline(2)).run(module)
     check_plan(module, alignment, arena_bytes(module.main, alignment))
     for name, value in evaluate_in_arena(module, inputs).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)

@@ -12,12 +12,12 @@ import pytest
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Attr, Block, Function, Op, Role, Value
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.runtime import codegen
 from memc.runtime.artifact import write as artifact
-from memc.runtime.target import Target
 
 Body = Callable[[IRBuilder, Sequence[Value]], Sequence[Value]]
 
@@ -42,8 +42,8 @@ def plan() -> Callable[..., Module]:
     """`plan(module)`: the module after a level's passes."""
 
     def plan(module: Module, level: int = 2, kernels: str = "generated", target: str = "llvm") -> Module:
-        alignment = Target.create(target).alignment
-        PassManager.parse(pipeline(level, target, alignment, kernels)).run(module)
+        module.target = Target.of(target)
+        PassManager.parse(pipeline(level, target, kernels)).run(module)
         return module
 
     return plan
@@ -86,8 +86,9 @@ def fused_op() -> Callable[..., Op]:
 def write(tmp_path: Path) -> Callable[..., Path]:
     """`write(module, target="llvm")`: the artifact of a planned module."""
 
-    def write(module: Module, target: str = "llvm", name: str = "model.memc", mcpu: str | None = None) -> Path:
-        compiled = codegen.build(module, Target.create(target, mcpu=mcpu))
+    def write(module: Module, target: str = "llvm", name: str = "model.memc", mcpu: str = "") -> Path:
+        module.target = Target.of(target)
+        compiled = codegen.build(module, mcpu)
         return artifact.write(tmp_path / name, module, compiled, {"note": "test"})
 
     return write

@@ -21,7 +21,7 @@ def groups(module: Module) -> list[list[str]]:
     ]
 
 
-def checked(text: str, passes: str = "fuse{library=none}") -> Module:
+def checked(text: str, passes: str = "fuse{target=none}") -> Module:
     """Fused evaluation equals plain evaluation, also planned in place; the peak does not rise."""
     plain, module = parse(text), parse(text)
     PassManager.parse(passes).run(module)
@@ -109,7 +109,7 @@ def test_conv_takes_an_epilogue_but_no_prologue():
 
 
 def test_library_kernels_keep_their_ops():
-    module = checked(function(CONV_BODY, "f32[1,3,6,6]", CONV_PARAMS), "fuse{library=llvm}")
+    module = checked(function(CONV_BODY, "f32[1,3,6,6]", CONV_PARAMS), "fuse{target=llvm}")
     assert groups(module) == [["exp"], ["conv"], ["add", "relu"]]
 
 
@@ -136,11 +136,11 @@ def test_concat_stays_zero_copy():
 def test_group_limits():
     chain = "\n".join(f"%a{i + 1} = neg(%a{i}) : f32[4,16]" for i in range(9))
     text = function(f"%a0 = exp(%x) : f32[4,16]\n{chain}\n%y = abs(%a9) : f32[4,16]", "f32[4,16]", X)
-    sizes = [len(g) for g in groups(checked(text, "fuse{library=none max-ops=4}"))]
+    sizes = [len(g) for g in groups(checked(text, "fuse{target=none max-ops=4}"))]
     assert max(sizes) == 4 and sum(sizes) == 11
     body = "%a = add(%x, %u) : f32[4,16]\n%b = add(%v, %w) : f32[4,16]\n%y = mul(%a, %b) : f32[4,16]"
     params = ", ".join(f"%{n}: f32[4,16] {{role = input}}" for n in "xuvw")
-    assert groups(checked(function(body, "f32[4,16]", params), "fuse{library=none max-operands=3}")) == [
+    assert groups(checked(function(body, "f32[4,16]", params), "fuse{target=none max-operands=3}")) == [
         ["add"],
         ["add", "mul"],
     ]
@@ -187,7 +187,7 @@ def test_random_graphs_never_get_a_higher_peak(random_module, seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_groups_hold_at_most_one_reduction(random_module, seed):
     module, _ = random_module(seed, 30)
-    PassManager.parse("materialize-returns,decompose,fuse{library=none}").run(module)
+    PassManager.parse("materialize-returns,decompose,fuse{target=none}").run(module)
     for group in groups(module):
         assert sum(name.startswith("reduce_") or name == "matmul" for name in group) <= 1
 
@@ -198,7 +198,7 @@ def test_values_used_twice_do_not_pile_up(dtype, most):
     body = "\n".join(f"%{i + 1} = {'mul' if i % 2 else 'max'}(%{i}, %{i}) : {dtype}[4,16]" for i in range(30))
     text = f"func @main(%0: {dtype}[4,16] {{role = input}}) -> {dtype}[4,16] {{\n{body}\nreturn %30\n}}"
     module = parse(text)
-    PassManager.parse("fuse{library=none}").run(module)
+    PassManager.parse("fuse{target=none}").run(module)
     sizes = [len(group) for group in groups(module)]
     assert sum(sizes) == 30 and most // 2 <= max(sizes) <= most
 
@@ -227,7 +227,7 @@ def test_what_reads_a_reduction_behind_a_cast_is_elementwise_too(reader: str, re
     params = "%x: f16[1,3,7,6] {role = input}, %w: f16[4,3,3,3] {role = input}, %r: f32[3,1,1,1] {role = input}"
     body = TURNED.format(op=CONV_OF_HALVES, reader=reader, result=result)
     module = parse(function(body, result, params))
-    PassManager.parse("fuse{library=none}").run(module)
+    PassManager.parse("fuse{target=none}").run(module)
     assert groups(module) == [["conv", "cast", "relu"], ["cast", reader.partition("(")[0], "cast"]]
 
 
@@ -238,6 +238,6 @@ def test_costly_ops_behind_a_cast_are_not_computed_for_every_reader(reader: str,
     params = "%x: f16[1,4,7,6] {role = input}, %s: f32[1] {role = input}, %r: f32[3,1,1,1] {role = input}"
     body = TURNED.format(op="%a = exp(%x) : f16[1,4,7,6]", reader=reader, result="f16" + reader[reader.rindex("[") :])
     module = parse(function(body, "f16" + reader[reader.rindex("[") :], params))
-    PassManager.parse("fuse{library=none}").run(module)
+    PassManager.parse("fuse{target=none}").run(module)
     apart = [["exp", "relu"], ["cast", "add", "cast"]]
     assert groups(module) == ([["exp", "relu", "cast", "add", "cast"]] if fused else apart)

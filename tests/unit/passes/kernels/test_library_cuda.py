@@ -11,6 +11,7 @@ from memc.ir.core import Function, Op, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import align, arena_bytes, lifetimes
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.passes.kernels.early_updates import move_updates
 from memc.passes.kernels.select_kernels import KERNEL
@@ -51,7 +52,8 @@ def network() -> Module:
 
 
 def planned(module: Module, text: str | None = None) -> Module:
-    PassManager.parse(text or pipeline(2, "cuda", 256, "auto")).run(module)
+    module.target = Target.of("cuda")
+    PassManager.parse(text or pipeline(2, "cuda")).run(module)
     return module
 
 
@@ -110,11 +112,11 @@ def generated(op: Op) -> bool:
 
 
 def test_no_library_leaves_all_alone() -> None:
-    assert all(map(generated, planned(network(), pipeline(2, "cuda", 256, "generated")).main.ops))
+    assert all(map(generated, planned(network(), pipeline(2, "cuda", "generated")).main.ops))
 
 
 def test_workspaces_lie_in_gaps_and_cost_nothing() -> None:
-    text = pipeline(2, "cuda", 256, "auto")
+    text = pipeline(2, "cuda")
     without = planned(network(), text[: text.index(",select-workspace")])
     module = planned(network())
     assert arena_bytes(module.main, 256) == arena_bytes(without.main, 256)
@@ -130,9 +132,9 @@ def test_workspaces_lie_in_gaps_and_cost_nothing() -> None:
 
 @pytest.mark.parametrize("beyond", [0, 4096, 1 << 20])
 def test_a_workspace_may_take_memory_of_its_own(beyond: int) -> None:
-    text = pipeline(2, "cuda", 256, "auto")
+    text = pipeline(2, "cuda")
     before = text[: text.index(",select-workspace")]
-    module = planned(network(), f"{before},select-workspace{{target=cuda alignment=256 beyond={beyond}}}")
+    module = planned(network(), f"{before},select-workspace{{beyond={beyond}}}")
     least = min(op.workspace.type.nbytes if op.workspace else 0 for op in module.main.ops if not generated(op))
     assert least >= min(beyond, 32 * 24)  # What the last product of 24 bytes can use.
     assert arena_bytes(module.main, 256) <= arena_bytes(planned(network(), before).main, 256) + align(beyond, 256)
@@ -143,7 +145,7 @@ def test_what_workspaces_are_allowed(level: int) -> None:
     """None but the least; what is free, from -O2 on, which costs nothing; a mebibyte, or what the op has use for."""
 
     def plan(workspace: Workspace) -> tuple[int, list[int]]:
-        module = planned(network(), pipeline(level, "cuda", 256, workspace=workspace))
+        module = planned(network(), pipeline(level, "cuda", workspace=workspace))
         calls = [op for op in module.main.ops if not generated(op)]
         assert calls
         return arena_bytes(module.main, 256), [op.workspace.type.nbytes if op.workspace else 0 for op in calls]

@@ -18,6 +18,7 @@ from memc.ir.core import RECOMPUTE, Function, Op, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.ir.verify.structure import verify
@@ -79,9 +80,7 @@ def test_values_stay_the_same(module: Module) -> None:
     part_products(module, module.main, 256)
     verify(module)
     assert planned_peak(module.main, 256) <= peak
-    PassManager.parse("fuse{library=cuda alignment=256},in-place{alignment=256},assign-addresses{alignment=256}").run(
-        module
-    )
+    PassManager.parse("fuse,in-place,assign-addresses").run(module)
     found = evaluate_in_arena(module, {"x": x})
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-3, err_msg=name)
@@ -108,7 +107,8 @@ def gradient(part: Role, reads_all: bool = False) -> Module:
 
 
 def parted(module: Module) -> list[int]:
-    PassManager.parse("fuse-library{target=cuda alignment=256}").run(module)
+    module.target = Target.of("cuda")
+    PassManager.parse("fuse-library").run(module)
     return [n for op in module.main.ops if (n := products_of(op))]
 
 
@@ -231,9 +231,8 @@ def test_values_in_the_given_order(text: str) -> None:
     given = {v.name: rng.normal(0, 0.1, v.type.shape).astype(np.float32) for v in module.main.params}
     PassManager.parse("materialize-returns").run(module)
     expected = evaluate(module, given)
-    PassManager.parse(
-        "fuse-library{target=cuda alignment=256},fuse{library=cuda alignment=256},in-place{alignment=256},assign-addresses{alignment=256}"
-    ).run(module)
+    module.target = Target.of("cuda")
+    PassManager.parse("fuse-library,fuse,in-place,assign-addresses").run(module)
     for name, value in evaluate_in_arena(module, given).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-3, err_msg=name)
 
@@ -262,12 +261,9 @@ def lstm_step(optimizer: str) -> Module:
     onnx.checker.check_model(model)
     module = import_onnx(model, trainable=True)
     build_gradient(module, "mse", Optimizer(optimizer))
-    text = (
-        "materialize-returns,canonicalize,decompose,canonicalize,join-products{alignment=256},"
-        "fuse-library{target=cuda alignment=256},fuse{library=cuda alignment=256},"
-        "select-kernels{target=cuda workspace=least alignment=256}"
-    )
-    PassManager.parse(text).run(module)
+    module.target = Target.of("cuda")
+    text = "materialize-returns,canonicalize,decompose,canonicalize,join-products,fuse-library,fuse"
+    PassManager.parse(f"{text},select-kernels{{workspace=least}}").run(module)
     return module
 
 
@@ -281,9 +277,9 @@ def test_a_recurrent_step_keeps_a_budget_with_the_same_bits(optimizer: str) -> N
     given["learning_rate"] = np.float32(0.1)
     expected = evaluate(module, given)
     whole = copy.deepcopy(module)
-    finish = "in-place{alignment=256},assign-addresses{alignment=256}"
-    search = "work=1000000 slack=0.001 alignment=256 device=cuda"
-    PassManager.parse(f"reorder{{work=1000000 slack=0.001 alignment=256}},{finish}").run(whole)
+    finish = "in-place,assign-addresses"
+    search = "work=1000000 slack=0.001"
+    PassManager.parse(f"reorder{{{search}}},{finish}").run(whole)
     PassManager.parse(f"rematerialize{{budget=85% {search}}},{finish}").run(module)
     assert any(RECOMPUTE in op.attrs for op in module.main.ops)
     assert arena_bytes(module.main, 256) <= arena_bytes(whole.main, 256) * 85 // 100

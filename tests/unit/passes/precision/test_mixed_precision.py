@@ -14,6 +14,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.ir.verify.plan import check_plan
 from memc.passes.manager import PassManager
@@ -96,8 +97,9 @@ def test_results_move_as_far_as_the_type_says(
     expected = list(evaluate(build(), {"x": x}).values())
     module = build()
     assert target in ("llvm", "cuda") and to in ("f16", "bf16")
+    module.target = Target.of(target)
     PassManager.parse(pipeline(level, target, precision=to)).run(module)
-    check_plan(module, 64)
+    check_plan(module, module.target.alignment)
     found = list(evaluate_in_arena(module, {"x": x}).values())
     for got, wanted in zip(found, expected):
         assert got.dtype == wanted.dtype
@@ -107,6 +109,7 @@ def test_results_move_as_far_as_the_type_says(
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_large_stays_f32(name: str) -> None:
     module = MODELS[name][0]()
+    module.target = Target.of("cuda")
     PassManager.parse(pipeline(2, "cuda", precision="bf16")).run(module)
     rows = 8 * 16 * 2
     for op in module.main.ops:

@@ -21,7 +21,7 @@ from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
-from memc.runtime import codegen, target
+from memc.runtime import codegen, host_cpu
 from memc.runtime.artifact import manifest, safetensors
 from memc.runtime.artifact import write as artifact
 from memc.runtime.artifact.plan_text import checksum, sealed
@@ -29,7 +29,7 @@ from memc.runtime.artifact.weight_slab import slab_slots
 from memc.runtime.codegen.build import flags_of, host_target
 from memc.runtime.execute.load import load
 from memc.runtime.execute.loading import check_machine
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 Write = Callable[..., Path]
 X = np.random.default_rng(5).normal(size=(4, 8)).astype(np.float32)
@@ -133,7 +133,7 @@ def test_same_ops_share_a_kernel(make_module: Callable, plan: Callable) -> None:
         return [value]
 
     module = plan(make_module({"a": (DType.F32, (6, 6))}, body), level=0)
-    compiled = codegen.build(module, Target.create("llvm"))
+    compiled = codegen.build(module)
     kinds = {op.name for op in module.main.ops}
     assert compiled.kernels == len(kinds)
 
@@ -256,20 +256,20 @@ def test_code_for_another_cpu_is_refused(
 ) -> None:
     path = write(plan(network), mcpu=cpu)
     has = frozenset(json.loads((path / "plan.json").read_text())["target"]["cpu_flags"]) | {"cx16", "lahf_lm", "xsave"}
-    monkeypatch.setattr(target, "cpu_flags", lambda: has)
+    monkeypatch.setattr(host_cpu, "cpu_flags", lambda: has)
     check_machine(manifest.read(path))
-    monkeypatch.setattr(target, "cpu_flags", lambda: has - {lacks})
+    monkeypatch.setattr(host_cpu, "cpu_flags", lambda: has - {lacks})
     with pytest.raises(UnsupportedError, match=f"compiled for CPU {cpu}, this one lacks {lacks}; compile for it"):
         load(path)
-    monkeypatch.setattr(target, "cpu_flags", frozenset)
+    monkeypatch.setattr(host_cpu, "cpu_flags", frozenset)
     check_machine(manifest.read(path))
 
 
 def test_the_flags_of_named_levels_are_those_that_code_for_them_uses() -> None:
     known: set[str] = {"sse", "sse2"}
-    for level, added in target.X86_LEVELS.items():
+    for level, added in host_cpu.X86_LEVELS.items():
         known |= added
-        used = set(flags_of(host_target(Target.create("llvm", mcpu=level))))
+        used = set(flags_of(host_target(CodeTarget.create("llvm", mcpu=level))))
         assert used <= known and known - used <= {"sse", "sse2", "cx16", "lahf_lm", "xsave"}
 
 
@@ -281,7 +281,7 @@ def test_no_artifact(tmp_path: Path) -> None:
 def test_no_partial_artifact_is_left(
     network: Module, plan: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled = codegen.build(plan(network), Target.create("llvm"))
+    compiled = codegen.build(plan(network))
 
     def fail(*args: object) -> None:
         raise OSError(28, "No space left on device")
@@ -321,7 +321,7 @@ def test_the_current_folder_is_not_replaced(
 ) -> None:
     monkeypatch.chdir(write(plan(network)))
     with pytest.raises(UsageError, match="is the current folder"):
-        artifact.write(".", network, codegen.build(network, Target.create("llvm")), {})
+        artifact.write(".", network, codegen.build(network), {})
 
 
 def test_weights_of_every_type_survive(make_module: Callable, plan: Callable, write: Write) -> None:
@@ -389,7 +389,7 @@ def test_an_artifact_survives_when_its_successor_cannot_take_its_place(
     network: Module, plan: Callable, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(plan(network))
-    compiled = codegen.build(network, Target.create("llvm"))
+    compiled = codegen.build(network)
     rename = artifact.os.rename
 
     def fail(source: Path, target: Path) -> None:

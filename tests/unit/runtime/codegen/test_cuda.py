@@ -14,10 +14,11 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType
 from memc.runtime import codegen
 from memc.runtime.codegen.cuda import compile_source, last_line, with_prelude
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 
@@ -27,7 +28,9 @@ needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc
 def test_artifact_holds_a_cubin_for_the_architecture(
     network: Module, plan: Callable, arch: str, write: Callable
 ) -> None:
-    compiled = codegen.build(plan(network, target="cuda"), Target.create("cuda", arch=arch))
+    planned = plan(network, target="cuda")
+    planned.target = Target.of("cuda", arch)
+    compiled = codegen.build(planned)
     assert b"__global__" not in compiled.library and b"cubin" in compiled.library
     assert compiled.library.count(b"\x7fELF") >= 2
     assert arch.encode() in compiled.library
@@ -56,21 +59,21 @@ def test_gemm_and_grouped_convolution_compile(make_module: Callable, plan: Calla
         "x": (DType.F32, (1, 128, 56, 56)),
         "w": (DType.F32, (256, 64, 3, 3)),
     }
-    assert codegen.build(plan(make_module(shapes, body), target="cuda"), Target.create("cuda")).kernels >= 2
+    assert codegen.build(plan(make_module(shapes, body), target="cuda")).kernels >= 2
 
 
 def test_no_compiler_is_one_line(network: Module, plan: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(UnsupportedError, match="nvcc was not found"):
-        codegen.build(plan(network, target="cuda"), Target.create("cuda"))
+        codegen.build(plan(network, target="cuda"))
 
 
 def test_targets_are_checked() -> None:
     for arguments in [("metal",), ("cuda", "sm_x"), ("llvm", "sm_90"), ("llvm", None, "two words")]:
         with pytest.raises(UsageError):
-            Target.create(*arguments)
-    assert Target.create("cuda", arch="sm_80").alignment == 256
-    assert Target.create("llvm", mcpu="x86-64-v2").cpu == "x86-64-v2"
+            CodeTarget.create(*arguments)
+    assert CodeTarget.create("cuda", arch="sm_80").alignment == 256
+    assert CodeTarget.create("llvm", mcpu="x86-64-v2").cpu == "x86-64-v2"
 
 
 @needs_nvcc

@@ -17,7 +17,7 @@ from memc.passes.manager import PassManager
 from memc.runtime.codegen import schedule_gpu
 from memc.runtime.codegen.joint import joint_key, lower_joint, parameters
 from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 Array = npt.NDArray[Any]
 
@@ -83,13 +83,13 @@ def test_one_kernel_serves_runs_that_differ_by_their_operands_alone() -> None:
     PassManager.parse("join-kernels").run(module)
     runs = [[op for op in module.main.ops if op.attrs.get("joint") == n] for n in range(3)]
     assert joint_key(runs[0]) == joint_key(runs[1]) != joint_key(runs[2])
-    table = KernelTable(Target.create("cuda", "sm_90"))
+    table = KernelTable(CodeTarget.create("cuda", "sm_90"))
     assert table.joint(runs[0]) == table.joint(runs[1]) != table.joint(runs[2])
 
 
 def test_threads_share_out_the_elements() -> None:
     _, ops = joint_ops(CELL)
-    scheduled = schedule_gpu.schedule(lower_joint(ops, "cuda"), Target.create("cuda", "sm_90"))
+    scheduled = schedule_gpu.schedule(lower_joint(ops, "cuda"), CodeTarget.create("cuda", "sm_90"))
     text = scheduled["main"].script()
     assert text.count("threadIdx.x") == text.count("blockIdx.x") == 1
     assert "noalias" not in text

@@ -13,14 +13,14 @@ import tvm
 from tvm import te, tirx
 
 from memc.runtime.codegen import flat_indices, pipeline, schedule_cpu, schedule_gpu
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 build = importlib.import_module("memc.runtime.codegen.build")
 
-GPU = Target("cuda")
+GPU = CodeTarget.create("cuda")
 
 
-def lowered(func: tirx.PrimFunc, target: Target = GPU) -> tvm.ir.IRModule:
+def lowered(func: tirx.PrimFunc, target: CodeTarget = GPU) -> tvm.ir.IRModule:
     """A kernel scheduled and without blocks, as it is before its tensors are flattened."""
     module = schedule_gpu.schedule(func, target) if target.kind == "cuda" else schedule_cpu.schedule(func)
     module = tirx.transform.BindTarget(build.tvm_target(target))(module)
@@ -75,8 +75,8 @@ def test_indices_without_shifts_stay_as_simple() -> None:
     assert "memc_same" not in pipeline.flatten(lowered(func), "cuda").script()
 
 
-@pytest.mark.parametrize("target", [GPU, Target("llvm")], ids=["cuda", "llvm"])
-def test_an_expression_in_a_let_and_twice_after_it(target: Target) -> None:
+@pytest.mark.parametrize("target", [GPU, CodeTarget()], ids=["cuda", "llvm"])
+def test_an_expression_in_a_let_and_twice_after_it(target: CodeTarget) -> None:
     """TVM alone would move its definition behind its first use."""
     a = tirx.decl_buffer((64,), "float32", name="A")
     b = tirx.decl_buffer((64,), "float32", name="B")

@@ -16,13 +16,14 @@ import memc
 from memc.ir.core import Op
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.text.parser import parse
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.row_plan import plan_rows
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 Array = npt.NDArray[Any]
 
@@ -135,7 +136,7 @@ def test_teams(columns: int, team: int, stays: bool) -> None:
 
 def test_one_kernel_serves_runs_that_store_the_same() -> None:
     module, other = parse(SHORT, "test"), parse(SHORT, "test")
-    table = KernelTable(Target.create("cuda", "sm_90"))
+    table = KernelTable(CodeTarget.create("cuda", "sm_90"))
 
     def name(ops: list[Op], stored: str) -> str:
         return table.rows(ops, plan_rows(ops, lambda value: value.name in stored, "cuda"))
@@ -185,6 +186,7 @@ func @main(%x: f32[6,40] {role = input}, %w: f32[40,40] {role = weight}) -> f32[
     module = parse(text, "test")
     module.weights = {"w": np.zeros((40, 40), np.float32)}
     memc.BuildGradient().apply(module)
+    module.target = Target.of("cuda")
     PassManager.parse(pipeline(2, "cuda")).run(module)
     last = [[op.name if op.region is None else op.region.ops[-1].name for op in ops] for ops in kernels_of(module)]
     assert ["reduce_max", "exp", "reduce_sum", "div"] in last

@@ -13,7 +13,7 @@ from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen.kernel import lower_op
 from memc.runtime.codegen.schedule_gpu import schedule
-from memc.runtime.target import Target
+from memc.runtime.target import CodeTarget
 
 
 def scheduled(name: str, *shapes: Sequence[int], dtype: DType = DType.F32, **attrs: object) -> str:
@@ -22,7 +22,7 @@ def scheduled(name: str, *shapes: Sequence[int], dtype: DType = DType.F32, **att
     op = IRBuilder(Module([function]), function, function.ops).op(name, values, **attrs).op  # type: ignore[arg-type]
     assert op is not None
     (kernel,) = lower_op(op, "cuda")
-    return str(schedule(kernel.func, Target.create("cuda")))
+    return str(schedule(kernel.func, CodeTarget.create("cuda")))
 
 
 @pytest.mark.parametrize("name", ["reduce_sum", "reduce_max"])
