@@ -9,6 +9,7 @@ import pytest
 
 from memc.ir.core import Array, Function, Op
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.text.difference import difference, same_attr
 from memc.ir.text.parser import parse
 from memc.ir.types import DType
@@ -54,6 +55,15 @@ def test_canonical_text_is_printed_back() -> None:
 def test_parse_of_print_is_the_same_module() -> None:
     round_trip(parse(CANONICAL))
     round_trip(Module())
+
+
+@pytest.mark.parametrize("target", [Target.of("cuda"), Target.of("cuda", "sm_80", 512), Target.of("llvm", alignment=1)])
+def test_targets_are_kept(target: Target) -> None:
+    module = parse(CANONICAL)
+    module.target = target
+    assert str(module).startswith(f'target {{kind = "{target.kind}", ')
+    assert round_trip(module).target == target
+    assert "target" in (difference(module, parse(CANONICAL)) or "")
 
 
 @pytest.mark.parametrize("dtype", list(DType))

@@ -61,7 +61,7 @@ def test_the_same_values(axis: int, scaled: str, mask: bool) -> None:
     }
     (expected,) = evaluate(model(axis, scaled, mask), feeds).values()
     module = model(axis, scaled, mask)
-    PassManager.parse("canonicalize,recognize-attention").run(module)
+    PassManager.parse("canonicalize,recognize-attention{target=cuda}").run(module)
     assert [op.name for op in module.main.ops] == ["attention"]
     assert module.main.ops[0].attrs["axis"] == axis
     (found,) = evaluate(module, feeds).values()
@@ -88,7 +88,7 @@ def test_taken_back_where_the_peak_would_rise(monkeypatch: pytest.MonkeyPatch) -
     peaks = iter([100, 101])
     monkeypatch.setattr(recognize_attention, "planned_peak", lambda *_: next(peaks))
     module, before = model(1), [op.name for op in model(1).main.ops]
-    PassManager.parse("recognize-attention").run(module)
+    PassManager.parse("recognize-attention{target=cuda}").run(module)
     assert [op.name for op in module.main.ops] == before
 
 

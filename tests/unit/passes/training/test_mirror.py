@@ -14,7 +14,10 @@ from memc.ir.core import RECOMPUTE, Function, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
+from memc.passes.manager import PassManager
+from memc.passes.training import mirror
 from memc.passes.training.mirror import cheap_counts, sublinear_counts, training_peak
 
 WIDTH, BATCH = 8, 64
@@ -42,6 +45,26 @@ def residual(layers: int) -> Module:
 
 def memory(module: Module):
     return lambda counts: training_peak(module, module.main, counts)
+
+
+def test_memory_is_of_the_target() -> None:
+    """In units of 4096 bytes, of which every value takes one; the activations take 2048."""
+    module = residual(4)
+    small = memory(module)({})
+    module.target = Target.of("cuda", alignment=4096)
+    large = memory(module)({})
+    assert large % 4096 == 0 and 2 * small <= large
+    seen = []
+    build_forward = mirror._Forward.of
+
+    def recorded(function: Function, window: int, alignment: int) -> mirror._Forward:
+        seen.append(alignment)
+        return build_forward(function, window, alignment)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirror._Forward, "of", recorded)
+        PassManager.parse("mirror").run(module)
+    assert seen == [4096]
 
 
 def test_cheap_drops_what_is_not_a_product() -> None:
