@@ -153,7 +153,7 @@ def test_no_word_of_recomputation_without_a_budget(memc, model: str) -> None:
         (["--input-shapes", "x[1]"], 2, '--input-shapes: expected "name:[1,3,224,224] other:[1,2]", got `x[1]`'),
         (["-O4"], 2, "optimization level: expected 0 to 3, got 4"),
         (["--target", "rocm"], 2, "target: expected one of llvm, cuda, got 'rocm'"),
-        (["--arch", "sm_90"], 2, "arch 'sm_90': only --target cuda has GPU architectures"),
+        (["--arch", "sm_90"], 2, "arch 'sm_90': only target cuda has GPU architectures"),
         (["--kernels", "fast"], 2, "kernels: expected one of auto, library, generated, got 'fast'"),
         (["--alignment", "0"], 2, "alignment: expected a power of two of bytes, got 0"),
         (["--alignment", "96"], 2, "alignment: expected a power of two of bytes, got 96"),
