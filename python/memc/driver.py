@@ -195,7 +195,7 @@ def compile(
     if alignment < target.alignment and not chosen.plan_only:
         raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
     stages = _Stages(progress)
-    beginning = Beginning.of(source) if isinstance(source, Module) else None
+    beginning = Beginning.of(load_module(source, chosen)) if isinstance(source, Module) else None
     apart: set[str] = set()
     while True:
         with stages("import"):
