@@ -32,6 +32,7 @@ mkdir -p "$out" "$cache"
 properties() { MEMC_HYPOTHESIS_PROFILE=nightly python -m pytest tests/property tests/unit/gradients -n "$jobs"; }
 slow() { python -m pytest -m slow tests -n "$jobs"; }
 nodes() { python benchmarks/onnx_backend.py --mode compiled --workers "$jobs"; }
+sanitizers() { scripts/cpp_tests.sh --sanitize; }
 fuzz_onnx() { fuzz onnx --compile-every 10 --save "$out/fuzz_onnx.PART.onnx"; }
 fuzz_epilogues() { fuzz epilogues; }
 fuzz_ir() { fuzz ir; }
@@ -60,7 +61,7 @@ fuzz() {
   return $failed
 }
 
-steps=(properties slow nodes fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli sweep)
+steps=(properties slow nodes sanitizers fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli sweep)
 if [ "${1:-}" = --list ]; then
   printf '%s\n' "${steps[@]}"
   exit

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few entry points of cuDNN, cuBLASLt and the CUDA driver that memc calls, on host memory and by
-// the plainest loops, so that tests can check descriptors, layouts and errors without a GPU.
-// FAKE_CUDA_FAILS names an entry point that returns an error, or NAME:N one that does so at its Nth call
-// since fake_count_anew(). Calls that compute are counted in `calls`, objects that are not destroyed
-// in `fake_objects`.
+// The few entry points of cuDNN, cuBLASLt and the CUDA driver that memc calls, on host memory and
+// by the plainest loops, so that tests can check descriptors, layouts and errors without a GPU.
+// FAKE_CUDA_FAILS names an entry point that returns an error, or NAME:N one that does so at its Nth
+// call since fake_count_anew(). Calls that compute are counted in `calls`, objects that are not
+// destroyed in `fake_objects`.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -76,7 +76,8 @@ void Set(void* data, int type, size_t i, float value) {
   } else {
     uint32_t bits = 0;
     std::memcpy(&bits, &value, 4);
-    static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    static_cast<uint16_t*>(data)[i] =
+        static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
   }
 }
 
@@ -171,18 +172,19 @@ struct Perf {
 };
 
 // Algorithm 0 is not deterministic, 1 needs 64 bytes of workspace, 2 none, 3 is not supported. With
-// FAKE_CUDNN_STEADY_BYTES, 2 needs so many bytes, and 0 can run, too; with FAKE_CUDNN_IMAGE_BYTES, only
-// 1 is supported, and needs so many for each image.
+// FAKE_CUDNN_STEADY_BYTES, 2 needs so many bytes, and 0 can run, too; with FAKE_CUDNN_IMAGE_BYTES,
+// only 1 is supported, and needs so many for each image.
 int List(const Tensor& x, int most, int* count, Perf* perf) {
   if (const char* each = std::getenv("FAKE_CUDNN_IMAGE_BYTES")) {
     perf[0] = {1, 0, 1, std::strtoul(each, nullptr, 10) * x.shape[0], 1, 3, {}};
     return *count = 1, 0;
   }
   const char* steady = std::getenv("FAKE_CUDNN_STEADY_BYTES");
-  const Perf all[] = {{0, 0, 1, 0, 0, 3, {}},
-                      {1, 0, 2, 64, 1, 3, {}},
-                      {2, 0, 3, steady == nullptr ? 0 : std::strtoul(steady, nullptr, 10), 1, 3, {}},
-                      {3, kNotSupported, -1, 0, 1, 3, {}}};
+  const Perf all[] = {
+      {0, 0, 1, 0, 0, 3, {}},
+      {1, 0, 2, 64, 1, 3, {}},
+      {2, 0, 3, steady == nullptr ? 0 : std::strtoul(steady, nullptr, 10), 1, 3, {}},
+      {3, kNotSupported, -1, 0, 1, 3, {}}};
   *count = most < 4 ? most : 4;
   for (int i = 0; i < *count; ++i) perf[i] = all[i];
   return 0;
@@ -192,7 +194,8 @@ int List(const Tensor& x, int most, int* count, Perf* perf) {
 int Check(const char* name, const Convolution& c, int algo, void* workspace, size_t bytes) {
   if (Fails(name)) return kFails;
   const bool any = std::getenv("FAKE_CUDNN_STEADY_BYTES") != nullptr;
-  if ((c.math != 3 && c.math != 0 && c.math != 1) || (algo != 1 && algo != 2 && !any)) return kFails;
+  if ((c.math != 3 && c.math != 0 && c.math != 1) || (algo != 1 && algo != 2 && !any))
+    return kFails;
   if (algo == 1 && (bytes < 64 || workspace == nullptr)) return kFails;
   if (algo == 1) std::memset(workspace, 0xFF, 64);
   return 0;
@@ -270,14 +273,16 @@ int cudnnSetConvolutionGroupCount(void* h, int n) {
   As<Convolution>(h).groups = n;
   return Fails("cudnnSetConvolutionGroupCount") ? kFails : 0;
 }
-int cudnnCreateActivationDescriptor(void** h) { return Make<int>("cudnnCreateActivationDescriptor", h); }
+int cudnnCreateActivationDescriptor(void** h) {
+  return Make<int>("cudnnCreateActivationDescriptor", h);
+}
 int cudnnDestroyActivationDescriptor(void* h) { return End<int>(h); }
 int cudnnSetActivationDescriptor(void*, int mode, int, double) {
   return mode == 1 && !Fails("cudnnSetActivationDescriptor") ? 0 : kFails;
 }
 
-int cudnnGetConvolutionForwardAlgorithm_v7(void*, void* x, void*, void*, void*, int most, int* count,
-                                           Perf* perf) {
+int cudnnGetConvolutionForwardAlgorithm_v7(void*, void* x, void*, void*, void*, int most,
+                                           int* count, Perf* perf) {
   return List(As<Tensor>(x), most, count, perf);
 }
 int cudnnGetConvolutionBackwardDataAlgorithm_v7(void*, void*, void*, void*, void* x, int most,
@@ -307,13 +312,14 @@ int cudnnConvolutionBiasActivationForward(void*, const void*, void* xt, const vo
                                           const void* z, void* bt, const void* bias, void*,
                                           void* yt, void* y) {
   ++calls;
-  const int status = Check("cudnnConvolutionBiasActivationForward", As<Convolution>(c), algo,
-                           workspace, bytes);
+  const int status =
+      Check("cudnnConvolutionBiasActivationForward", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
   const auto& to = As<Tensor>(yt);
   auto result = Forward(x, As<Tensor>(xt), w, As<Tensor>(wt), As<Convolution>(c), to);
   Add(Values(bias, As<Tensor>(bt)), As<Tensor>(bt), result, to);
-  if (*static_cast<const float*>(alpha_z) != 0) Add(Values(z, As<Tensor>(zt)), As<Tensor>(zt), result, to);
+  if (*static_cast<const float*>(alpha_z) != 0)
+    Add(Values(z, As<Tensor>(zt)), As<Tensor>(zt), result, to);
   for (float& value : result) value = std::fmax(value, 0.0F);
   return Put(y, to, result), 0;
 }
@@ -377,11 +383,14 @@ int cublasLtMatmulDescSetAttribute(void* h, int attribute, const void* value, si
   if (Fails("cublasLtMatmulDescSetAttribute")) return kFails;
   if (attribute == 8) return std::memcpy(&p.bias, value, size), 0;
   int32_t* fields[] = {&p.on_device, &p.transpose_a, &p.transpose_b, nullptr, nullptr, &p.epilogue};
-  if (attribute < 2 || attribute > 7 || fields[attribute - 2] == nullptr || size != 4) return kFails;
+  if (attribute < 2 || attribute > 7 || fields[attribute - 2] == nullptr || size != 4)
+    return kFails;
   return std::memcpy(fields[attribute - 2], value, size), 0;
 }
-int cublasLtMatrixLayoutCreate(void** h, int type, uint64_t rows, uint64_t columns, int64_t stride) {
-  return Make<Layout>("cublasLtMatrixLayoutCreate", h, type == 14 ? kBf16 : type, rows, columns, stride, 1, 0);
+int cublasLtMatrixLayoutCreate(void** h, int type, uint64_t rows, uint64_t columns,
+                               int64_t stride) {
+  return Make<Layout>("cublasLtMatrixLayoutCreate", h, type == 14 ? kBf16 : type, rows, columns,
+                      stride, 1, 0);
 }
 int cublasLtMatrixLayoutDestroy(void* h) { return End<Layout>(h); }
 int cublasLtMatrixLayoutSetAttribute(void* h, int attribute, const void* value, size_t size) {
@@ -389,7 +398,9 @@ int cublasLtMatrixLayoutSetAttribute(void* h, int attribute, const void* value, 
   if (attribute == 5) return std::memcpy(&As<Layout>(h).batch, value, size), 0;
   return std::memcpy(&As<Layout>(h).batch_stride, value, size), attribute == 6 ? 0 : kFails;
 }
-int cublasLtMatmulPreferenceCreate(void** h) { return Make<uint64_t>("cublasLtMatmulPreferenceCreate", h); }
+int cublasLtMatmulPreferenceCreate(void** h) {
+  return Make<uint64_t>("cublasLtMatmulPreferenceCreate", h);
+}
 int cublasLtMatmulPreferenceSetAttribute(void* h, int attribute, const void* value, size_t size) {
   if (Fails("cublasLtMatmulPreferenceSetAttribute")) return kFails;
   return std::memcpy(h, value, size), attribute == 1 && size == 8 ? 0 : kFails;
@@ -489,7 +500,8 @@ int cuMemFree_v2(uint64_t address) {
   return std::free(reinterpret_cast<void*>(static_cast<uintptr_t>(address))), 0;
 }
 int cuMemcpyDtoHAsync_v2(void* host, uint64_t address, size_t bytes, void*) {
-  return std::memcpy(host, reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), bytes), 0;
+  return std::memcpy(host, reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), bytes),
+         0;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t address, const void* host, size_t bytes, void*) {
   if (Fails("cuMemcpyHtoDAsync_v2")) return kFails;
@@ -510,8 +522,8 @@ int cuGraphDestroy(void* h) { return End<int>(h); }
 int cuGraphExecDestroy(void* h) { return End<int>(h); }
 int cuGetErrorName(int, const char** name) { return *name = "FAKE_CUDA_ERROR", 0; }
 
-// The runtime: memory up to a limit, the last error, the current device, and captures, in which only a
-// thread in relaxed mode (2) may allocate.
+// The runtime: memory up to a limit, the last error, the current device, and captures, in which
+// only a thread in relaxed mode (2) may allocate.
 int fake_live = 0;
 int fake_device = 0;
 int fake_mode = 0;
@@ -546,7 +558,9 @@ int cudaGetLastError() {
   last_error = 0;
   return error;
 }
-const char* cudaGetErrorString(int status) { return status == 2 ? "out of memory" : "another error"; }
+const char* cudaGetErrorString(int status) {
+  return status == 2 ? "out of memory" : "another error";
+}
 int cudaThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, fake_mode), 0; }
 
 }  // extern "C"

@@ -71,7 +71,7 @@ bool Packer::Pack(const std::vector<int32_t>& order, int64_t limit) {
     Put(index, LowestFree(index));
     if (peak_ > limit) return false;
   }
-  return true;
+  return peak_ <= limit;  // Fixed buffers alone may be above it.
 }
 
 int64_t Packer::LowestFree(int32_t index) {

@@ -15,10 +15,9 @@
 #include <optional>
 #include <vector>
 
-namespace memc {
+#include "solvers/common/bytes.h"
 
-// The greatest buffer size accepted, in bytes. Sums beyond int64 raise std::overflow_error.
-constexpr int64_t kMaxSize = int64_t{1} << 62;
+namespace memc {
 
 struct Buffer {
   int64_t size;                   // Bytes; 0 is allowed and never collides.
@@ -41,12 +40,6 @@ struct Solution {
 // Throws std::invalid_argument naming the buffer if the problem is malformed: size out of
 // [0, kMaxSize], empty lifetime, a fixed offset negative or unaligned, alignment below 1.
 void Validate(const Problem& problem);
-
-// a + b; throws std::overflow_error beyond int64. Both must not be negative.
-int64_t AddBytes(int64_t a, int64_t b);
-
-// Bytes rounded up to a multiple of the alignment. Throws std::overflow_error beyond int64.
-int64_t RoundUp(int64_t bytes, int64_t alignment);
 
 // The buffers' sizes in bytes, each rounded up to the problem's alignment.
 std::vector<int64_t> RoundedSizes(const Problem& problem);

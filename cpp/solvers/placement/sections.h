@@ -19,8 +19,8 @@ struct Sections {
   // Of section s: the buffers live[live_first[s] .. live_first[s + 1]), ascending.
   std::vector<int64_t> live_first;
   std::vector<int32_t> live;
-  // Of buffer i: those live together with it, neighbours[neighbours_first[i] .. [i + 1]),
-  // ascending.
+  // Of buffer i: those live together with it, neighbours[neighbours_first[i] .. [i + 1]), by the
+  // beginning of their lifetimes.
   std::vector<int64_t> neighbours_first;
   std::vector<int32_t> neighbours;
 };

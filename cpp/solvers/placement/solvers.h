@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "solvers/common/budget.h"
 #include "solvers/placement/problem.h"
 
 namespace memc {
@@ -42,11 +43,6 @@ Solution BestFit(const Problem& problem);
 // Plans of these heuristics, best-fit first, until one has a peak of at most `target` bytes.
 // Where there are more than kFirstFitPairs, only those in O(n log n).
 std::vector<Solution> Heuristics(const Problem& problem, int64_t target);
-
-struct SolverOptions {
-  double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
-  int64_t threads = 0;     // 0: as many as there are cores.
-};
 
 struct Outcome {
   Solution solution;

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "solvers/placement/problem.h"
+#include "solvers/common/bytes.h"
 
 namespace memc {
 

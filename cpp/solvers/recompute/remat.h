@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "solvers/order/order.h"
+#include "solvers/common/rows.h"
 
 namespace memc {
 
