@@ -105,7 +105,10 @@ class BufferColumns(Sequence[Buffer]):
     def take(self, indices: Int64s) -> BufferColumns:
         """The buffers at these indices, in their order."""
         return BufferColumns(
-            *(column[indices] for column in (self.sizes, self.lowers, self.uppers, self.offsets)),
+            self.sizes[indices],
+            self.lowers[indices],
+            self.uppers[indices],
+            self.offsets[indices],
             None if self.lives is None else [self.lives[index] for index in indices.tolist()],
             None if self.alignments is None else self.alignments[indices],
         )

@@ -229,5 +229,3 @@ def test_columns_keep_gaps_and_alignments() -> None:
     assert list(columns) == made and list(columns[1:]) == made[1:]
     assert columns[2:].lives is None and columns[2:].alignments is None
     assert solve(Problem(columns)) == solve(Problem(made))
-
-
