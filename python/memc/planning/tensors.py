@@ -95,7 +95,7 @@ class TensorColumns(Sequence[Tensor]):
                         f"{source}[{index}]: {field}: expected a whole number, got {shown_value(number)}"
                     )
                 if not -(2**63) <= number < 2**63:
-                    raise InvalidError(f"{source}[{index}]: {field}: expected a number of 64 bits, got {number}")
+                    raise InvalidError(f"{source}[{index}]: {field}: expected a whole number of 64 bits, got {number}")
             return np.array(numbers, np.int64)
 
         for index, tensor in enumerate(tensors):
