@@ -7,6 +7,9 @@ Constants are data, so they are left out and put back in front of their first re
     where values share bytes (aliases, states and their new contents), every earlier op that wrote bytes which it reads or
     writes, and every earlier op that read bytes which it writes;
     if it has effects, the op with effects before it.
+
+For the IR of a dataflow graph of PyTorch these are the dependencies over storages that `memc.planning.graph_problems`
+defines; that also keeps each view before the ops that read through it, for which the IR has no values.
 """
 
 from __future__ import annotations
@@ -71,8 +74,15 @@ def arranged(ops: Sequence[Op], order: Sequence[int]) -> list[Op]:
 
 
 def has_effects(op: Op) -> bool:
-    """Whether an op does more than make its results: it is foreign and makes nothing. Random numbers come from operands."""
-    return lookup(op.name) is None and op.region is None and not op.results
+    """Whether an op does more than make its results: it is foreign and makes nothing. Random numbers come from operands.
+
+    Ops of PyTorch's ATen write nothing that their schema does not state, so those that make nothing make views, but for
+    assertions and prints.
+    """
+    if lookup(op.name) is not None or op.region is not None or op.results:
+        return False
+    namespace, _, name = op.name.partition(".")
+    return namespace != "aten" or name.startswith(("_assert", "_print", "sym_constrain", "_functional"))
 
 
 def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
