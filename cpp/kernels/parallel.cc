@@ -7,9 +7,6 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <tvm/ffi/extra/c_env_api.h>
-#include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <atomic>
 
@@ -77,14 +74,6 @@ void AfterFork() {
   }
 }
 
-// Gives LaunchHere to the code that is loaded from now on. To be called when TVM's runtime is
-// loaded, which has registered its own.
-void ServeLoops() {
-  static const int status = TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelLaunch",
-                                                              reinterpret_cast<void*>(LaunchHere));
-  static_cast<void>(status);
-}
-
 struct Job {
   TaskFn fn;
   void* data;
@@ -107,10 +96,10 @@ void Launch(TaskFn fn, void* data, bool serial) {
       &job, 0);
 }
 
-}  // namespace memc
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  pthread_atfork(nullptr, nullptr, memc::AfterFork);
-  tvm::ffi::Function::SetGlobal("memc.cpu.serve_loops",
-                                tvm::ffi::Function::FromTyped(memc::ServeLoops), true);
+void* LoopLauncher() {
+  static const int watched = pthread_atfork(nullptr, nullptr, AfterFork);
+  static_cast<void>(watched);
+  return reinterpret_cast<void*>(LaunchHere);
 }
+
+}  // namespace memc
