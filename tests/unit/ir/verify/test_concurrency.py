@@ -127,3 +127,21 @@ def test_the_manager_blames_the_pass() -> None:
     module = parse(TRANSPOSED)
     with pytest.raises(CheckError, match="after pass find-last: bad plan"):
         PassManager.parse("find-last").run(module)
+
+
+@pytest.mark.parametrize(("at", "refused"), [(0, False), (256, True)])
+def test_a_view_between_them_that_is_copied_is_refused(at: int, refused: bool) -> None:
+    """A view that lies where it looks makes no code; at other bytes of the same storage it is a copy."""
+    module = parse(f"""func @main(%x: f32[4,16] {{role = input}}) -> (f32[8,16], f32[4,16]) {{
+  %a = exp(%x) {{joint = 0}} : f32[4,16] alias %c[0]
+  %b = reshape(%a) {{shape = [4, 16]}} : f32[4,16] alias %c[{at}]
+  %d = neg(%x) {{joint = 0}} : f32[4,16]
+  %c = concat(%a, %b) {{axis = 0}} : f32[8,16]
+  return %c, %d
+}}
+""")
+    if not refused:
+        check_concurrency(module)
+        return
+    with pytest.raises(CheckError, match="@main, neg, %d: expected the ops of joint kernel 0 one after another"):
+        check_concurrency(module)
