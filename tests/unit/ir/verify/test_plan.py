@@ -105,12 +105,12 @@ def test_misaligned(planned):
 def test_negative_and_beyond_the_arena(planned):
     size = arena_bytes(planned.main)
     rejected(planned, f"expected to end within {size - 64} bytes, got {size}", size=size - 64)
-    for name in "bcd":
-        v = value(planned, name)
-        if v.root is value(planned, "b"):
-            v.placement = Placement("arena", -64)
-    if value(planned, "b").root is value(planned, "b"):
-        rejected(planned, "expected an address that is a multiple of 64, got -64")
+    b = value(planned, "b")
+    storage = [v for v in planned.main.values() if v.root is b]
+    assert b in storage and value(planned, "c") in storage
+    for v in storage:
+        v.placement = Placement("arena", v.offset_in_root - 64)
+    rejected(planned, "%b: expected an address that is a multiple of 64, got -64", size=size)
 
 
 def test_missing_placement(planned):
