@@ -201,7 +201,7 @@ def trials(chosen: Sequence[tuple[str, Mutant]], tests: Mapping[str, Tests], arg
             verdict = {True: SURVIVED, False: KILLED, None: TIMED_OUT}[passed]
             trial = Trial(path, mutant, verdict, time.monotonic() - began)
             if verdict == SURVIVED:
-                print(f"survived: {mutant.kind}, {mutant.diff(originals[path], path)}", flush=True)
+                print(f"survived: {path}, {mutant.kind}\n{mutant.diff(originals[path], path)}", flush=True)
             return trial
 
         with ThreadPoolExecutor(args.jobs) as pool:
