@@ -173,7 +173,7 @@ class Copy:
 
 
 def trials(chosen: Sequence[tuple[str, Mutant]], tests: Mapping[str, Tests], args: argparse.Namespace) -> list[Trial]:
-    """Try every mutant. Raises RuntimeError for a file whose tests fail without one."""
+    """Try every mutant but those of files whose tests fail without one, which are named."""
     copies: queue.Queue[Copy] = queue.Queue()
     with tempfile.TemporaryDirectory(prefix="memc-mutation-") as scratch:
         for number in range(args.jobs):
@@ -186,9 +186,8 @@ def trials(chosen: Sequence[tuple[str, Mutant]], tests: Mapping[str, Tests], arg
             passed = copy.passes(tests[path], args.seconds)
             copies.put(copy)
             if not passed:
-                raise RuntimeError(
-                    f"{path}: its tests fail, or take over {args.seconds} s, without a fault: {tests[path]}"
-                )
+                print(f"{path}: its tests fail without a fault, or take over {args.seconds:.0f} s", flush=True)
+                return
             limits[path] = min(args.seconds, 20 + 4 * (time.monotonic() - began))
 
         def tried(item: tuple[str, Mutant]) -> Trial:
@@ -206,7 +205,7 @@ def trials(chosen: Sequence[tuple[str, Mutant]], tests: Mapping[str, Tests], arg
 
         with ThreadPoolExecutor(args.jobs) as pool:
             list(pool.map(baseline, originals))
-            return list(pool.map(tried, chosen))
+            return list(pool.map(tried, [item for item in chosen if item[0] in limits]))
 
 
 def summary(found: Sequence[Trial], without_tests: Sequence[str], command: str) -> str:
@@ -238,7 +237,7 @@ def score(found: Sequence[Trial]) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: 1 if fewer than --least percent of the mutants are noticed."""
+    """The command line: 1 if fewer than --least percent of the mutants are noticed, or some could not be tried."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", default=["ir/verify", "passes", "runtime/codegen"])
     parser.add_argument("--count", type=int, default=200, help="mutants to try; 0 for all")
@@ -259,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = " ".join(["python benchmarks/mutation.py", *(sys.argv[1:] if arguments is None else arguments)])
     found = trials(sorted(chosen, key=lambda item: item[0]), tests, args)
     print(summary(found, without_tests, command))
-    return int(score(found) < args.least)
+    return int(score(found) < args.least or len(found) < len(chosen))
 
 
 if __name__ == "__main__":
