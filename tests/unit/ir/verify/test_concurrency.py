@@ -214,3 +214,34 @@ def test_a_view_in_bytes_of_its_own_is_a_copy() -> None:
 """
     assert accepted(text.replace("PLACE", "alias %a[0] @arena[0]"))
     assert not accepted(text.replace("PLACE", "@arena[64]"))
+
+
+@pytest.mark.parametrize(("at", "right"), [(1024, True), (0, False)])
+def test_numbers_of_rows_that_another_op_has_made_are_not_overwritten(at: int, right: bool) -> None:
+    text = f"""func @main(%x: f32[4,32] {{role = input}}) -> f32[4,32] {{
+  %n = reduce_max(%x) {{axes = [1], keepdims = true}} : f32[4,1] @arena[512]
+  %m = neg(%n) : f32[4,1] @arena[0]
+  %d = sub(%x, %m) {{joint = 0, rows = 1}} : f32[4,32] @arena[2048]
+  %s = reduce_sum(%d) {{axes = [1], joint = 0, keepdims = true, rows = 1}} : f32[4,1] @arena[{at}]
+  %r = div(%d, %s) {{joint = 0, rows = 1}} : f32[4,32]
+  return %r
+}}
+"""
+    assert accepted(text) is right
+
+
+def test_a_library_kernel_is_no_part_of_a_joint_one() -> None:
+    for attrs in ('library_kernel = "memc.cpu.matmul"', "joint = 0"):
+        text = f"""func @main(%x: f32[4,4] {{role = input}}) -> f32[4,4] {{
+  %a = exp(%x) {{joint = 0}} : f32[4,4] @arena[0]
+  %r = neg(%a) {{joint = 0, {attrs}}} : f32[4,4]
+  return %r
+}}
+""".replace("joint = 0, joint = 0", "joint = 0")
+        if "library_kernel" in text:
+            with pytest.raises(
+                CheckError, match="@main, neg, %r: expected one result, no workspace and no library kernel"
+            ):
+                check_concurrency(parse(text))
+        else:
+            assert accepted(text)
