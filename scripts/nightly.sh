@@ -38,7 +38,7 @@ fuzz_epilogues() { fuzz epilogues; }
 fuzz_ir() { fuzz ir; }
 fuzz_plans() { fuzz plans; }
 fuzz_cli() { fuzz cli; }
-# Fails if the tests notice fewer of the faults than they did when the step was written.
+# Fails if the tests notice too few of the faults (docs/testing.md has a score), or fail without one.
 mutation() { python benchmarks/mutation.py --count "${MEMC_NIGHTLY_MUTANTS:-200}" --seed "$first" --jobs "$jobs" --least 60; }
 # Rows are those of one commit: a sweep that was stopped goes on, another commit's starts anew.
 sweep() {
