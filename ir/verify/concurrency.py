@@ -101,9 +101,12 @@ def joint_groups(function: Function) -> Iterator[list[Op]]:
 
 def has_no_code(op: Op) -> bool:
     """Whether nothing runs for an op: a constant, or a view of bytes where they lie."""
-    return op.name == "constant" or (
-        JOINT not in op.attrs and view_offset(op) is not None and op.result.root is op.operands[0].root
-    )
+    if op.name == "constant":
+        return True
+    within = None if JOINT in op.attrs else view_offset(op)
+    if within is None or op.result.root is not op.operands[0].root:
+        return False
+    return op.result.offset_in_root == op.operands[0].offset_in_root + within
 
 
 def _check_group(function: Function, ops: Sequence[Op]) -> None:

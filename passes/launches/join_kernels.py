@@ -98,8 +98,13 @@ def _is_one_by_one(op: Op) -> bool:
 
 
 def has_no_code(op: Op) -> bool:
-    """Whether an op does nothing: a constant, or a view of what is there."""
-    return op.name == "constant" or (view_offset(op) is not None and op.result.root is op.operands[0].root)
+    """Whether an op does nothing: a constant, or a view that lies where it looks."""
+    if op.name == "constant":
+        return True
+    within = view_offset(op)
+    if within is None or op.result.root is not op.operands[0].root:
+        return False
+    return op.result.offset_in_root == op.operands[0].offset_in_root + within
 
 
 def joint_kernels(function: Function) -> int:
