@@ -75,7 +75,7 @@ class Group:
 
 
 def expansion(ops: Iterable[Op]) -> int:
-    """Reads of operands in a kernel of `ops` (in execution order) that computes each value anew for each use."""
+    """Reads of operands in a kernel of `ops` (in execution order) that recomputes each value for each use."""
     reads: dict[Value, int] = {}
     most = 0
     for op in ops:

@@ -36,7 +36,7 @@ ATTRIBUTES = {
     "transpose": {"perm"},
     "reshape": {"shape"},
 }
-"""What ops of the pattern may say; others, such as that something is computed anew, leave them as they are."""
+"""What ops of the pattern may say; others, such as marks of recomputation, leave them as they are."""
 
 
 @dataclass(frozen=True)

@@ -280,7 +280,7 @@ class BuildGradient(Pass):
     loss_scale: Optional[Union[str, float]] = None
     """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"
-    """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
+    """What is recomputed instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
     mirror_depth: Depth = 1
     """`mirror`'s depth of recursion, for `sublinear`."""
     labels: LabelKind = "classes"

@@ -16,7 +16,7 @@ ERF_SATURATES = 3.92
 
 ERF_NUMERATOR = (1.1283791, 0.19146259, 0.052864017, 0.0038044905, 0.00028462138, 2.0267678e-06)
 ERF_DENOMINATOR = (1.0, 0.50301198, 0.11452353, 0.015047668, 0.0011698693, 3.7837296e-05)
-"""erf(x) / x as a quotient of polynomials in x^2, lowest powers first, by least squares that were weighted anew until the
+"""erf(x) / x as a quotient of polynomials in x^2, lowest powers first, by least squares that were reweighted until the
 relative error was even: 2e-8 at most, 4e-7 once computed in f32."""
 
 

@@ -275,7 +275,7 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return []
     symbol = op.attrs.get("library_kernel")
-    if isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
+    if isinstance(symbol, str):
         emit_library(emitter, op, symbol)
         return [symbol]
     if lookup(op.name) is None and op.region is None:

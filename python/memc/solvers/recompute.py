@@ -15,14 +15,14 @@ from memc.solvers.arrays import rows, tensor
 
 @dataclass(frozen=True)
 class RematProblem:
-    """Ops numbered in execution order, the values that they make and read, and what running one again costs."""
+    """Ops numbered in execution order, the values that they make and read, and what recomputing one costs."""
 
     sizes: Sequence[int]
     """Bytes of each value."""
     costs: Sequence[int]
     """Of each op, in any unit."""
     once: Sequence[bool]
-    """Of each op: whether it must not run again."""
+    """Of each op: whether it must not be recomputed."""
     scratch: Sequence[int]
     """Of each op: bytes live during it only."""
     reads: Sequence[Sequence[int]]
@@ -41,7 +41,7 @@ class RematProblem:
 
 @dataclass(frozen=True)
 class RematPlan:
-    """In which sequence ops run, some more than once."""
+    """A sequence in which ops run, some of them more than once."""
 
     sequence: tuple[int, ...]
     peak: int

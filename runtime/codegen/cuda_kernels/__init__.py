@@ -53,7 +53,7 @@ def own_kernels(arch: str) -> bytes:
 
 
 def cache_folder() -> Path:
-    """Where memc keeps what it would make again otherwise: XDG_CACHE_HOME, or .cache at home."""
+    """The folder of what memc keeps between processes, such as compiled kernels: below XDG_CACHE_HOME, or .cache at home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memc"
 
 
