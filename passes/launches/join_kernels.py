@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""join-kernels: ops that follow one another become one kernel, in which each thread computes an element of all their results.
+"""join-kernels: horizontal fusion of ops that follow one another; each thread computes the same element of all their results.
 
 A recurrent network's step or a batch norm's statistics are many small ops, whose kernels take less time than it takes to
 launch them. Threads do not wait for each other, so an op may join only if no thread needs what another one writes:
 
 - all results have the same number of elements;
-- what one of the ops writes, others read or overwrite at the same element alone, if at all.
+- what one of the ops writes, others read or overwrite at the same element only.
 
 Nothing is moved: ops keep their order, values and addresses, which is why this comes last. Ops of one kernel have one
 number as attribute `joint`; those that have one already, from `join-updates`, are left alone.
@@ -26,7 +26,7 @@ from memc.passes.base import Pass
 from memc.passes.kernels.select_kernels import KERNEL
 
 JOINT = "joint"
-"""The attribute that ops of one kernel have in common."""
+"""The attribute of ops that share a kernel (by horizontal or row-wise fusion, or as a multi-tensor kernel): the kernel's number."""
 
 MOST_OPS = 12
 MOST_TENSORS = 24
@@ -126,7 +126,7 @@ def find_runs(function: Function) -> Iterator[list[Op]]:
 
 @dataclass(frozen=True)
 class JoinKernels(Pass):
-    """Runs of ops with results of one size in one kernel each, for targets where launches cost time."""
+    """Horizontal fusion: runs of ops with results of one size become one kernel each, where launches cost time."""
 
     name: ClassVar[str] = "join-kernels"
 

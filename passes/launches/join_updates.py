@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""join-updates: updates of states of any sizes that follow one another become one kernel, whose threads are shared out to them.
+"""join-updates: updates of states of any sizes that follow one another become one multi-tensor kernel.
 
-The kernel has *lanes*, each a run of ops on tensors of one size: all that a thread does with an element, such as the update
-of a weight and of its moments. Threads of different lanes do not wait for each other, so what a lane writes no other may
-read or write. Ops of one kernel have one number as attribute `joint`, those of a lane one as attribute `lane`.
+Its threads are divided among *lanes*. A lane is a run of ops on tensors of one size: all that a thread does with an element,
+such as the update of a weight and of its moments. Threads of different lanes do not wait for each other, so no lane may read or
+write what another writes. Ops of one kernel have one number as attribute `joint`, those of a lane one as attribute `lane`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from memc.passes.launches.join_kernels import JOINT, Run, has_no_code
 from memc.passes.launches.update_ops import update_ops
 
 LANE = "lane"
-"""The attribute that ops on the same elements in one kernel have in common."""
+"""The attribute with the number of an op's lane in a multi-tensor kernel: ops on the same elements have the same."""
 
 MOST_LANES = 1024
-"""A limit that keeps a kernel's table of tensors sane."""
+"""The most lanes of one kernel, which bounds its table of tensors."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ def find_lanes(function: Function) -> Iterator[list[Run]]:
 
 @dataclass(frozen=True)
 class JoinUpdates(Pass):
-    """Updates of many states in one kernel for each run of them, for targets where launches cost time."""
+    """Multi-tensor kernels: updates of many states become one kernel for each run of them, where launches cost time."""
 
     name: ClassVar[str] = "join-updates"
 

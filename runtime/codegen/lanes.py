@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of ops on tensors of many sizes, as `join-updates` found them: blocks of threads, shared out to the tensors.
+"""A multi-tensor kernel, of ops on tensors of many sizes as `join-updates` found them: its blocks are divided among the tensors.
 
-Lanes that do the same to their tensors have one code in the kernel, in which tables say how many elements each has and where
-its tensors lie: the kernel is given the arena and the weight slab whole, and every address in them is known. A block takes
+Lanes that do the same to their tensors share code in the kernel. Tables hold how many elements each has and where its tensors
+lie: the kernel is given the whole arena and weight slab, and every address in them is known. A block takes
 `CHUNK` elements of one lane.
 """
 
