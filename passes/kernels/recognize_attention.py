@@ -71,7 +71,7 @@ class _Heads:
     shape: tuple[int, ...]
     """What `source` is to be reshaped to."""
     axis: int
-    """Of the positions in that."""
+    """The axis of the positions in that shape."""
 
 
 def recognize_attention(module: Module, function: Function, target: str = "cuda", alignment: int = ALIGNMENT) -> None:

@@ -33,7 +33,7 @@ class Lanes:
 
     runs: list[Run] = field(default_factory=list)
     touched: dict[Hashable, list[tuple[Span, Run, bool]]] = field(default_factory=dict)
-    """By storage; whether the bytes are written."""
+    """The bytes that each run touches, by storage, and whether it writes them."""
 
     def add(self, op: Op) -> bool:
         """Take an op in, if threads may compute it with the others."""

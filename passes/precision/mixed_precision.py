@@ -43,7 +43,7 @@ class Grade(Enum):
     MODERATE = auto()
     """Computed from half values, integers and NUMBERS."""
     WIDE = auto()
-    """Of unknown range."""
+    """Values of unknown range."""
 
 
 @dataclass

@@ -174,7 +174,7 @@ class _Writer:
         self.latest: dict[Value, Value] = {}
         """The copy of an op's result that is read now."""
         self.views: dict[Value, tuple[Value, Value]] = {}
-        """By view: what it was last made of, and what was made."""
+        """What each view was last made of, and the view that was made."""
         self.written: list[Op] = []
 
     def run(self, op: Op, repeat: int) -> None:

@@ -64,7 +64,7 @@ class Choice:
 
     graph: RematGraph
     ops: tuple[Op, ...]
-    """Of the function in that order."""
+    """The function's ops in that order."""
     plan: RematPlan
 
 
@@ -234,7 +234,7 @@ class Rematerialize(Pass):
     solver: Solver = "search"
     """`exact`: the proven optimum for small functions, where it is found."""
     time_limit: Seconds | None = None
-    """Of wall time, of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
+    """Wall time of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
     slack: Share = 0.0
     work: Amount = Search.work
     """How orders are sought, as in `reorder`."""

@@ -43,7 +43,7 @@ class _Products:
 
     @property
     def nbytes(self) -> int:
-        """Of all operands."""
+        """Bytes of all operands."""
         return sum(v.type.nbytes for op in self.terms for v in op.operands)
 
 

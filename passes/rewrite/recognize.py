@@ -30,7 +30,7 @@ DEPTH = 4
 """Products within products that are looked into."""
 
 TOLERANCE = {2: 1e-3, 4: 1e-6, 8: 1e-6}
-"""Of a formula's constants, relative, by bytes of their type: exporters write them as f32."""
+"""The relative tolerance of a formula's constants, by bytes of their type: exporters write them as f32."""
 
 
 def recognize(module: Module, function: Function) -> None:

@@ -276,7 +276,7 @@ class BuildGradient(Pass):
     dropout: bool = True
     """Whether dropout drops anything."""
     seed: Annotated[int, Range(least=0, most=MAX_SEED)] = 0
-    """Of the masks of dropout."""
+    """The seed of the masks of dropout."""
     loss_scale: Optional[Union[str, float]] = None
     """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"

@@ -186,7 +186,7 @@ class Mirror(Pass):
     name: ClassVar[str] = "mirror"
     policy: Policy = "sublinear"
     depth: Depth = 1
-    """Of the recursion, for `sublinear`: stages are cut again that often, and values are recomputed up to that often."""
+    """The depth of the recursion, for `sublinear`: how often stages are cut again, and how often values may be recomputed."""
 
     def apply(self, module: Module) -> None:
         function = module.main

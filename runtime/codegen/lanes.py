@@ -36,7 +36,7 @@ class Place:
     """Where a value lies."""
 
     storage: Any
-    """Of the arena, the weight slab, or a tensor that is given by itself: anything that can be compared."""
+    """The arena, the weight slab, or a tensor that is given by itself: anything that can be compared."""
     offset: int
     """Bytes."""
 
@@ -55,16 +55,16 @@ class Kind:
     """The lanes with one code."""
 
     ops: list[Op]
-    """In the first lane, on tensors of rank 1."""
+    """The ops of the first lane, on tensors of rank 1."""
     slots: list[Slot]
     """What the operands and results are, first uses first."""
     numbers: list[tuple[list[int | None], int]]
     """The slots of each op's operands, None for a literal, and of its result."""
     literals: list[list[Any]]
     elements: list[int] = field(default_factory=list)
-    """Of each lane."""
+    """The elements of each lane's tensors."""
     offsets: list[list[int]] = field(default_factory=list)
-    """For each lane, where its slots lie, in elements of their type."""
+    """The offsets of each lane's operands and results, in elements of their type."""
 
     @property
     def starts(self) -> list[int]:
@@ -147,7 +147,7 @@ class LanesKernel:
 
     func: tirx.PrimFunc
     storages: tuple[tuple[Any, DType], ...]
-    """In order: each whole, as a vector of that type."""
+    """The storages that it is given, in order, each whole as a vector of that type."""
 
 
 def lower_lanes(

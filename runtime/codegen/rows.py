@@ -29,7 +29,7 @@ WARPS = 4
 """Rows in a block where a warp does a row."""
 
 TOGETHER = 4
-"""Of a longer row, columns that a thread reads before it writes one: reads that follow a write wait for it."""
+"""Columns of a longer row that a thread reads before it writes one: reads that follow a write wait for it."""
 
 
 def rows_key(ops: Sequence[Op], plan: RowPlan) -> Any:

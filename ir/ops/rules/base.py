@@ -191,7 +191,7 @@ class LibraryKernel:
     packing: Callable[[Op], Packing] | None = None
     """How the kernel wants operand 1, a weight that nothing else reads, to be laid out; None for plainly."""
     replaces: str | None = None
-    """With a packing: the symbol of the kernel whose place it takes where the weight can be laid out so."""
+    """The symbol of the kernel that this one replaces where the weight can be packed; None without a packing."""
 
 
 @dataclass(frozen=True)
@@ -279,5 +279,5 @@ def result_elements(op: Op) -> int:
 
 
 def no_flops(op: Op) -> int:
-    """For ops that only move data."""
+    """The number of operations of ops that only move data."""
     return 0

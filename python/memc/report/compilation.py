@@ -104,7 +104,7 @@ class Report:
 
     @property
     def order_gain_percent(self) -> float | None:
-        """By how much `reorder` lowered the lower bound, in percent of what it was."""
+        """The reduction of the lower bound by `reorder`, in percent of what it was."""
         if self.given_order_bytes is None:
             return None
         saved = self.given_order_bytes - self.lower_bound_bytes

@@ -21,7 +21,7 @@ from memc.ir.types import DType
 from memc.runtime.codegen import cuda
 
 FOLDER = Path(__file__).parent
-"""Where the kernels' source is."""
+"""The folder of the kernels' source."""
 
 SOURCES = ("attention.cu", "split_product.cu", "winograd.cu")
 
@@ -58,7 +58,7 @@ def cache_folder() -> Path:
 
 
 def _fingerprint() -> str:
-    """Of the sources and of the compiler."""
+    """A checksum of the sources and of the compiler's version."""
     sources = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cu*")))
     version = b""
     if shutil.which("nvcc") is not None:

@@ -37,13 +37,13 @@ class RematProgram:
         self.unit = gcd(*problem.sizes, *problem.scratch) or 1
         self.model = cp_model.CpModel()
         self.again: dict[tuple[int, int], Literal] = {}
-        """By op and stage: whether the op is recomputed there."""
+        """Whether an op is recomputed in a stage."""
         self.kept: dict[tuple[int, int], Term] = {}
-        """By value and stage: whether the value is live when the stage begins, and read in it or later."""
+        """Whether a value is live when a stage begins, and read in it or later."""
         self.twice: dict[tuple[int, int], Literal] = {}
-        """By op and stage: whether the op is recomputed there more than once. Missing until it is needed."""
+        """Whether an op is recomputed in a stage more than once. Missing until it is needed."""
         self.before: dict[tuple[int, int, int], Literal] = {}
-        """By two ops, the lower number first, and stage: see `_before`."""
+        """The order of two ops, the lower number first, in a stage: see `_before`."""
         self.transitive: set[tuple[int, int, int, int]] = set()
         """Triples of ops, and the stage, of which it is stated that their order has no circles."""
         self.known: set[Hashable] = set()
@@ -76,7 +76,7 @@ class RematProgram:
                     self.kept[value, stage] = True if surely else self.model.new_bool_var("")
 
     def _last_stages(self) -> list[int]:
-        """Of each op: the last stage in which it may be recomputed for a reader of its results; -1 if it may not be."""
+        """For each op, the last stage in which it may be recomputed for a reader of its results; -1 if it may not be."""
         problem = self.problem
         last = [-1] * len(problem.costs)
         for op in reversed(range(len(last))):

@@ -40,9 +40,9 @@ class Stages:
     """Which ops are recomputed in each stage, and which values are kept from stage to stage."""
 
     again: Sequence[frozenset[int]]
-    """Of each stage: ops that are recomputed in it."""
+    """The ops that are recomputed in each stage."""
     kept: Sequence[frozenset[int]]
-    """Of each stage, and of the end: values with bytes that live when it begins and are read in it or later."""
+    """The values with bytes that are live when each stage (or the end) begins and are read in it or later."""
 
     @staticmethod
     def of_sequence(problem: RematProblem, sequence: Sequence[int]) -> Stages:
@@ -64,7 +64,7 @@ class Stages:
         return Stages([frozenset(a) for a in again], [frozenset(k) for k in kept])
 
     def cleaned(self, problem: RematProblem) -> Stages:
-        """Without runs and keeping that nothing reads."""
+        """The same stages without runs and kept values that nothing reads."""
         ops = len(problem.costs)
         again, kept = list(self.again), list(self.kept)
         kept[ops] = frozenset()
