@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands, slice_offsets, view_offset
@@ -38,11 +38,11 @@ class Run:
     """Ops for one kernel, in their order, and what they read and write."""
 
     ops: list[Op] = field(default_factory=list)
-    elsewhere: list[Span] = field(default_factory=list)
+    elsewhere: list[ByteRange] = field(default_factory=list)
     """Read at other elements than the one that is computed."""
-    here: list[Span] = field(default_factory=list)
+    here: list[ByteRange] = field(default_factory=list)
     """Read at the same element."""
-    written: list[Span] = field(default_factory=list)
+    written: list[ByteRange] = field(default_factory=list)
     made: set[Value] = field(default_factory=set)
     values: set[Value] = field(default_factory=set)
 
@@ -55,14 +55,14 @@ class Run:
             return False
         if len(self.values | {*op.operands, result}) > MOST_TENSORS:
             return False
-        target = Span.of(result)
+        target = ByteRange.of(result)
         if any(target.meets(b) for b in self.elsewhere):
             return False
         if any(target.meets(b) and target != b for b in (*self.here, *self.written)):
             return False
         pointwise = pointwise_operands(op)
         for number, operand in enumerate(op.operands):
-            source = Span.of(operand)
+            source = ByteRange.of(operand)
             if any(source.meets(b) for b in self.written) and not (operand in self.made and number in pointwise):
                 return False
         return True
@@ -70,11 +70,11 @@ class Run:
     def add(self, op: Op) -> None:
         pointwise = pointwise_operands(op)
         for number, operand in enumerate(op.operands):
-            (self.here if number in pointwise else self.elsewhere).append(Span.of(operand))
+            (self.here if number in pointwise else self.elsewhere).append(ByteRange.of(operand))
         self.ops.append(op)
-        target = Span.of(op.result)
+        target = ByteRange.of(op.result)
         # What lies there from now on is this result.
-        self.made = {v for v in self.made if not Span.of(v).meets(target)} | {op.result}
+        self.made = {v for v in self.made if not ByteRange.of(v).meets(target)} | {op.result}
         self.written.append(target)
         self.values |= {*op.operands, op.result}
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
 from memc.ir.op_rules import has, slice_offsets, view_offset
@@ -131,11 +131,11 @@ class RowRun:
 
     frame: Frame | None = None
     ops: list[Op] = field(default_factory=list)
-    shared: list[Span] = field(default_factory=list)
+    shared: list[ByteRange] = field(default_factory=list)
     """Read from memory by several threads."""
-    own: list[tuple[Span, bool]] = field(default_factory=list)
+    own: list[tuple[ByteRange, bool]] = field(default_factory=list)
     """Read or written by one thread for each element; whether they are numbers of rows."""
-    written: list[Span] = field(default_factory=list)
+    written: list[ByteRange] = field(default_factory=list)
     made: set[Value] = field(default_factory=set)
     values: set[Value] = field(default_factory=set)
 
@@ -146,20 +146,20 @@ class RowRun:
             return False
         shared, own = list(self.shared), list(self.own)
         for operand in op.operands:
-            source = Span.of(operand)
+            source = ByteRange.of(operand)
             if operand not in self.made and any(source.meets(b) for b in self.written):
                 return False
             if frame.is_whole(operand):
                 own.append((source, False))
             elif operand not in self.made:
                 shared.append(source)
-        target = (Span.of(op.result), not frame.is_whole(op.result))
+        target = (ByteRange.of(op.result), not frame.is_whole(op.result))
         if any(target[0].meets(b) for b in shared) or any(target[0].meets(b[0]) and target != b for b in own):
             return False
         self.frame, self.shared, self.own = frame, shared, [*own, target]
         self.ops.append(op)
         # What lies there from now on is this result.
-        self.made = {v for v in self.made if not Span.of(v).meets(target[0])} | {op.result}
+        self.made = {v for v in self.made if not ByteRange.of(v).meets(target[0])} | {op.result}
         self.written.append(target[0])
         self.values |= {*op.operands, op.result}
         return True

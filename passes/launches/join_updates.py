@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op
 from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands
@@ -32,7 +32,7 @@ class Lanes:
     """The lanes of one kernel, and what they read and write."""
 
     runs: list[Run] = field(default_factory=list)
-    touched: dict[Hashable, list[tuple[Span, Run, bool]]] = field(default_factory=dict)
+    touched: dict[Hashable, list[tuple[ByteRange, Run, bool]]] = field(default_factory=dict)
     """The bytes that each run touches, by storage, and whether it writes them."""
 
     def add(self, op: Op) -> bool:
@@ -42,13 +42,13 @@ class Lanes:
             return False
         run.add(op)
         for value in op.operands:
-            self._touch(Span.of(value), run, False)
-        self._touch(Span.of(op.result), run, True)
+            self._touch(ByteRange.of(value), run, False)
+        self._touch(ByteRange.of(op.result), run, True)
         return True
 
     def _run_for(self, op: Op) -> Run | None:
         """The lane of those that the op depends on, else one that reads the same; a new one; or None."""
-        target, sources = Span.of(op.result), [Span.of(v) for v in op.operands]
+        target, sources = ByteRange.of(op.result), [ByteRange.of(v) for v in op.operands]
         if any(b.begin % v.type.dtype.itemsize for b, v in zip((target, *sources), (op.result, *op.operands))):
             return None
         bound = {id(run): run for _, run, _ in self._meeting(target)}
@@ -65,10 +65,10 @@ class Lanes:
         self.runs.append(Run())
         return self.runs[-1]
 
-    def _meeting(self, span: Span) -> Iterator[tuple[Span, Run, bool]]:
+    def _meeting(self, span: ByteRange) -> Iterator[tuple[ByteRange, Run, bool]]:
         return (found for found in self.touched.get(span.storage, ()) if found[0].meets(span))
 
-    def _touch(self, span: Span, run: Run, written: bool) -> None:
+    def _touch(self, span: ByteRange, run: Run, written: bool) -> None:
         self.touched.setdefault(span.storage, []).append((span, run, written))
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
@@ -372,7 +372,7 @@ def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str | None:
 def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
     """Whether some of the values have bytes in common."""
     places = [(emitter.place(v), v.type.nbytes) for v in values]
-    spans = [Span(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
+    spans = [ByteRange(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
     return any(a.meets(b) for a, b in combinations(spans, 2))
 
 
