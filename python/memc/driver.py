@@ -79,7 +79,7 @@ class Options(Checked):
     """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA; `f16`, `bf16`: products and
     what lies between them in half precision (`mixed-precision`), for training with weights and updates in f32."""
     workspace: Workspace = "free"
-    """Workspace beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
+    """Beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
     as many bytes, even if the arena grows."""
     pass_pipeline: str | None = None
     """Replaces the level's pipeline."""

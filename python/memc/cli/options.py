@@ -106,7 +106,7 @@ Freeze = Annotated[
 NoDropout = Annotated[bool, typer.Option("--no-dropout", help="With --train: leave out the model's dropout.")]
 Mirror = Annotated[
     Optional[str],
-    typer.Option("--mirror", help=f"With --train: what to recompute: {', '.join(POLICIES)} (default: the first)."),
+    typer.Option("--mirror", help=f"With --train: what to compute anew: {', '.join(POLICIES)} (default: the first)."),
 ]
 CudaGraph = Annotated[
     bool, typer.Option("--cuda-graph/--no-cuda-graph", help="On CUDA, launch each run as one graph (default).")
