@@ -55,8 +55,8 @@ MAX_EXPANSION = 4096
 does write them out."""
 
 SMALL = 1 / 64
-"""Of a value's bytes: so much more may be kept alive to save it, such as the mean that it is normalized with. Where that
-does raise the peak, the group is dissolved."""
+"""The share of a value's bytes that a group may keep alive in addition to save the value, such as the mean that it is normalized
+with. A group that raises the peak is dissolved."""
 
 READS_ONCE = ("reduce_", "arg_", "max_pool", "avg_pool", "lp_pool")
 """Reductions, by start of name, that read each element of operand 0 about once, so that it may be computed there."""
@@ -80,7 +80,7 @@ class Group:
 
 
 def expansion(ops: Iterable[Op]) -> int:
-    """Reads of operands in a kernel of `ops` (in execution order) that computes each value anew for each use."""
+    """Reads of operands in a kernel of `ops` (in execution order) that recomputes each value for each use."""
     reads: dict[Value, int] = {}
     most = 0
     for op in ops:

@@ -277,11 +277,11 @@ class BuildGradient(Pass):
     dropout: bool = True
     """Whether dropout drops anything."""
     seed: Annotated[int, Range(least=0, most=MAX_SEED)] = 0
-    """Of the masks of dropout."""
+    """The seed of the masks of dropout."""
     loss_scale: Optional[Union[str, float]] = None
     """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"
-    """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
+    """What is recomputed instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
     mirror_depth: Depth = 1
     """`mirror`'s depth of recursion, for `sublinear`."""
     labels: LabelKind = "classes"

@@ -29,8 +29,8 @@ from memc.passes.kernels.fuse import Fuse, split_groups
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import HALVES, Kernels, Precision, Workspace
 from memc.passes.pipelines import pipeline as pipeline_text
-from memc.passes.precision.half_products import NarrowProducts
 from memc.passes.precision.mixed_precision import MixedPrecision
+from memc.passes.precision.narrow_products import NarrowProducts
 from memc.passes.precision.set_precision import SetPrecision
 from memc.passes.recompute.rematerialize import Recomputation
 from memc.passes.training.build_gradient import BuildGradient

@@ -41,7 +41,7 @@ BeamOutcome BeamOrder(const OrderGraph& graph, int64_t limit, int64_t width, Wor
 void ImproveByBeam(const OrderProblem& problem, const OrderGraph& graph, int64_t width,
                    int64_t target, WorkBudget* budget, OrderResult* result);
 
-// Lowers the result's peak by ordering windows around it anew.
+// Lowers the result's peak by reordering windows around it.
 void ImproveLocally(const OrderProblem& problem, const OrderGraph& graph, int64_t target,
                     WorkBudget* budget, OrderResult* result);
 

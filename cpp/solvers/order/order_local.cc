@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local search: the ops in a window around the peak are ordered anew, all others stay. What is live
+// Local search: the ops in a window around the peak are reordered, all others stay. What is live
 // before and after the window does not change, so each window is a problem of its own:
 //
 //   order   o o o o[o o o o o o o]o o o o      storages touched within the window may be live at

@@ -155,8 +155,8 @@ def print_summary(console: Console, model: str, report: Report, path: str | None
     row("peak", report.peak_bytes)
     if report.recomputation is not None:
         found = report.recomputation
-        row("peak, no op run again", found.peak_bytes_without)
-        table.add_row("ops run again", f"{found.ops}", f"{found.added_percent:.2f} % more time")
+        row("peak, no recomputation", found.peak_bytes_without)
+        table.add_row("ops recomputed", f"{found.ops}", f"{found.added_percent:.2f} % more time")
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")
     for name, seconds in report.seconds.items():

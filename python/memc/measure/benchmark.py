@@ -42,11 +42,11 @@ class Benchmark:
     training: bool
     """Whether the runs were training steps."""
     threads: int | None
-    """That kernels used on the CPU; None on CUDA."""
+    """Threads that kernels used on the CPU; None on CUDA."""
     warmup: int
     """Runs before those that count."""
     seconds: tuple[float, ...]
-    """Of each run that counts, until its results were there."""
+    """Seconds of each run that counts, until its results were there."""
     batch: int | None
     """Items to a run: the first axis of all inputs, where they have one in common."""
     memory: Mapping[str, int]
@@ -78,7 +78,7 @@ class Benchmark:
 
     @property
     def runs_per_second(self) -> float:
-        """Of all runs that count, one after another."""
+        """The rate of all runs that count, one after another."""
         return self.runs / sum(self.seconds)
 
     @property

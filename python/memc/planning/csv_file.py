@@ -26,7 +26,7 @@ _REQUIRED = ("id", "lower", "upper", "size")
 _KNOWN = (*_REQUIRED, "alignment", "offset", "hint", "gaps", "alias", "alias_offset", "space")
 _TEXTS = ("id", "alias", "space", "gaps")
 _DEFAULTS = {"alignment": 1, "offset": -1, "alias_offset": 0}
-"""Of columns of numbers that may be empty."""
+"""The values of empty fields in columns of numbers."""
 
 _PLAIN = re.compile(r"[-+\d\s,]*", re.ASCII)
 """Whole numbers in decimal digits."""

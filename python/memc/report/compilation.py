@@ -34,11 +34,11 @@ class Recomputed:
     """What keeping a memory budget costs."""
 
     ops: int
-    """Ops that run again, each time counted; 0 if the budget is kept without."""
+    """Recomputed ops, each time counted; 0 if the budget is kept without."""
     added_percent: float
     """Time that they add in the cost model, in percent of one run of every op."""
     arena_bytes_without: int
-    """The arena if nothing ran again, in the order that `reorder` finds."""
+    """The arena without recomputation, in the order that `reorder` finds."""
     peak_bytes_without: int
     """The same with weights, inputs and outputs."""
 
@@ -104,7 +104,7 @@ class Report:
 
     @property
     def order_gain_percent(self) -> float | None:
-        """By how much `reorder` lowered the lower bound, in percent of what it was."""
+        """The reduction of the lower bound by `reorder`, in percent of what it was."""
         if self.given_order_bytes is None:
             return None
         saved = self.given_order_bytes - self.lower_bound_bytes

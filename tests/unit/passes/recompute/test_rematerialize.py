@@ -156,7 +156,7 @@ func @main(%x: f32[64,4] {role = input}) -> (f32[] {name = "y"}) {
 
 
 def test_measured_seconds_count(tmp_path: Path) -> None:
-    """What a profile calls slow is not run again where something else can be."""
+    """What a profile calls slow is not recomputed where something else can be."""
     module = training_step()
     slow = {signature(op): 1.0 for op in module.main.ops if op.name == "add"}
     assert slow
@@ -203,7 +203,7 @@ def test_compile_keeps_the_memory_budget(tmp_path: Path) -> None:
         step.learning_rate = 0.05
         given = inputs_of(residual(12)) | {"labels": np.zeros((64, 8), np.float32)}
         losses.append([float(step(given["x"], given["labels"])) for _ in range(5)])
-    assert reports[1].peak_bytes == full  # New contents of states are no outputs, so nothing had to run again.
+    assert reports[1].peak_bytes == full  # New contents of states are no outputs, so nothing had to be recomputed.
     assert reports[2].peak_bytes <= full * 70 // 100
     assert reports[2].arena_bytes < reports[0].arena_bytes
     assert reports[0].recomputation is None
