@@ -70,7 +70,7 @@ def build_gradient(
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
-    require(loss, LossName, "build-gradient: loss")
+    require(loss.name, LossName, "build-gradient: loss")
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")

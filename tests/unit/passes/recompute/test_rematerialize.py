@@ -24,6 +24,7 @@ from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search
 from memc.passes.recompute.rematerialize import rematerialize
 from memc.passes.training.build_gradient import build_gradient
+from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
 from memc.report.compilation import Recomputed
 
@@ -35,7 +36,7 @@ FINISH = "in-place,assign-addresses"
 
 def training_step(layers: int = 12, optimizer: str = "sgd") -> Module:
     module = residual(layers)
-    build_gradient(module, "mse", Optimizer(optimizer, momentum=0.9 if optimizer == "sgd" else 0.0))
+    build_gradient(module, Loss("mse"), Optimizer(optimizer, momentum=0.9 if optimizer == "sgd" else 0.0))
     PassManager.parse(PREPARE).run(module)
     return module
 
