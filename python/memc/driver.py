@@ -19,24 +19,16 @@ from memc.ir.arrays import native
 from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
-from memc.ir.liveness import unoptimized_bytes
 from memc.ir.module import Module
-from memc.ir.snapshot import Beginning, Snapshot, is_raw
+from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.plan import check_plan
-from memc.passes.base import Finding, Pass
 from memc.passes.budget import over_budget
-from memc.passes.kernels.fuse import Fuse, split_groups
+from memc.passes.compilation import body_precision, fusing_apart, in_precision, with_head, without
+from memc.passes.kernels.fuse import split_groups
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import HALVES, Kernels, Precision, Workspace
-from memc.passes.pipelines import pipeline as pipeline_text
-from memc.passes.precision.half_products import NarrowProducts
-from memc.passes.precision.mixed_precision import MixedPrecision
-from memc.passes.precision.set_precision import SetPrecision
-from memc.passes.recompute.rematerialize import Recomputation
+from memc.passes.pipelines import Kernels, Precision, Workspace, pipeline
 from memc.passes.training.build_gradient import BuildGradient
-from memc.passes.training.labels import LabelInput, label_inputs
-from memc.passes.training.step_builder import Training
-from memc.report.compilation import Report, make_report
+from memc.report.compilation import Report, baseline, make_report
 from memc.runtime.target import Kind, Target
 
 if TYPE_CHECKING:
@@ -189,7 +181,6 @@ def compile(
         raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
     if output is not None and not isinstance(output, (str, Path)):
         raise UsageError(f"output: expected the path of a folder, got {output!r}")
-    precision = chosen.precision
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
     alignment = target.alignment if chosen.alignment is None else chosen.alignment
     if alignment < target.alignment and not chosen.plan_only:
@@ -203,17 +194,13 @@ def compile(
             given_groups = any(op.region is not None for op in module.main.ops)
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
-            findings: list[Finding | None] = []
-            if chosen.train is not None:
-                findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
-            labels = label_inputs(module.main.ops)
-            unoptimized = bytes_at_level_0(module, alignment)
 
         with stages("passes"):
-            manager = _manager(chosen, target, alignment, precision, apart)
+            manager = _manager(chosen, target, alignment, apart)
             manager.run(module)
-            findings += manager.findings
-            report = _report(module, manager, chosen, target, alignment, unoptimized, findings, labels)
+            report = make_report(
+                module, manager, alignment=alignment, target=str(target), opt_level=chosen.opt_level, dims=chosen.dims
+            )
             _keep_budget(report, chosen.memory_budget, chosen.opt_level)
 
         if chosen.plan_only:
@@ -251,63 +238,21 @@ def compile(
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
 
 
-def _manager(
-    chosen: Options,
-    target: Target,
-    alignment: int,
-    precision: Precision,
-    apart: Collection[str],
-) -> PassManager:
+def _manager(chosen: Options, target: Target, alignment: int, apart: Collection[str]) -> PassManager:
     """The passes of a compilation. `apart`: the results of groups that are not to be fused."""
-    text = chosen.pass_pipeline
-    if text is None:
-        text = pipeline_text(
-            chosen.opt_level,
-            target.kind,
-            alignment,
-            chosen.kernels,
-            chosen.memory_budget,
-            chosen.workspace,
-            "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
-        )
-    manager = pass_manager(text, chosen)
-    if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
-        manager.passes = with_precision(manager.passes, precision)
-    if apart:
-        manager.passes = [
-            replace(item, apart=tuple(sorted({*item.apart, *apart}))) if isinstance(item, Fuse) else item
-            for item in manager.passes
-        ]
+    precision = body_precision(chosen.train, chosen.precision)
+    if chosen.pass_pipeline is not None:
+        body = PassManager.parse(chosen.pass_pipeline).passes
+        body = in_precision(without(body, chosen.disabled_passes), precision)
+    else:
+        level, budget, workspace = chosen.opt_level, chosen.memory_budget, chosen.workspace
+        text = pipeline(level, target.kind, alignment, chosen.kernels, budget, workspace, precision)
+        body = without(PassManager.parse(text).passes, chosen.disabled_passes)
+    manager = with_head(fusing_apart(body, apart), chosen.train, chosen.precision)
+    manager.measure = lambda module: baseline(module, alignment)
+    manager.print_ir_after_all = chosen.print_ir_after_all
+    manager.print_ir_after_change = chosen.print_ir_after_change
     return manager
-
-
-def _report(
-    module: Module,
-    manager: PassManager,
-    chosen: Options,
-    target: Target,
-    alignment: int,
-    unoptimized: int,
-    findings: Sequence[Finding | None],
-    labels: Sequence[LabelInput],
-) -> Report:
-    """What the passes made of a module."""
-    return make_report(
-        module,
-        unoptimized=unoptimized,
-        given_order=manager.given_peak,
-        alignment=alignment,
-        target=str(target),
-        opt_level=chosen.opt_level,
-        dims=chosen.dims,
-        kernels=0,
-        seconds={},
-        pipeline=str(manager),
-        pass_seconds=manager.timings,
-        recomputation=next((found for found in findings if isinstance(found, Recomputation)), None),
-        training=next((found for found in findings if isinstance(found, Training)), None),
-        labels=labels,
-    )
 
 
 def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
@@ -327,54 +272,6 @@ def checked_options(given: Mapping[str, Any]) -> Options:
             near = nearest(name, known)
             raise UsageError(f"compile: no option `{name}`; options are {', '.join(known)}{near}")
     return Options(**given)
-
-
-def training_passes(train: BuildGradient, precision: Precision) -> Sequence[Pass]:
-    """What makes a training step of a model in a precision."""
-    if precision not in ("f16", "bf16"):
-        return [train]
-    if precision == "f16" and train.loss_scale is None:
-        train = replace(train, loss_scale="dynamic")
-    return [MixedPrecision(precision, weights="keep"), train, NarrowProducts()]
-
-
-def with_precision(passes: Sequence[Pass], precision: Precision) -> list[Pass]:
-    """A given pipeline, in a precision."""
-    if precision == "f32":
-        return list(passes)
-    if precision == "tf32":
-        return [*passes, SetPrecision("tf32")]
-    gradient = next((number for number, item in enumerate(passes) if isinstance(item, BuildGradient)), None)
-    if gradient is None:
-        return [MixedPrecision(precision), *passes]
-    train = passes[gradient]
-    assert isinstance(train, BuildGradient)
-    first, *rest = training_passes(train, precision)
-    return [first, *passes[:gradient], *rest, *passes[gradient + 1 :]]
-
-
-def bytes_at_level_0(module: Module, alignment: int) -> int:
-    """Arena bytes of the module without any memory optimization (-O0), leaving it as it is."""
-    before = Snapshot.of(module, module.main)
-    manager = PassManager.parse("materialize-returns,decompose")
-    manager.verify_each = False  # The pipeline's own run of them is verified.
-    manager.run(module)
-    unoptimized = unoptimized_bytes(module.main, alignment)
-    before.restore()
-    return unoptimized
-
-
-def pass_manager(text: str, options: Options) -> PassManager:
-    """The passes of pipeline `text` without the disabled ones. Raises UsageError for unknown names."""
-    manager = PassManager.parse(text)
-    present = {item.name for item in manager.passes}
-    for name in options.disabled_passes:
-        if name not in present:
-            raise UsageError(f"disabled pass `{name}`: expected one of {', '.join(sorted(present))}")
-    manager.passes = [item for item in manager.passes if item.name not in options.disabled_passes]
-    manager.print_ir_after_all = options.print_ir_after_all
-    manager.print_ir_after_change = options.print_ir_after_change
-    return manager
 
 
 def _check_given_plan(module: Module, alignment: int) -> None:

@@ -279,7 +279,7 @@ def test_options_of_labels_reach_the_step(memc, model: str) -> None:
     for options, message in [
         (["--labels", "names"], "--labels names: expected one of classes, probabilities"),
         (["--loss", "mse", "--ignore-index", "1"], "loss mse has no label to ignore"),
-        (["--ignore-index", str(2**63)], "expected an i64 as the label to ignore"),
+        (["--ignore-index", str(2**63)], "ignore_index: expected a whole number of 64 bits"),
     ]:
         result = memc(*train, *options)
         assert result.code == 2 and message in result.err and result.err.count("\n") == 1
