@@ -10,12 +10,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
-import onnx
-
-from memc.frontend.memir import read_module, require_main, verified
-from memc.ir.arrays import native
+from memc.frontend.sources import ONNX, Reading, Source, format_of
+from memc.frontend.sources import load as load_source
 from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
@@ -36,15 +34,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("memc")
 
-Source = Union[str, Path, bytes, onnx.ModelProto, Module]
-"""A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
-
 ADDRESSABLE = 2**47
 """Bytes."""
-
-GRAPH_SUFFIXES = (".json", ".json.gz")
-"""Dataflow graphs of other frameworks (docs/plan.md)."""
-
 
 SIZES = Range(least=0, most=2**31 - 1)
 """What a dimension can be."""
@@ -128,21 +119,8 @@ Progress = Callable[[str], None]
 
 def load_module(source: Source, options: Options) -> Module:
     """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
-    if isinstance(source, Module):
-        require_main(source, "module")
-        source.weights = {name: native(array, f"weight `{name}`") for name, array in source.weights.items()}
-        return verified(source, "module")
-    if isinstance(source, (str, Path)) and str(source).endswith(GRAPH_SUFFIXES):
-        from memc.frontend.graph import import_graph, read_graph
-
-        return import_graph(read_graph(source))
-    if isinstance(source, (str, Path)) and str(source).endswith(".memir"):
-        return read_module(source)
-    from memc.frontend.onnx import import_onnx
-
-    return import_onnx(
-        source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind, trainable=_trains(options)
-    )
+    reading = Reading(options.dims, options.input_shapes, options.bind, trainable=_trains(options))
+    return load_source(source, reading)
 
 
 def _name_of(source: Source) -> str:
@@ -257,8 +235,10 @@ def _manager(chosen: Options, target: Target, alignment: int, apart: Collection[
 
 def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
     """The ONNX model that a training step was made of, without what the step's states hold; None for other artifacts."""
-    if options.train is None or isinstance(source, Module) or str(source).endswith(".memir"):
+    is_onnx = format_of(source) is ONNX if isinstance(source, (str, Path)) else not isinstance(source, Module)
+    if options.train is None or not is_onnx:
         return None
+    assert not isinstance(source, Module)
     from memc.frontend.onnx.skeleton import without_data
 
     return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})

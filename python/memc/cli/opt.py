@@ -9,6 +9,7 @@ import typer
 
 from memc import driver
 from memc.frontend.memir import STDIN, read_text, verified
+from memc.frontend.sources import MEMIR, format_of
 from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.ir.module import Module
 from memc.passes.manager import PassManager
@@ -67,7 +68,7 @@ def opt(
             print_times(manager.timings)
         return str(module).rstrip("\n")
 
-    if file.endswith((".onnx", *driver.GRAPH_SUFFIXES)):
+    if format_of(file) not in (None, MEMIR):
         settings = driver.Options(
             dims=parse_dims(dim or []),
             input_shapes=parse_shapes(input_shapes),

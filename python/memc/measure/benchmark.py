@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import numpy as np
 
 from memc import driver
+from memc.frontend.sources import Source
 from memc.ir.checked import Amount, Range, require
 from memc.ir.core import Array
 from memc.ir.cost_model import DEVICES
@@ -99,7 +100,7 @@ class Benchmark:
 
 
 def bench(
-    source: driver.Source,
+    source: Source,
     *,
     inputs: Mapping[str, Array] | Callable[[Sequence[Spec]], Mapping[str, Array]] | None = None,
     seed: int = 0,

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from memc import driver
+from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
 from memc.ir.checked import Amount, require, require_one_of, shown
 from memc.ir.core import Array, Role
@@ -79,7 +80,7 @@ def verify(
         raise UsageError(f"model: expected the path of a model, got {shown(model)}")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
-    if str(model).endswith(".memir") and (against != "numpy" or all_tensors):
+    if format_of(model) not in (None, ONNX) and (against != "numpy" or all_tensors):
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
     chosen = driver.checked_options(options)

@@ -13,6 +13,7 @@ import numpy as np
 
 from memc import driver
 from memc.frontend.graph import Graph, read_graph
+from memc.frontend.sources import GRAPH, format_of
 from memc.ir.checked import Range, require, require_one_of
 from memc.ir.checked import shown as shown_value
 from memc.ir.durations import Seconds
@@ -189,16 +190,15 @@ def _part(time_limit: float | None, share: float) -> float | None:
 
 def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:
     """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
-    text = str(path)
-    if text.endswith(driver.GRAPH_SUFFIXES):
+    found = format_of(path)
+    if found is GRAPH:
         return read_graph(path), 1, None
-    if text.endswith(".memir"):
-        return driver.load_module(path, driver.Options()), ALIGNMENT, None
-    if text.endswith(".onnx"):
+    if found is not None:
         module = driver.load_module(path, driver.Options())
-        manager = PassManager.parse(pipeline(2))
-        manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
-        manager.run(module)
+        if found.holds == "model":
+            manager = PassManager.parse(pipeline(2))
+            manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
+            manager.run(module)
         return module, ALIGNMENT, None
     tensors, alignment = read_csv(path)
     return tensors, alignment, 2
