@@ -6,88 +6,39 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING
 
 from memc.frontend.sources import ONNX, Reading, Source, format_of
 from memc.frontend.sources import load as load_source
-from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
+from memc.ir.checked import shown
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
 from memc.ir.module import Module
 from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.plan import check_plan
+from memc.options import Keywords, Options, checked_options, with_options
 from memc.passes.budget import over_budget
 from memc.passes.compilation import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fuse import split_groups
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import Kernels, Precision, Workspace, pipeline
+from memc.passes.pipelines import pipeline
 from memc.passes.training.build_gradient import BuildGradient
 from memc.report.compilation import Report, baseline, make_report
-from memc.runtime.target import Kind, Target
+from memc.runtime.target import Target
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from memc.runtime.execute.executable import Executable
 
 _log = logging.getLogger("memc")
 
 ADDRESSABLE = 2**47
 """Bytes."""
-
-SIZES = Range(least=0, most=2**31 - 1)
-"""What a dimension can be."""
-
-
-@dataclass(frozen=True)
-class Options(Checked):
-    """How to compile. The command line's flags, by the same names. Raises UsageError for a field of another type or value."""
-
-    target: Kind = "llvm"
-    arch: str | None = None
-    """GPU architecture for `cuda`, for example sm_90."""
-    mcpu: str | None = None
-    """CPU to generate code for; `native` by default."""
-    opt_level: int = 2
-    dims: Mapping[str, Annotated[int, SIZES]] = field(default_factory=dict)
-    input_shapes: Mapping[str, Sequence[Annotated[int, SIZES]]] = field(default_factory=dict)
-    bind: Mapping[str, Any] = field(default_factory=dict)
-    alignment: Optional[Alignment] = None
-    """Bytes; None for the target's own (64 on CPU, 256 on CUDA)."""
-    kernels: Kernels = "auto"
-    """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
-    precision: Precision = "f32"
-    """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA; `f16`, `bf16`: products and
-    what lies between them in half precision (`mixed-precision`), for training with weights and updates in f32."""
-    workspace: Workspace = "free"
-    """Beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
-    as many bytes, even if the arena grows."""
-    pass_pipeline: str | None = None
-    """Replaces the level's pipeline."""
-    disabled_passes: Sequence[str] = ()
-    train: Optional[Annotated[BuildGradient, What("a BuildGradient, such as memc.BuildGradient()")]] = None
-    """Make a training step of the model, as this pass says."""
-    memory_budget: Optional[Amount] = None
-    """Bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded. -O2 and -O3 run ops
-    again where that keeps it."""
-    plan_only: bool = False
-    """Stop after the passes: module and plan, no code."""
-    print_ir_after_all: bool = False
-    print_ir_after_change: bool = False
-
-    def check(self) -> None:
-        """Raise UsageError for a level that there is not, and a precision that nothing would be computed with."""
-        if not 0 <= self.opt_level <= 3:
-            raise UsageError(f"optimization level: expected 0 to 3, got {self.opt_level}")
-        Target.create(self.target, arch=self.arch, mcpu=self.mcpu)
-        if self.precision != "tf32":
-            return
-        if self.target != "cuda":
-            raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
-        if self.kernels == "generated":
-            raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
 
 
 @dataclass
@@ -135,12 +86,13 @@ def _trains(options: Options) -> bool:
     return any(isinstance(item, BuildGradient) for item in PassManager.parse(options.pass_pipeline or "").passes)
 
 
+@with_options
 def compile(
     source: Source,
     output: str | Path | None = None,
     *,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Compilation:
     """Compile a model into an artifact that runs from one statically planned arena.
 
@@ -242,16 +194,6 @@ def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
     from memc.frontend.onnx.skeleton import without_data
 
     return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})
-
-
-def checked_options(given: Mapping[str, Any]) -> Options:
-    """The options by name. Raises UsageError for an unknown one, and as `Options` does, before anything is used."""
-    known = [item.name for item in fields(Options)]
-    for name in given:
-        if name not in known:
-            near = nearest(name, known)
-            raise UsageError(f"compile: no option `{name}`; options are {', '.join(known)}{near}")
-    return Options(**given)
 
 
 def _check_given_plan(module: Module, alignment: int) -> None:

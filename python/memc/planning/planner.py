@@ -21,6 +21,7 @@ from memc.ir.errors import BudgetError, InvalidError, UsageError
 from memc.ir.liveness import ALIGNMENT, lifetimes
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
+from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.solvers.order import order_lower_bound, order_peak, order_solver_names, solve_order
@@ -145,7 +146,7 @@ def plan(
     else:
         name, first_line, loaded = "tensors", None, source
         if isinstance(source, Module):
-            loaded = driver.load_module(source, driver.Options())
+            loaded = driver.load_module(source, Options())
         given_alignment = ALIGNMENT if isinstance(source, Module) else 1
     alignment = given_alignment if alignment is None else alignment
     if reorder and not isinstance(loaded, Graph):
@@ -194,7 +195,7 @@ def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | 
     if found is GRAPH:
         return read_graph(path), 1, None
     if found is not None:
-        module = driver.load_module(path, driver.Options())
+        module = driver.load_module(path, Options())
         if found.holds == "model":
             manager = PassManager.parse(pipeline(2))
             manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
