@@ -28,11 +28,13 @@ from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.training.build_gradient import BuildGradient
 from memc.report.compilation import Report, baseline, make_report
+from memc.runtime.artifact.write import write
 from memc.runtime.target import Target
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from memc.runtime.codegen import CompiledModule
     from memc.runtime.execute.executable import Executable
 
 _log = logging.getLogger("memc")
@@ -107,24 +109,18 @@ def compile(
         MemcError: for anything wrong with the model, the options or the memory budget; no artifact is left behind.
     """
     chosen = checked_options(options)
-    if progress is not None and not callable(progress):
-        raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
-    if output is not None and not isinstance(output, (str, Path)):
-        raise UsageError(f"output: expected the path of a folder, got {output!r}")
+    _require_call(output, progress)
     target = Target.create(chosen.target, arch=chosen.arch, mcpu=chosen.mcpu)
-    alignment = target.alignment if chosen.alignment is None else chosen.alignment
-    if alignment < target.alignment and not chosen.plan_only:
-        raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
+    alignment = _alignment(chosen, target)
     stages = _Stages(progress)
     beginning = Beginning.of(source) if isinstance(source, Module) else None
     apart: set[str] = set()
     while True:
         with stages("import"):
             module = load_module(source, chosen) if beginning is None else beginning.restore()
-            given_groups = any(op.region is not None for op in module.main.ops)
+            given = _name_of(source) if any(op.region is not None for op in module.main.ops) else None
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
-
         with stages("passes"):
             manager = _manager(chosen, target, alignment, apart)
             manager.run(module)
@@ -132,18 +128,13 @@ def compile(
                 module, manager, alignment=alignment, target=str(target), opt_level=chosen.opt_level, dims=chosen.dims
             )
             _keep_budget(report, chosen.memory_budget, chosen.opt_level)
-
         if chosen.plan_only:
             return Compilation(module, _with_seconds(report, stages, 0), None)
-
-        from memc.runtime import codegen
-        from memc.runtime.artifact import write as artifact
-
         _require_weights(module)
         _require_addressable(module)
         try:
             with stages("codegen"):
-                compiled = codegen.build(module, target)
+                compiled = _code(module, target, given)
                 if chosen.pass_pipeline is not None:
                     _check_given_plan(module, target.alignment)
             break
@@ -152,20 +143,28 @@ def compile(
                 raise
             _log.warning("%s; compiling again without fusing them", error)
             apart.update(error.groups)
-        except codegen.KernelError as error:
-            if not given_groups:
-                raise
-            raise UnsupportedError(
-                f"{_name_of(source)}: a `fused` group that no kernel can be made of: {error}"
-            ) from error
     with stages("write"):
-        temporary = None
-        if output is None:
-            temporary = tempfile.TemporaryDirectory(prefix="memc-")
-            output = Path(temporary.name) / "model.memc"
+        temporary = None if output is not None else tempfile.TemporaryDirectory(prefix="memc-")
+        folder = Path(temporary.name) / "model.memc" if temporary is not None else Path(output or "")
         report = _with_seconds(report, stages, compiled.kernels)
-        path = artifact.write(Path(output), module, compiled, report.to_dict(), _skeleton(source, chosen, module))
+        path = write(folder, module, compiled, report.to_dict(), _skeleton(source, chosen, module))
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def _require_call(output: object, progress: object) -> None:
+    """Raise UsageError for arguments beside the options that are of another kind."""
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
+    if output is not None and not isinstance(output, (str, Path)):
+        raise UsageError(f"output: expected the path of a folder, got {output!r}")
+
+
+def _alignment(chosen: Options, target: Target) -> int:
+    """Bytes that offsets are multiples of. Raises UsageError for fewer than code relies on."""
+    alignment = target.alignment if chosen.alignment is None else chosen.alignment
+    if alignment < target.alignment and not chosen.plan_only:
+        raise UsageError(f"alignment: expected at least {target.alignment}, which kernels rely on, got {alignment}")
+    return alignment
 
 
 def _manager(chosen: Options, target: Target, alignment: int, apart: Collection[str]) -> PassManager:
@@ -194,6 +193,19 @@ def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
     from memc.frontend.onnx.skeleton import without_data
 
     return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})
+
+
+def _code(module: Module, target: Target, given: str | None) -> CompiledModule:
+    """The code of a planned module. `given` names a model that had `fused` groups before any pass: what is wrong with those
+    is an UnsupportedError. Raises CodegenError for groups of which no kernel compiles."""
+    from memc.runtime import codegen
+
+    try:
+        return codegen.build(module, target)
+    except codegen.KernelError as error:
+        if given is None:
+            raise
+        raise UnsupportedError(f"{given}: a `fused` group that no kernel can be made of: {error}") from error
 
 
 def _check_given_plan(module: Module, alignment: int) -> None:
