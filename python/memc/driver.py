@@ -117,7 +117,7 @@ def compile(
     apart: set[str] = set()
     while True:
         with stages("import"):
-            module = load_module(source, chosen) if beginning is None else beginning.restore()
+            module = load_module(source if beginning is None else beginning.restore(), chosen)
             given = _name_of(source) if any(op.region is not None for op in module.main.ops) else None
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
