@@ -111,14 +111,13 @@ def test_an_invalid_head_is_named() -> None:
 
 def test_a_model_that_cannot_be_trained_is_not_the_fault_of_a_pass() -> None:
     module = memc.parse(
-        "func @main(%x: f32[4] {role = input}, %w: f32[4] {role = weight}) -> i64[1] {\n"
-        "  %m = mul(%x, %w) : f32[4]\n  %y = cast(%m) {to = i64} : i64[4]\n  %s = slice(%y) {starts = [0], sizes = [1], steps = [1]} : i64[1]\n"
-        "  return %s\n}\n"
+        "func @main(%x: f32[4] {role = input}, %w: f32[4] {role = weight}) -> i64[4] {\n"
+        "  %m = mul(%x, %w) : f32[4]\n  %y = cast(%m) {to = i64} : i64[4]\n  return %y\n}\n"
     )
     module.weights["w"] = np.ones(4, np.float32)
     with pytest.raises(UnsupportedError) as caught:
         memc.compile(module, train=BuildGradient(), plan_only=True)
-    assert str(caught.value).startswith("expected a result of floats with a batch axis to train on, got i64[1]")
+    assert str(caught.value).startswith("expected a result of floats with a batch axis to train on, got i64[4]")
     assert caught.value.exit_code == 3
 
 
