@@ -167,7 +167,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
         said["frozen"] = said.pop("freeze")
         said["check_labels"] = True if said["check_labels"] else None
         said["dropout"] = False if said.pop("no_dropout") else None
-        found["train"] = parse_training(given["train"], said, given["optimizer_options"])
+        found["train"] = parse_training(given["train"], said, given.get("optimizer_options"))
     return found
 
 
@@ -184,7 +184,8 @@ def takes_options(*only: str, but: Collection[str] = ()) -> Callable[[Callable[.
         for name, each in own.items():
             parameters += flags(only, but) if name == "settings" else [each.replace(annotation=types[name])]
 
-        def run(**given: Any) -> None:
+        def run(*positional: Any, **given: Any) -> None:
+            given = {**dict(zip(own, positional)), **given}
             arguments = {name: value for name, value in given.items() if name in own}
             if "seed" in own and not given.get("train"):
                 given = {**given, "seed": None}

@@ -86,7 +86,7 @@ def load(source: Source, how: Reading) -> Module:
     if not isinstance(source, (str, Path)):
         return _onnx(source, how)
     found = format_of(source)
-    if found is None:
+    if found is None and Path(source).is_file():
         known = ", ".join(f"{' or '.join(each.suffixes)} ({each.what})" for each in FORMATS)
         raise UnsupportedError(f"{source}: expected a file whose name ends in {known}")
-    return found.read(source, how)
+    return (found or ONNX).read(source, how)  # Which says that it is a folder, or not there.
