@@ -13,6 +13,7 @@ import numpy as np
 
 from memc import driver
 from memc.frontend.graph import Graph, read_graph
+from memc.frontend.sources import GRAPH, format_of
 from memc.ir.checked import Range, require, require_one_of
 from memc.ir.checked import shown as shown_value
 from memc.ir.durations import Seconds
@@ -20,6 +21,7 @@ from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import ALIGNMENT, lifetimes
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
+from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.solvers.order import order_lower_bound, order_peak, order_solver_names, solve_order
@@ -148,7 +150,7 @@ def plan(
     else:
         name, first_line, loaded = "tensors", None, source
         if isinstance(source, Module):
-            loaded = driver.load_module(source, driver.Options())
+            loaded = driver.load_module(source, Options())
         given_alignment = ALIGNMENT if isinstance(source, Module) else 1
     if alignment is None:
         alignment = given_alignment
@@ -197,16 +199,15 @@ def _part(time_limit: float | None, share: float) -> float | None:
 
 def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:
     """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
-    text = str(path)
-    if text.endswith(driver.GRAPH_SUFFIXES):
+    found = format_of(path)
+    if found is GRAPH:
         return read_graph(path), 1, None
-    if text.endswith(".memir"):
-        return driver.load_module(path, driver.Options()), ALIGNMENT, None
-    if text.endswith(".onnx"):
-        module = driver.load_module(path, driver.Options())
-        manager = PassManager.parse(pipeline(2))
-        manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
-        manager.run(module)
+    if found is not None:
+        module = driver.load_module(path, Options())
+        if found.holds == "model":
+            manager = PassManager.parse(pipeline(2))
+            manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
+            manager.run(module)
         return module, ALIGNMENT, None
     tensors, alignment = read_csv(path)
     return tensors, alignment, 2
