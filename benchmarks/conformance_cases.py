@@ -27,15 +27,15 @@ class Case:
     source: Any
     """What memc.compile takes."""
     inputs: list[Arrays]
-    """Of each run."""
+    """The inputs of each run."""
     expected: list[Arrays]
-    """Of each run; of a training step `loss`, and its states by name."""
+    """The outputs of each run; of a training step `loss`, and its states by name."""
     rtol: float
     atol: float
     integers: float = 0.0
-    """By how much integers may differ."""
+    """The most by which integers may differ."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Of memc.compile."""
+    """Options of memc.compile."""
     trains: bool = False
 
 

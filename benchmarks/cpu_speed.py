@@ -43,7 +43,7 @@ DEFAULT = ("training/resnet18", "inference/resnet50", "inference/mobilenet_v2", 
 
 @dataclass
 class Peer:
-    """What runs a model, and how long it takes."""
+    """A way to run a model, and its duration."""
 
     run: Run
     compile_seconds: float
@@ -127,7 +127,7 @@ PEERS: Mapping[str, tuple[str, Callable[[Model, Path, int], Run]]] = {
     "PyTorch": ("torch", by_torch),
     "TVM": ("tvm", by_relax),
 }
-"""By name: the package it needs, and what prepares a run."""
+"""The peers by name: the package that each needs, and what prepares a run."""
 
 
 def prepare(name: str, model: Model, path: Path, threads: int) -> Peer | None:

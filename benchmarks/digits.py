@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[case.name for case in CASES])
     arguments = parser.parse_args()
     digits = EXAMPLE["load_digits"]()
-    print("| network | compiled by | arena | peak | ops run again | added % | last loss | accuracy % | bits |")
+    print("| network | compiled by | arena | peak | ops recomputed | added % | last loss | accuracy % | bits |")
     print("| --- | --- | --: | --: | --: | --: | --: | --: | --- |")
     for case in CASES:
         if case.name in arguments.only:

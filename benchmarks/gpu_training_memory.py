@@ -5,8 +5,8 @@
     python benchmarks/gpu_training_memory.py run FOLDER [--json FILE] [--markdown FILE]
 
 `prepare` compiles the training step (cross entropy, SGD) of each model of DIR/training without a memory budget, and with
-budgets that leave 75 and 50 % of its arena. With `--sublinear`, once more with what `--mirror sublinear` drops and computes
-anew, the plan of Chen et al. 2016 for whatever memory it takes. With `--equal` it compiles each once more with the largest workspaces that are of
+budgets that leave 75 and 50 % of its arena. With `--sublinear`, once more with what `--mirror sublinear` drops and
+recomputes, the plan of Chen et al. 2016 for whatever memory it takes. With `--equal` it compiles each once more with the largest workspaces that are of
 use, even if the arena grows, so that a call of a library has one algorithm under every budget, a deterministic one, and
 losses can be compared bit for bit.
 The weights are drawn from a seed where the step runs, each step in a process of its own.

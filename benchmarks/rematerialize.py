@@ -3,7 +3,7 @@
 
     python benchmarks/rematerialize.py --models FOLDER [--cache FOLDER] [--batch 32] [--only NAME ...] [--sweep N]
 
-`added` is the cost of what runs again in percent of one run of every op, in the cost model (an H100). `planning` is the
+`added` is the cost of what is recomputed in percent of one run of every op, in the cost model (an H100). `planning` is the
 wall time of the search, in two threads, down to the lowest budget, which is what any of them takes at most; it comes
 after `reorder`.
 `--sweep N` instead tries N budgets from the whole arena downwards and checks that the peak never rises.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every address solver on the storages of every model at -O2: how far above the lower bound, and how long.
+"""Every address solver on the storages of every model at -O2: the gap above the lower bound and the duration.
 
     python benchmarks/solvers.py MODEL.onnx ...
 

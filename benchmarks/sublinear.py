@@ -9,7 +9,7 @@ inputs of 50, softmax over 5,000 at each step) are planned, not run. Five strate
     none         every value has bytes of its own
     in-place     results written over operands and views, but no other sharing
     sharing      in-place, and one arena in which values take turns
-    drop bn-relu sharing, and the results of cheap ops computed anew (mirror{policy=cheap})
+    drop bn-relu sharing, and the results of cheap ops recomputed (mirror{policy=cheap})
     sublinear    sharing, and Algorithm 3 (mirror{policy=sublinear})
 
 Counted are the bytes that a step needs besides weights, gradients of weights, and inputs.

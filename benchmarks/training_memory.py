@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of training steps beside what PyTorch reserves for them, and how long planning them takes.
+"""Memory of training steps beside what PyTorch reserves for them, and the duration of planning them.
 
     python benchmarks/training_memory.py --models DIR --cache CACHE [--batch 1 32] [--out FILE.md] [NAME ...]
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import models
 
 import memc
-from memc.driver import Options, load_module
+from memc.driver import load_module
 from memc.ir.module import Module
+from memc.options import Options
 
 SGD = memc.BuildGradient(loss="softmax-cross-entropy", optimizer="sgd")
 

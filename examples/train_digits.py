@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains a small network from scratch on scikit-learn's handwritten digits, without a memory budget and with one under
-which ops run again, and checks what it has learned.
+which ops are recomputed, and checks what it has learned.
 
     python examples/train_digits.py [mlp|dropout|cnn] [FOLDER]
 
@@ -174,7 +174,9 @@ def main(kind: str = "cnn", folder: Path = Path(".")) -> int:
         report = compilation.report
         print(f"peak {report.peak_bytes:,} bytes, {len(losses)} steps, loss {losses[0]:.3f} to {losses[-1]:.4f}")
         if (found := report.recomputation) is not None:
-            print(f"{found.ops} ops run again, which adds {found.added_percent:.1f} % of the time in the cost model")
+            print(
+                f"{found.ops} ops are recomputed, which adds {found.added_percent:.1f} % of the time in the cost model"
+            )
         budget = 9 * report.peak_bytes // 10
     step.export_onnx(folder / "trained.onnx")
     reached = accuracy(folder / "trained.onnx", digits)

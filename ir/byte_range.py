@@ -11,21 +11,21 @@ from memc.ir.liveness import ARENA
 
 
 @dataclass(frozen=True)
-class Span:
+class ByteRange:
     """Bytes [begin, end) of a storage."""
 
     storage: Hashable
-    """Equal for spans of one storage: no two storages have bytes in common."""
+    """Equal for ranges of one storage: no two storages have bytes in common."""
     begin: int
     end: int
 
     @staticmethod
-    def of(value: Value) -> Span:
+    def of(value: Value) -> ByteRange:
         """Bytes of the arena, or of the root's own storage."""
         root = value.root
         placed = root.placement if root.placement is not None and root.placement.space == ARENA else None
         begin = value.offset_in_root + (placed.offset if placed else 0)
-        return Span(ARENA if placed else root, begin, begin + value.type.nbytes)
+        return ByteRange(ARENA if placed else root, begin, begin + value.type.nbytes)
 
-    def meets(self, other: Span) -> bool:
+    def meets(self, other: ByteRange) -> bool:
         return self.storage == other.storage and self.begin < other.end and other.begin < self.end

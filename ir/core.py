@@ -27,13 +27,13 @@ FUSED = "fused"
 """The op with a region: its body says what it computes."""
 
 MIRROR = "mirror"
-"""The attribute of an op whose results are dropped after the forward pass: how often they may be computed anew."""
+"""The attribute of an op whose results are dropped after the forward pass: how often they may be recomputed."""
 
 ONCE = "once"
-"""The attribute, `true`, of an unregistered op that must not run again: it draws random numbers, for example."""
+"""The attribute, `true`, of an unregistered op that must not be recomputed, because it draws random numbers, for example."""
 
 RECOMPUTE = "recompute"
-"""The attribute of an op that computes anew what another op has computed: equal ops with different ones are never merged."""
+"""The attribute of an op that recomputes what another op has computed: equal ops with different ones are never merged."""
 
 
 class Role(Enum):

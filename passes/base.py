@@ -12,7 +12,7 @@ from memc.ir.module import Module
 
 
 class Finding:
-    """Base of what passes have to say of @main besides the IR that they leave, for reports."""
+    """Base of what a pass reports of @main, besides the IR that it rewrites."""
 
 
 @dataclasses.dataclass(frozen=True)

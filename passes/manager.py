@@ -23,6 +23,7 @@ from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.registry import known_passes, line, third_party
 
 Dump = Callable[[str], None]
+Measure = Callable[[Module], Finding]
 
 
 @dataclass
@@ -49,7 +50,11 @@ class PassManager:
     @main then had or would have got; None if there was no such pass."""
 
     findings: list[Finding] = field(default_factory=list)
-    """What passes had to say of @main, in the last run."""
+    """What passes, and `measure`, found of @main in the last run."""
+    head: int = 0
+    """How many of the first passes make the program that the others work on, such as a training step of a model."""
+    measure: Measure | None = None
+    """Looks at the program between the head and the other passes, and leaves it as it is."""
 
     @staticmethod
     def parse(text: str) -> PassManager:
@@ -66,7 +71,10 @@ class PassManager:
         self.timings, self.given_peak, self.findings = [], None, []
         known: Known = {}
         before = str(module) if self.print_ir_after_change else ""
-        for item in self.passes[: self.stop_after]:
+        chosen = self.passes[: self.stop_after]
+        for number, item in enumerate(chosen):
+            if number == self.head:
+                self._measure(module)
             if item.orders and self.given_peak is None:
                 self.given_peak = _peak(item, module)
             if item.plans:
@@ -82,6 +90,12 @@ class PassManager:
                     self.dump(f"// -----// IR Dump After {class_name(item.name)} ({item.name}) //----- //\n{text}")
                 before = text
             self._verify(item, module, known)
+        if self.head >= len(chosen):
+            self._measure(module)
+
+    def _measure(self, module: Module) -> None:
+        if self.measure is not None:
+            self.findings.append(self.measure(module))
 
     def _verify(self, item: Pass, module: Module, known: Known) -> None:
         try:

@@ -28,8 +28,8 @@ from memc.passes.placement.assign_addresses import AssignAddresses
 from memc.passes.placement.donate import Donate
 from memc.passes.placement.in_place import InPlace
 from memc.passes.placement.share import Share
-from memc.passes.precision.half_products import NarrowProducts
 from memc.passes.precision.mixed_precision import MixedPrecision
+from memc.passes.precision.narrow_products import NarrowProducts
 from memc.passes.precision.set_precision import SetPrecision
 from memc.passes.recompute.rematerialize import Rematerialize
 from memc.passes.rewrite.canonicalize import Canonicalize

@@ -8,6 +8,7 @@
 # Random graphs take 2,000 cases a property, the fuzzers 10,000 cases each, from seeds that the date sets.
 #
 #   MEMC_NIGHTLY_CASES    cases of each fuzzer (10000)
+#   MEMC_NIGHTLY_MUTANTS  faults in the sources that the tests are tried against (200)
 #   MEMC_NIGHTLY_FIRST    the first seed (ten thousand times the days since 1970: each night has its own)
 #   MEMC_NIGHTLY_JOBS     processes at a time (2)
 #   MEMC_NIGHTLY_LIMIT    seconds after which a fuzzer's process counts as hung (21600)
@@ -32,11 +33,14 @@ mkdir -p "$out" "$cache"
 properties() { MEMC_HYPOTHESIS_PROFILE=nightly python -m pytest tests/property tests/unit/gradients -n "$jobs"; }
 slow() { python -m pytest -m slow tests -n "$jobs"; }
 nodes() { python benchmarks/onnx_backend.py --mode compiled --workers "$jobs"; }
+sanitizers() { scripts/cpp_tests.sh --sanitize; }
 fuzz_onnx() { fuzz onnx --compile-every 10 --save "$out/fuzz_onnx.PART.onnx"; }
 fuzz_epilogues() { fuzz epilogues; }
 fuzz_ir() { fuzz ir; }
 fuzz_plans() { fuzz plans; }
 fuzz_cli() { fuzz cli; }
+# Fails if the tests notice too few of the faults (docs/testing.md has a score), or fail without one.
+mutation() { python benchmarks/mutation.py --count "${MEMC_NIGHTLY_MUTANTS:-200}" --seed "$first" --jobs "$jobs" --least 60; }
 # Rows are those of one commit: a sweep that was stopped goes on, another commit's starts anew.
 sweep() {
   local models=() rows
@@ -60,7 +64,7 @@ fuzz() {
   return $failed
 }
 
-steps=(properties slow nodes fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli sweep)
+steps=(properties slow nodes sanitizers fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli mutation sweep)
 if [ "${1:-}" = --list ]; then
   printf '%s\n' "${steps[@]}"
   exit

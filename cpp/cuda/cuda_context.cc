@@ -8,6 +8,7 @@
 #include <memory>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 namespace memc::cuda {
 
@@ -19,11 +20,6 @@ constexpr int kRounds = 3;  // The least of their times counts: clocks and cache
 constexpr const char* kNoAlgorithm = "the library has no algorithm for this call in its workspace";
 
 std::atomic<bool> measuring{true};
-
-template <typename T>
-T* Pointer(uint64_t address) {
-  return reinterpret_cast<T*>(static_cast<uintptr_t>(address));
-}
 
 // What some device memory holds, kept by the host while calls are tried that change it.
 class Kept {
@@ -60,18 +56,20 @@ bool IsCaptured(Stream stream) {
 float Measure(Context& context, const std::function<int(const Choice&)>& run, const Choice& choice,
               float least, Stream stream) {
   const Driver& driver = LoadDriver();
-  if (context.start == nullptr) {
-    CheckDriver(driver.create_event(&context.start, 0), "cuEventCreate");
-    CheckDriver(driver.create_event(&context.end, 0), "cuEventCreate");
+  if (context.start == nullptr) {  // Both or none: a failure here is tried again at the next call.
+    auto start = Made(driver.create_event, CheckDriver, "cuEventCreate", 0U);
+    context.end = Made(driver.create_event, CheckDriver, "cuEventCreate", 0U);
+    context.start = std::move(start);
   }
   float best = std::numeric_limits<float>::infinity();
   for (int round = 0; round < kRounds && (round == 0 || best < 2 * least); ++round) {
-    CheckDriver(driver.record_event(context.start, stream), "cuEventRecord");
+    CheckDriver(driver.record_event(context.start.get(), stream), "cuEventRecord");
     for (int i = 0; i < kRuns; ++i) run(choice);
-    CheckDriver(driver.record_event(context.end, stream), "cuEventRecord");
-    CheckDriver(driver.wait_event(context.end), "cuEventSynchronize");
+    CheckDriver(driver.record_event(context.end.get(), stream), "cuEventRecord");
+    CheckDriver(driver.wait_event(context.end.get()), "cuEventSynchronize");
     float time = 0;
-    CheckDriver(driver.elapsed(&time, context.start, context.end), "cuEventElapsedTime");
+    CheckDriver(driver.elapsed(&time, context.start.get(), context.end.get()),
+                "cuEventElapsedTime");
     best = std::min(best, time);
   }
   return best;
@@ -101,14 +99,14 @@ void CheckDriver(int status, const char* what) {
   throw std::runtime_error(std::string(what) + ": " + (name == nullptr ? "unknown error" : name));
 }
 
-Handle Context::Cudnn(Stream stream) {
+CudnnHandle* Context::Cudnn(Stream stream) {
   const auto& library = LoadCudnn();
   if (cudnn == nullptr) CheckCudnn(library.create(&cudnn), "cudnnCreate");
   CheckCudnn(library.set_stream(cudnn, stream), "cudnnSetStream");
   return cudnn;
 }
 
-Handle Context::Lt() {
+LtHandle* Context::Lt() {
   if (lt == nullptr) CheckLt(LoadCublasLt().create(&lt), "cublasLtCreate");
   return lt;
 }
@@ -117,13 +115,13 @@ const float* Context::Factors(Stream stream) {
   if (factors == nullptr) {
     std::array<float, 1 + kOnes> values{};
     std::fill(values.begin() + 1, values.end(), 1.0F);
-    uint64_t address = 0;
-    CheckDriver(LoadDriver().allocate(&address, sizeof(values)), "cuMemAlloc");
-    CheckDriver(LoadDriver().write(address, values.data(), sizeof(values), stream), "cuMemcpyHtoD");
+    auto made = std::make_unique<DeviceBytes>(sizeof(values));
+    CheckDriver(LoadDriver().write(made->address(), values.data(), sizeof(values), stream),
+                "cuMemcpyHtoD");
     CheckDriver(LoadDriver().synchronize(stream), "cuStreamSynchronize");
-    factors = Pointer<float>(address);
+    factors = std::move(made);
   }
-  return factors;
+  return reinterpret_cast<const float*>(static_cast<uintptr_t>(factors->address()));
 }
 
 Choice Context::Decide(const Key& key, const std::function<int(const Choice&)>& run,
@@ -163,9 +161,10 @@ Choice Context::Decide(const Key& key, const std::function<int(const Choice&)>& 
 
 Context& ContextOf(int device) {
   static std::mutex guard;
-  static std::map<int, std::unique_ptr<Context>> contexts;
+  // Never destroyed: when a process ends, the libraries may be gone before its statics.
+  static auto* const contexts = new std::map<int, std::unique_ptr<Context>>;
   const std::lock_guard<std::mutex> lock(guard);
-  std::unique_ptr<Context>& found = contexts[device];
+  std::unique_ptr<Context>& found = (*contexts)[device];
   if (found == nullptr) found = std::make_unique<Context>();
   return *found;
 }

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "cuda/cuda_library.h"
+#include "cuda/cuda_owned.h"
 
 namespace memc::cuda {
 
@@ -40,10 +42,10 @@ constexpr int64_t kOnes = 256;
 
 // What a call site of cuBLASLt keeps from its first call on.
 struct ProductSite {
-  Handle product = nullptr;
-  Handle a = nullptr;
-  Handle b = nullptr;
-  Handle c = nullptr;
+  Owned<LtProduct> product;
+  Owned<LtLayout> a;
+  Owned<LtLayout> b;
+  Owned<LtLayout> c;
   int64_t results = 0;  // Elements of all matrices.
   int64_t depth = 0;
   Choice algo{};
@@ -51,8 +53,8 @@ struct ProductSite {
 
 // Images of a convolution, all or a part of them.
 struct Images {
-  Handle x = nullptr;
-  Handle y = nullptr;
+  Owned<CudnnTensor> x;
+  Owned<CudnnTensor> y;
 };
 
 // A gradient of weights by products: several sums over images, each of some images one after the
@@ -65,10 +67,10 @@ struct PartialSums {
 // The same for cuDNN.
 struct ConvolutionSite {
   std::map<int64_t, Images> images;  // By the number of parts.
-  Handle w = nullptr;
-  Handle bias = nullptr;
-  Handle convolution = nullptr;
-  Handle activation = nullptr;
+  Owned<CudnnFilter> w;
+  Owned<CudnnTensor> bias;
+  Owned<CudnnConvolution> convolution;
+  Owned<CudnnActivation> activation;
   ProductSite product;                  // Of a convolution that is one.
   std::map<int64_t, PartialSums> sums;  // By their number.
   Choice algo{};
@@ -92,15 +94,15 @@ struct Taken {
 // call is made.
 struct Context {
   std::mutex mutex;
-  Handle cudnn = nullptr;
-  Handle lt = nullptr;
-  Handle start = nullptr;  // Events that take times.
-  Handle end = nullptr;
-  std::mutex capturing;                 // Held during a capture.
-  Stream capture = nullptr;             // What captures run on.
-  float* factors = nullptr;             // See Factors.
-  std::map<size_t, Handle> own_images;  // Of memc's own kernels, by their hash (cuda_own.h).
-  std::map<std::string, Handle> own_kernels;
+  CudnnHandle* cudnn = nullptr;
+  LtHandle* lt = nullptr;
+  Owned<Event> start;  // Events that take times.
+  Owned<Event> end;
+  std::mutex capturing;                  // Held during a capture.
+  Stream capture = nullptr;              // What captures run on.
+  std::unique_ptr<DeviceBytes> factors;  // See Factors.
+  std::map<size_t, Image*> own_images;   // Of memc's own kernels, by their hash (cuda_own.h).
+  std::map<std::string, Kernel*> own_kernels;
   int number = 0;             // The driver's, of the device.
   int multiprocessors = 1;    // Known, as what follows, once there are own images.
   int shared_limit = 0;       // Bytes of shared memory that a block may be given.
@@ -110,8 +112,8 @@ struct Context {
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.
 
   // Makes what is not there yet. With `mutex` held.
-  Handle Cudnn(Stream stream);
-  Handle Lt();
+  CudnnHandle* Cudnn(Stream stream);
+  LtHandle* Lt();
   // 0, then kOnes times 1, in device memory.
   const float* Factors(Stream stream);
 
@@ -135,14 +137,11 @@ class Graph {
   // before: to load code and measure algorithms is not possible in a capture. Throws
   // std::runtime_error, and passes on what `enqueue` throws.
   Graph(int device, const std::function<void(Stream)>& enqueue);
-  ~Graph();
-  Graph(const Graph&) = delete;
-  Graph& operator=(const Graph&) = delete;
 
   void Launch(Stream stream) const;
 
  private:
-  Handle executable_ = nullptr;
+  Owned<ExecutableGraph> executable_;
 };
 
 // The choices of a device as text, a line for each call site, and back again: sites that were not

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_split.h"
@@ -46,7 +47,7 @@ int TypeOf(Element element) {
   return element == kF32 ? kCudnnFloat : element == kF16 ? kCudnnHalf : kCudnnBfloat16;
 }
 
-Handle Tensor(Element type, const std::array<int, 5>& shape, int rank) {
+Owned<CudnnTensor> Tensor(Element type, const std::array<int, 5>& shape, int rank) {
   const Cudnn& cudnn = LoadCudnn();
   std::array<int, 5> strides{};
   int step = 1;
@@ -54,9 +55,8 @@ Handle Tensor(Element type, const std::array<int, 5>& shape, int rank) {
     strides[i] = step;
     step *= shape[i];
   }
-  Handle made = nullptr;
-  CheckCudnn(cudnn.create_tensor(&made), "cudnnCreateTensorDescriptor");
-  CheckCudnn(cudnn.set_tensor(made, TypeOf(type), rank, shape.data(), strides.data()),
+  auto made = Made(cudnn.create_tensor, CheckCudnn, "cudnnCreateTensorDescriptor");
+  CheckCudnn(cudnn.set_tensor(made.get(), TypeOf(type), rank, shape.data(), strides.data()),
              "cudnnSetTensorNdDescriptor");
   return made;
 }
@@ -84,30 +84,29 @@ ConvolutionSite Describe(const Convolution& c, int channels) {
   const Cudnn& cudnn = LoadCudnn();
   ConvolutionSite made;
   made.bias = Tensor(c.type, {1, channels, 1, 1, 1}, c.rank + 2);
-  CheckCudnn(cudnn.create_filter(&made.w), "cudnnCreateFilterDescriptor");
-  CheckCudnn(cudnn.set_filter(made.w, TypeOf(c.type), kCudnnNchw, c.rank + 2, c.w.data()),
+  made.w = Made(cudnn.create_filter, CheckCudnn, "cudnnCreateFilterDescriptor");
+  CheckCudnn(cudnn.set_filter(made.w.get(), TypeOf(c.type), kCudnnNchw, c.rank + 2, c.w.data()),
              "cudnnSetFilterNdDescriptor");
-  CheckCudnn(cudnn.create_convolution(&made.convolution), "cudnnCreateConvolutionDescriptor");
-  CheckCudnn(cudnn.set_convolution(made.convolution, c.rank, c.pads.data(), c.strides.data(),
+  made.convolution = Made(cudnn.create_convolution, CheckCudnn, "cudnnCreateConvolutionDescriptor");
+  CheckCudnn(cudnn.set_convolution(made.convolution.get(), c.rank, c.pads.data(), c.strides.data(),
                                    c.dilations.data(), kCudnnCrossCorrelation, kCudnnFloat),
              "cudnnSetConvolutionNdDescriptor");
-  CheckCudnn(cudnn.set_groups(made.convolution, c.group), "cudnnSetConvolutionGroupCount");
-  CheckCudnn(cudnn.create_activation(&made.activation), "cudnnCreateActivationDescriptor");
-  CheckCudnn(cudnn.set_activation(made.activation, kCudnnRelu, kCudnnPropagateNan, 0),
+  CheckCudnn(cudnn.set_groups(made.convolution.get(), c.group), "cudnnSetConvolutionGroupCount");
+  made.activation = Made(cudnn.create_activation, CheckCudnn, "cudnnCreateActivationDescriptor");
+  CheckCudnn(cudnn.set_activation(made.activation.get(), kCudnnRelu, kCudnnPropagateNan, 0),
              "cudnnSetActivationDescriptor");
   return made;
 }
 
 // The images of one of `parts` parts.
 const Images& ImagesOf(const Convolution& c, int64_t parts, ConvolutionSite& site) {
-  const auto [found, is_new] = site.images.try_emplace(parts);
-  if (is_new) {
-    Convolution part = c;
-    part.x[0] /= static_cast<int>(parts);
-    part.y[0] /= static_cast<int>(parts);
-    found->second = {Tensor(c.type, part.x, c.rank + 2), Tensor(c.type, part.y, c.rank + 2)};
-  }
-  return found->second;
+  const auto known = site.images.find(parts);
+  if (known != site.images.end()) return known->second;
+  Convolution part = c;
+  part.x[0] /= static_cast<int>(parts);
+  part.y[0] /= static_cast<int>(parts);
+  Images made{Tensor(c.type, part.x, c.rank + 2), Tensor(c.type, part.y, c.rank + 2)};
+  return site.images.emplace(parts, std::move(made)).first->second;
 }
 
 const void* At(const void* data, size_t bytes) { return static_cast<const char*>(data) + bytes; }
@@ -115,23 +114,23 @@ void* At(void* data, size_t bytes) { return static_cast<char*>(data) + bytes; }
 
 // What the library says of its algorithms for some images, in the order of its guess.
 std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images& images,
-                              Handle handle) {
+                              CudnnHandle* handle) {
   const Cudnn& cudnn = LoadCudnn();
   std::vector<CudnnPerf> perf(kMostAlgorithms);
   int count = 0;
   int status = 0;
   switch (kind) {
     case kForward:
-      status = cudnn.get_forward(handle, images.x, s.w, s.convolution, images.y, kMostAlgorithms,
-                                 &count, perf.data());
+      status = cudnn.get_forward(handle, images.x.get(), s.w.get(), s.convolution.get(),
+                                 images.y.get(), kMostAlgorithms, &count, perf.data());
       break;
     case kData:
-      status = cudnn.get_data(handle, s.w, images.y, s.convolution, images.x, kMostAlgorithms,
-                              &count, perf.data());
+      status = cudnn.get_data(handle, s.w.get(), images.y.get(), s.convolution.get(),
+                              images.x.get(), kMostAlgorithms, &count, perf.data());
       break;
     case kFilter:
-      status = cudnn.get_filter(handle, images.x, images.y, s.convolution, s.w, kMostAlgorithms,
-                                &count, perf.data());
+      status = cudnn.get_filter(handle, images.x.get(), images.y.get(), s.convolution.get(),
+                                s.w.get(), kMostAlgorithms, &count, perf.data());
       break;
     default:
       throw std::invalid_argument("not a convolution");
@@ -145,12 +144,12 @@ std::vector<CudnnPerf> Listed(Kind kind, const ConvolutionSite& s, const Images&
 // `math` is the library's own number.
 void SetMath(const Convolution& c, const ConvolutionSite& s, int64_t math) {
   if (c.type == kF32) math = math != 0 ? kCudnnDefaultMath : kCudnnFmaMath;
-  CheckCudnn(LoadCudnn().set_math(s.convolution, static_cast<int>(math)),
+  CheckCudnn(LoadCudnn().set_math(s.convolution.get(), static_cast<int>(math)),
              "cudnnSetConvolutionMathType");
 }
 
 // Why no algorithm fits: what the library says of each.
-std::string NoAlgorithm(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
+std::string NoAlgorithm(Kind kind, const Convolution& c, ConvolutionSite& s, CudnnHandle* handle,
                         size_t bytes) {
   std::ostringstream text;
   text << "the library has no algorithm for this call in its workspace: planned are " << bytes
@@ -176,8 +175,8 @@ bool Transforms(Kind kind, int algo) {
 // ones, for halves without those that transform; if none fits and there is no other way, or not
 // `steady`, the others, which say so once for each call site. Where TF32 is allowed, strict f32 is
 // too, which needs less workspace.
-std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s, Handle handle,
-                               size_t bytes, bool steady, bool has_other) {
+std::vector<Choice> Algorithms(Kind kind, const Convolution& c, ConvolutionSite& s,
+                               CudnnHandle* handle, size_t bytes, bool steady, bool has_other) {
   std::vector<Choice> found;
   std::vector<Choice> others;
   size_t wanted = std::numeric_limits<size_t>::max();
@@ -225,7 +224,7 @@ int64_t PartsOf(const Choice& choice) { return choice[9]; }
 // The site of `key`, made at the first call with the fastest of its ways. `run` enqueues one way
 // and returns its status.
 template <typename Runner>
-ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key,
+ConvolutionSite& Site(Context& context, CudnnHandle* handle, Kind kind, const Key& key,
                       const Convolution& shape, const Place& place, int channels, bool may_fuse,
                       const Taken& taken, const Runner& run) {
   const auto known = context.convolutions.find(key);
@@ -275,7 +274,7 @@ ConvolutionSite& Site(Context& context, Handle handle, Kind kind, const Key& key
       throw std::invalid_argument(NoAlgorithm(kind, shape, made, handle, place.bytes));
     }
   }
-  return context.convolutions.emplace(key, made).first->second;
+  return context.convolutions.emplace(key, std::move(made)).first->second;
 }
 
 // Throws for the status of a way that has run before.
@@ -295,7 +294,7 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
               const void* bias, const void* residual, void* y) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  const Handle handle = context.Cudnn(place.stream);
+  CudnnHandle* const handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     if (IsSplit(way)) {
@@ -324,25 +323,27 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
         void* to = At(y, i * parts.of_y);
         if (IsFused(way)) {
           const void* added = residual == nullptr ? to : At(residual, i * parts.of_y);
-          status = cudnn.forward_activated(handle, &kOne, images.x, from, s.w, w, s.convolution,
-                                           AlgoOf(way), place.workspace, place.bytes,
-                                           residual == nullptr ? &kZero : &kOne, images.y, added,
-                                           s.bias, bias, s.activation, images.y, to);
+          status = cudnn.forward_activated(
+              handle, &kOne, images.x.get(), from, s.w.get(), w, s.convolution.get(), AlgoOf(way),
+              place.workspace, place.bytes, residual == nullptr ? &kZero : &kOne, images.y.get(),
+              added, s.bias.get(), bias, s.activation.get(), images.y.get(), to);
         } else {
-          status = cudnn.forward(handle, &kOne, images.x, from, s.w, w, s.convolution, AlgoOf(way),
-                                 place.workspace, place.bytes, over ? &kOne : &kZero, images.y, to);
+          status = cudnn.forward(handle, &kOne, images.x.get(), from, s.w.get(), w,
+                                 s.convolution.get(), AlgoOf(way), place.workspace, place.bytes,
+                                 over ? &kOne : &kZero, images.y.get(), to);
         }
       }
       if (IsFused(way)) return status;
     }
     if (status == 0 && bias != nullptr) {
-      status = cudnn.add(handle, &kOne, s.bias, bias, &kOne, all.y, y);
+      status = cudnn.add(handle, &kOne, s.bias.get(), bias, &kOne, all.y.get(), y);
     }
     if (status == 0 && residual != nullptr && !over) {
-      status = cudnn.add(handle, &kOne, all.y, residual, &kOne, all.y, y);
+      status = cudnn.add(handle, &kOne, all.y.get(), residual, &kOne, all.y.get(), y);
     }
     if (status == 0 && shape.relu) {
-      status = cudnn.activate(handle, s.activation, &kOne, all.y, y, &kZero, all.y, y);
+      status =
+          cudnn.activate(handle, s.activation.get(), &kOne, all.y.get(), y, &kZero, all.y.get(), y);
     }
     return status;
   };
@@ -359,7 +360,7 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
                   const void* bias, void* x) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  const Handle handle = context.Cudnn(place.stream);
+  CudnnHandle* const handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     if (IsWinograd(way)) {
@@ -375,13 +376,14 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
       const Parts parts(shape, PartsOf(way));
       const Images& images = ImagesOf(shape, parts.count, s);
       for (int64_t i = 0; i < parts.count && status == 0; ++i) {
-        status = cudnn.backward_data(handle, &kOne, s.w, w, images.y, At(y, i * parts.of_y),
-                                     s.convolution, AlgoOf(way), place.workspace, place.bytes,
-                                     &kZero, images.x, At(x, i * parts.of_x));
+        status =
+            cudnn.backward_data(handle, &kOne, s.w.get(), w, images.y.get(), At(y, i * parts.of_y),
+                                s.convolution.get(), AlgoOf(way), place.workspace, place.bytes,
+                                &kZero, images.x.get(), At(x, i * parts.of_x));
       }
     }
     if (status != 0 || bias == nullptr) return status;
-    return cudnn.add(handle, &kOne, s.bias, bias, &kOne, ImagesOf(shape, 1, s).x, x);
+    return cudnn.add(handle, &kOne, s.bias.get(), bias, &kOne, ImagesOf(shape, 1, s).x.get(), x);
   };
   const Key key = KeyOf(kData, shape, bias != nullptr, kNone, place.bytes);
   ConvolutionSite& site =
@@ -393,7 +395,7 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
                     void* w) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  const Handle handle = context.Cudnn(place.stream);
+  CudnnHandle* const handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     if (IsProduct(way)) {
@@ -405,9 +407,10 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
     const Images& images = ImagesOf(shape, parts.count, s);
     int status = 0;
     for (int64_t i = 0; i < parts.count && status == 0; ++i) {
-      status = cudnn.backward_filter(handle, &kOne, images.x, At(x, i * parts.of_x), images.y,
-                                     At(y, i * parts.of_y), s.convolution, AlgoOf(way),
-                                     place.workspace, place.bytes, i == 0 ? &kZero : &kOne, s.w, w);
+      status = cudnn.backward_filter(handle, &kOne, images.x.get(), At(x, i * parts.of_x),
+                                     images.y.get(), At(y, i * parts.of_y), s.convolution.get(),
+                                     AlgoOf(way), place.workspace, place.bytes,
+                                     i == 0 ? &kZero : &kOne, s.w.get(), w);
     }
     return status;
   };

@@ -24,25 +24,22 @@ Graph::Graph(int device, const std::function<void(Stream)>& enqueue) {
     const std::lock_guard<std::mutex> lock(context.mutex);
     stream = CaptureStream(context);
   }
-  Handle graph = nullptr;
+  CapturedGraph* captured = nullptr;
   CheckDriver(driver.begin_capture(stream, kCaptureThreadLocal), "cuStreamBeginCapture");
   try {
     enqueue(stream);
   } catch (...) {
-    driver.end_capture(stream, &graph);
-    if (graph != nullptr) driver.destroy_graph(graph);
+    driver.end_capture(stream, &captured);
+    const Owned<CapturedGraph> owned(captured);
     throw;
   }
-  CheckDriver(driver.end_capture(stream, &graph), "cuStreamEndCapture");
-  const int status = driver.instantiate(&executable_, graph, 0);
-  driver.destroy_graph(graph);
-  CheckDriver(status, "cuGraphInstantiate");
+  CheckDriver(driver.end_capture(stream, &captured), "cuStreamEndCapture");
+  const Owned<CapturedGraph> owned(captured);
+  executable_ = Made(driver.instantiate, CheckDriver, "cuGraphInstantiate", captured, 0ULL);
 }
 
-Graph::~Graph() { LoadDriver().destroy_executable(executable_); }
-
 void Graph::Launch(Stream stream) const {
-  CheckDriver(LoadDriver().launch(executable_, stream), "cuGraphLaunch");
+  CheckDriver(LoadDriver().launch(executable_.get(), stream), "cuGraphLaunch");
 }
 
 }  // namespace memc::cuda

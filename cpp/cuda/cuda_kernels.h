@@ -45,7 +45,7 @@ void Matmul(const Product& product, const Place& place, const void* a, const voi
 // The parts of Matmul: the descriptors, the ways to compute it that fit some bytes of workspace, in
 // the order of the library's guess, and one way, whose status is returned.
 ProductSite DescribeProduct(const Product& product, const Terms& terms);
-std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes);
+std::vector<Choice> WaysOfProduct(const ProductSite& site, LtHandle* handle, size_t bytes);
 int RunProduct(Context& context, const ProductSite& site, const Choice& choice, const Place& place,
                const void* a, const void* b, const Terms& terms, void* c);
 

@@ -63,14 +63,18 @@ Cudnn FindCudnn() {
   Find(lib, "cudnnGetLastErrorString", c.last_error);
   Find(lib, "cudnnGetVersion", c.version);
   Find(lib, "cudnnCreateTensorDescriptor", c.create_tensor);
+  Find(lib, "cudnnDestroyTensorDescriptor", c.destroy_tensor);
   Find(lib, "cudnnSetTensorNdDescriptor", c.set_tensor);
   Find(lib, "cudnnCreateFilterDescriptor", c.create_filter);
+  Find(lib, "cudnnDestroyFilterDescriptor", c.destroy_filter);
   Find(lib, "cudnnSetFilterNdDescriptor", c.set_filter);
   Find(lib, "cudnnCreateConvolutionDescriptor", c.create_convolution);
+  Find(lib, "cudnnDestroyConvolutionDescriptor", c.destroy_convolution);
   Find(lib, "cudnnSetConvolutionNdDescriptor", c.set_convolution);
   Find(lib, "cudnnSetConvolutionMathType", c.set_math);
   Find(lib, "cudnnSetConvolutionGroupCount", c.set_groups);
   Find(lib, "cudnnCreateActivationDescriptor", c.create_activation);
+  Find(lib, "cudnnDestroyActivationDescriptor", c.destroy_activation);
   Find(lib, "cudnnSetActivationDescriptor", c.set_activation);
   Find(lib, "cudnnGetConvolutionForwardAlgorithm_v7", c.get_forward);
   Find(lib, "cudnnGetConvolutionBackwardDataAlgorithm_v7", c.get_data);
@@ -91,8 +95,10 @@ CublasLt FindCublasLt() {
   Find(lib, "cublasLtGetVersion", c.version);
   Find(lib, "cublasLtGetStatusString", c.error);
   Find(lib, "cublasLtMatmulDescCreate", c.create_product);
+  Find(lib, "cublasLtMatmulDescDestroy", c.destroy_product);
   Find(lib, "cublasLtMatmulDescSetAttribute", c.set_product);
   Find(lib, "cublasLtMatrixLayoutCreate", c.create_layout);
+  Find(lib, "cublasLtMatrixLayoutDestroy", c.destroy_layout);
   Find(lib, "cublasLtMatrixLayoutSetAttribute", c.set_layout);
   Find(lib, "cublasLtMatmulPreferenceCreate", c.create_preference);
   Find(lib, "cublasLtMatmulPreferenceSetAttribute", c.set_preference);
@@ -116,6 +122,7 @@ Driver FindDriver() {
   Find(lib, "cuStreamIsCapturing", d.is_capturing);
   Find(lib, "cuStreamSynchronize", d.synchronize);
   Find(lib, "cuMemAlloc_v2", d.allocate);
+  Find(lib, "cuMemFree_v2", d.free);
   Find(lib, "cuMemcpyDtoHAsync_v2", d.read);
   Find(lib, "cuMemcpyHtoDAsync_v2", d.write);
   Find(lib, "cuGetErrorName", d.error_name);

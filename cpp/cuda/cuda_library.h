@@ -12,8 +12,24 @@
 
 namespace memc::cuda {
 
-using Stream = void*;  // cudaStream_t, CUstream: the same object in both interfaces.
-using Handle = void*;  // A library's object, made and ended by its own functions.
+// The libraries' objects, made and destroyed by their own functions: each kind has a type of its
+// own, so that one in place of another does not compile. Owners are in cuda_owned.h.
+struct CudnnHandle;       // cudnnHandle_t
+struct CudnnTensor;       // cudnnTensorDescriptor_t
+struct CudnnFilter;       // cudnnFilterDescriptor_t
+struct CudnnConvolution;  // cudnnConvolutionDescriptor_t
+struct CudnnActivation;   // cudnnActivationDescriptor_t
+struct LtHandle;          // cublasLtHandle_t
+struct LtProduct;         // cublasLtMatmulDesc_t
+struct LtLayout;          // cublasLtMatrixLayout_t
+struct LtPreference;      // cublasLtMatmulPreference_t
+struct Event;             // CUevent
+struct CapturedGraph;     // CUgraph
+struct ExecutableGraph;   // CUgraphExec
+struct Image;             // CUlibrary
+struct Kernel;            // CUkernel
+struct StreamObject;
+using Stream = StreamObject*;  // cudaStream_t, CUstream: the same object in both interfaces.
 
 // What the elements of tensors are.
 enum Element : int64_t { kF32, kF16, kBf16 };
@@ -46,49 +62,59 @@ struct CudnnPerf {
 };
 
 struct Cudnn {
-  int (*create)(Handle*);
-  int (*set_stream)(Handle, Stream);
+  int (*create)(CudnnHandle**);
+  int (*set_stream)(CudnnHandle*, Stream);
   const char* (*error)(int);
   void (*last_error)(char*, size_t);
   size_t (*version)();
-  int (*create_tensor)(Handle*);
-  int (*set_tensor)(Handle, int type, int rank, const int* shape, const int* strides);
-  int (*create_filter)(Handle*);
-  int (*set_filter)(Handle, int type, int format, int rank, const int* shape);
-  int (*create_convolution)(Handle*);
-  int (*set_convolution)(Handle, int rank, const int* pads, const int* strides,
+  int (*create_tensor)(CudnnTensor**);
+  int (*destroy_tensor)(CudnnTensor*);
+  int (*set_tensor)(CudnnTensor*, int type, int rank, const int* shape, const int* strides);
+  int (*create_filter)(CudnnFilter**);
+  int (*destroy_filter)(CudnnFilter*);
+  int (*set_filter)(CudnnFilter*, int type, int format, int rank, const int* shape);
+  int (*create_convolution)(CudnnConvolution**);
+  int (*destroy_convolution)(CudnnConvolution*);
+  int (*set_convolution)(CudnnConvolution*, int rank, const int* pads, const int* strides,
                          const int* dilations, int mode, int type);
-  int (*set_math)(Handle, int math);
-  int (*set_groups)(Handle, int groups);
-  int (*create_activation)(Handle*);
-  int (*set_activation)(Handle, int mode, int nan, double coefficient);
+  int (*set_math)(CudnnConvolution*, int math);
+  int (*set_groups)(CudnnConvolution*, int groups);
+  int (*create_activation)(CudnnActivation**);
+  int (*destroy_activation)(CudnnActivation*);
+  int (*set_activation)(CudnnActivation*, int mode, int nan, double coefficient);
 
   // Each `get` lists the algorithms in the order that the library guesses for their speed.
-  int (*get_forward)(Handle, Handle x_type, Handle w_type, Handle convolution, Handle y_type,
-                     int most, int* found, CudnnPerf* perf);
-  int (*get_data)(Handle, Handle w_type, Handle y_type, Handle convolution, Handle x_type, int most,
-                  int* found, CudnnPerf* perf);
-  int (*get_filter)(Handle, Handle x_type, Handle y_type, Handle convolution, Handle w_type,
-                    int most, int* found, CudnnPerf* perf);
+  int (*get_forward)(CudnnHandle*, CudnnTensor* x_type, CudnnFilter* w_type,
+                     CudnnConvolution* convolution, CudnnTensor* y_type, int most, int* found,
+                     CudnnPerf* perf);
+  int (*get_data)(CudnnHandle*, CudnnFilter* w_type, CudnnTensor* y_type,
+                  CudnnConvolution* convolution, CudnnTensor* x_type, int most, int* found,
+                  CudnnPerf* perf);
+  int (*get_filter)(CudnnHandle*, CudnnTensor* x_type, CudnnTensor* y_type,
+                    CudnnConvolution* convolution, CudnnFilter* w_type, int most, int* found,
+                    CudnnPerf* perf);
 
-  int (*forward)(Handle, const void* alpha, Handle x_type, const void* x, Handle w_type,
-                 const void* w, Handle convolution, int algo, void* workspace, size_t bytes,
-                 const void* beta, Handle y_type, void* y);
-  int (*forward_activated)(Handle, const void* alpha, Handle x_type, const void* x, Handle w_type,
-                           const void* w, Handle convolution, int algo, void* workspace,
-                           size_t bytes, const void* alpha_z, Handle z_type, const void* z,
-                           Handle bias_type, const void* bias, Handle activation, Handle y_type,
+  int (*forward)(CudnnHandle*, const void* alpha, CudnnTensor* x_type, const void* x,
+                 CudnnFilter* w_type, const void* w, CudnnConvolution* convolution, int algo,
+                 void* workspace, size_t bytes, const void* beta, CudnnTensor* y_type, void* y);
+  int (*forward_activated)(CudnnHandle*, const void* alpha, CudnnTensor* x_type, const void* x,
+                           CudnnFilter* w_type, const void* w, CudnnConvolution* convolution,
+                           int algo, void* workspace, size_t bytes, const void* alpha_z,
+                           CudnnTensor* z_type, const void* z, CudnnTensor* bias_type,
+                           const void* bias, CudnnActivation* activation, CudnnTensor* y_type,
                            void* y);
-  int (*backward_data)(Handle, const void* alpha, Handle w_type, const void* w, Handle y_type,
-                       const void* y, Handle convolution, int algo, void* workspace, size_t bytes,
-                       const void* beta, Handle x_type, void* x);
-  int (*backward_filter)(Handle, const void* alpha, Handle x_type, const void* x, Handle y_type,
-                         const void* y, Handle convolution, int algo, void* workspace, size_t bytes,
-                         const void* beta, Handle w_type, void* w);
-  int (*add)(Handle, const void* alpha, Handle a_type, const void* a, const void* beta,
-             Handle c_type, void* c);
-  int (*activate)(Handle, Handle activation, const void* alpha, Handle x_type, const void* x,
-                  const void* beta, Handle y_type, void* y);
+  int (*backward_data)(CudnnHandle*, const void* alpha, CudnnFilter* w_type, const void* w,
+                       CudnnTensor* y_type, const void* y, CudnnConvolution* convolution, int algo,
+                       void* workspace, size_t bytes, const void* beta, CudnnTensor* x_type,
+                       void* x);
+  int (*backward_filter)(CudnnHandle*, const void* alpha, CudnnTensor* x_type, const void* x,
+                         CudnnTensor* y_type, const void* y, CudnnConvolution* convolution,
+                         int algo, void* workspace, size_t bytes, const void* beta,
+                         CudnnFilter* w_type, void* w);
+  int (*add)(CudnnHandle*, const void* alpha, CudnnTensor* a_type, const void* a, const void* beta,
+             CudnnTensor* c_type, void* c);
+  int (*activate)(CudnnHandle*, CudnnActivation* activation, const void* alpha, CudnnTensor* x_type,
+                  const void* x, const void* beta, CudnnTensor* y_type, void* y);
 };
 
 // cuBLASLt
@@ -128,25 +154,28 @@ struct LtHeuristic {
 };
 
 struct CublasLt {
-  int (*create)(Handle*);
+  int (*create)(LtHandle**);
   size_t (*version)();
   const char* (*error)(int);
-  int (*create_product)(Handle*, int compute, int scale_type);
-  int (*set_product)(Handle, int attribute, const void* value, size_t bytes);
-  int (*create_layout)(Handle*, int type, uint64_t rows, uint64_t columns, int64_t stride);
-  int (*set_layout)(Handle, int attribute, const void* value, size_t bytes);
-  int (*create_preference)(Handle*);
-  int (*set_preference)(Handle, int attribute, const void* value, size_t bytes);
-  int (*destroy_preference)(Handle);
-  int (*heuristic)(Handle, Handle product, Handle a, Handle b, Handle c, Handle d,
-                   Handle preference, int most, LtHeuristic* results, int* found);
+  int (*create_product)(LtProduct**, int compute, int scale_type);
+  int (*destroy_product)(LtProduct*);
+  int (*set_product)(LtProduct*, int attribute, const void* value, size_t bytes);
+  int (*create_layout)(LtLayout**, int type, uint64_t rows, uint64_t columns, int64_t stride);
+  int (*destroy_layout)(LtLayout*);
+  int (*set_layout)(LtLayout*, int attribute, const void* value, size_t bytes);
+  int (*create_preference)(LtPreference**);
+  int (*set_preference)(LtPreference*, int attribute, const void* value, size_t bytes);
+  int (*destroy_preference)(LtPreference*);
+  int (*heuristic)(LtHandle*, LtProduct* product, LtLayout* a, LtLayout* b, LtLayout* c,
+                   LtLayout* d, LtPreference* preference, int most, LtHeuristic* results,
+                   int* found);
   int (*set_config)(LtAlgo*, int attribute, const void* value, size_t bytes);
-  int (*check)(Handle, Handle product, Handle a, Handle b, Handle c, Handle d, const LtAlgo* algo,
-               LtHeuristic* result);
-  int (*matmul)(Handle, Handle product, const void* alpha, const void* a, Handle a_layout,
-                const void* b, Handle b_layout, const void* beta, const void* c, Handle c_layout,
-                void* d, Handle d_layout, const LtAlgo* algo, void* workspace, size_t bytes,
-                Stream stream);
+  int (*check)(LtHandle*, LtProduct* product, LtLayout* a, LtLayout* b, LtLayout* c, LtLayout* d,
+               const LtAlgo* algo, LtHeuristic* result);
+  int (*matmul)(LtHandle*, LtProduct* product, const void* alpha, const void* a, LtLayout* a_layout,
+                const void* b, LtLayout* b_layout, const void* beta, const void* c,
+                LtLayout* c_layout, void* d, LtLayout* d_layout, const LtAlgo* algo,
+                void* workspace, size_t bytes, Stream stream);
 };
 
 // The driver
@@ -180,32 +209,33 @@ struct LaunchConfig {
 };
 
 struct Driver {
-  int (*create_event)(Handle*, unsigned flags);
-  int (*destroy_event)(Handle);
-  int (*record_event)(Handle, Stream);
-  int (*record_event_with_flags)(Handle, Stream, unsigned flags);
-  int (*wait_event)(Handle);
-  int (*elapsed)(float* milliseconds, Handle start, Handle end);
+  int (*create_event)(Event**, unsigned flags);
+  int (*destroy_event)(Event*);
+  int (*record_event)(Event*, Stream);
+  int (*record_event_with_flags)(Event*, Stream, unsigned flags);
+  int (*wait_event)(Event*);
+  int (*elapsed)(float* milliseconds, Event* start, Event* end);
   int (*is_capturing)(Stream, int* status);  // 0: no.
   int (*synchronize)(Stream);
   int (*allocate)(uint64_t* address, size_t bytes);
+  int (*free)(uint64_t address);
   int (*read)(void* host, uint64_t address, size_t bytes, Stream);
   int (*write)(uint64_t address, const void* host, size_t bytes, Stream);
   int (*error_name)(int, const char**);
   int (*device)(int* found, int number);
   int (*attribute)(int* value, int attribute, int device);
-  int (*load_library)(Handle*, const void* code, int* options, void** values, unsigned count,
+  int (*load_library)(Image**, const void* code, int* options, void** values, unsigned count,
                       int* library_options, void** library_values, unsigned library_count);
-  int (*library_kernel)(Handle*, Handle library, const char* name);
-  int (*set_kernel)(int attribute, int value, Handle kernel, int device);
-  int (*launch_kernel)(const LaunchConfig*, Handle kernel, void** arguments, void** extra);
+  int (*library_kernel)(Kernel**, Image* library, const char* name);
+  int (*set_kernel)(int attribute, int value, Kernel* kernel, int device);
+  int (*launch_kernel)(const LaunchConfig*, Kernel* kernel, void** arguments, void** extra);
   int (*create_stream)(Stream*, unsigned flags);
   int (*begin_capture)(Stream, int mode);
-  int (*end_capture)(Stream, Handle* graph);
-  int (*instantiate)(Handle* executable, Handle graph, unsigned long long flags);
-  int (*launch)(Handle executable, Stream);
-  int (*destroy_graph)(Handle);
-  int (*destroy_executable)(Handle);
+  int (*end_capture)(Stream, CapturedGraph** graph);
+  int (*instantiate)(ExecutableGraph** executable, CapturedGraph* graph, unsigned long long flags);
+  int (*launch)(ExecutableGraph* executable, Stream);
+  int (*destroy_graph)(CapturedGraph*);
+  int (*destroy_executable)(ExecutableGraph*);
 };
 
 // The runtime, of which each library in a process may have one of its own, with its own last error

@@ -3,6 +3,7 @@
 // of a column-major one with the same bytes, so c = a b is computed as c' = b' a'.
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "cuda/cuda_kernels.h"
 #include "cuda/cuda_split.h"
@@ -21,28 +22,27 @@ int TypeOf(Element element) {
 }
 
 // `rows` x `columns` column-major elements without gaps, `batch` times every `stride` elements.
-Handle Layout(Element type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
+Owned<LtLayout> Layout(Element type, int64_t rows, int64_t columns, int64_t batch, int64_t stride) {
   const CublasLt& lt = LoadCublasLt();
-  Handle layout = nullptr;
-  CheckLt(lt.create_layout(&layout, TypeOf(type), rows, columns, rows),
-          "cublasLtMatrixLayoutCreate");
+  auto layout = Made(lt.create_layout, CheckLt, "cublasLtMatrixLayoutCreate", TypeOf(type), rows,
+                     columns, rows);
   if (batch > 1) {
     const auto count = static_cast<int32_t>(batch);
-    CheckLt(lt.set_layout(layout, kLtBatchCount, &count, sizeof(count)),
+    CheckLt(lt.set_layout(layout.get(), kLtBatchCount, &count, sizeof(count)),
             "cublasLtMatrixLayoutSetAttribute");
-    CheckLt(lt.set_layout(layout, kLtBatchStride, &stride, sizeof(stride)),
+    CheckLt(lt.set_layout(layout.get(), kLtBatchStride, &stride, sizeof(stride)),
             "cublasLtMatrixLayoutSetAttribute");
   }
   return layout;
 }
 
-void Set(Handle product, int attribute, int32_t value) {
+void Set(LtProduct* product, int attribute, int32_t value) {
   CheckLt(LoadCublasLt().set_product(product, attribute, &value, sizeof(value)),
           "cublasLtMatmulDescSetAttribute");
 }
 
 // Its elements are of the result's type, as the library takes them to be.
-void SetBias(Handle product, const void* bias) {
+void SetBias(LtProduct* product, const void* bias) {
   CheckLt(
       LoadCublasLt().set_product(product, kLtBias, static_cast<const void*>(&bias), sizeof(bias)),
       "cublasLtMatmulDescSetAttribute");
@@ -78,7 +78,8 @@ bool Contains(const std::vector<LtAlgo>& algos, const LtAlgo& algo) {
 // Adds variants of algorithms that split a product with few results along its depth, which the
 // library proposes seldom: a recurrent network's step has 32 rows. The parts are added up in the
 // workspace, always in the same order.
-void AddSplits(const ProductSite& site, Handle handle, size_t bytes, std::vector<LtAlgo>& algos) {
+void AddSplits(const ProductSite& site, LtHandle* handle, size_t bytes,
+               std::vector<LtAlgo>& algos) {
   if (site.results > kFewResults) return;
   const CublasLt& lt = LoadCublasLt();
   const size_t whole = algos.size();
@@ -89,7 +90,8 @@ void AddSplits(const ProductSite& site, Handle handle, size_t bytes, std::vector
       LtHeuristic checked{};
       if (lt.set_config(&algo, kLtSplit, &split, sizeof(split)) == 0 &&
           lt.set_config(&algo, kLtReduction, &kLtInWorkspace, sizeof(kLtInWorkspace)) == 0 &&
-          lt.check(handle, site.product, site.b, site.a, site.c, site.c, &algo, &checked) == 0 &&
+          lt.check(handle, site.product.get(), site.b.get(), site.a.get(), site.c.get(),
+                   site.c.get(), &algo, &checked) == 0 &&
           checked.workspace <= bytes && !Contains(algos, algo)) {
         algos.push_back(algo);
       }
@@ -110,15 +112,16 @@ int RunEither(Context& context, const ProductSite& site, const Choice& choice, c
 ProductSite DescribeProduct(const Product& p, const Terms& terms) {
   ProductSite made;
   const int compute = p.tf32 ? kLtComputeTf32 : kLtCompute;
-  CheckLt(LoadCublasLt().create_product(&made.product, compute, kLtFloat),
-          "cublasLtMatmulDescCreate");
-  Set(made.product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
-  Set(made.product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));
-  if (terms.scale != nullptr) Set(made.product, kLtPointerMode, kLtOnDevice);
+  made.product =
+      Made(LoadCublasLt().create_product, CheckLt, "cublasLtMatmulDescCreate", compute, kLtFloat);
+  LtProduct* const product = made.product.get();
+  Set(product, kLtTransposeA, static_cast<int32_t>(p.transpose_b));
+  Set(product, kLtTransposeB, static_cast<int32_t>(p.transpose_a));
+  if (terms.scale != nullptr) Set(product, kLtPointerMode, kLtOnDevice);
   const int epilogue =
       (p.relu ? kLtEpilogueRelu : 0) + (terms.bias != nullptr ? kLtEpilogueBias : 0);
-  Set(made.product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
-  if (terms.bias != nullptr) SetBias(made.product, terms.bias);
+  Set(product, kLtEpilogue, epilogue == 0 ? kLtEpilogueNone : epilogue);
+  if (terms.bias != nullptr) SetBias(product, terms.bias);
   made.a = p.transpose_a ? Layout(p.factors, p.m, p.k, p.batch, p.stride_a)
                          : Layout(p.factors, p.k, p.m, p.batch, p.stride_a);
   made.b = p.transpose_b ? Layout(p.factors, p.k, p.n, p.batch, p.stride_b)
@@ -140,24 +143,22 @@ int RunProduct(Context& context, const ProductSite& site, const Choice& choice, 
   LtAlgo algo{};
   std::copy_n(choice.begin(), std::size(algo.data), std::begin(algo.data));
   // The library's first matrix is b, its second a.
-  return LoadCublasLt().matmul(context.Lt(), site.product, alpha, b, site.b, a, site.a, beta, added,
-                               site.c, c, site.c, &algo, place.workspace, place.bytes,
-                               place.stream);
+  return LoadCublasLt().matmul(context.Lt(), site.product.get(), alpha, b, site.b.get(), a,
+                               site.a.get(), beta, added, site.c.get(), c, site.c.get(), &algo,
+                               place.workspace, place.bytes, place.stream);
 }
 
-std::vector<Choice> WaysOfProduct(const ProductSite& site, Handle handle, size_t bytes) {
+std::vector<Choice> WaysOfProduct(const ProductSite& site, LtHandle* handle, size_t bytes) {
   const CublasLt& lt = LoadCublasLt();
-  Handle preference = nullptr;
-  CheckLt(lt.create_preference(&preference), "cublasLtMatmulPreferenceCreate");
+  const auto preference = Made(lt.create_preference, CheckLt, "cublasLtMatmulPreferenceCreate");
   const auto most = static_cast<uint64_t>(bytes);
-  const int set = lt.set_preference(preference, kLtMostWorkspace, &most, sizeof(most));
+  CheckLt(lt.set_preference(preference.get(), kLtMostWorkspace, &most, sizeof(most)),
+          "cublasLtMatmulPreferenceSetAttribute");
   std::array<LtHeuristic, kMostWays> found{};
   int count = 0;
-  const int status = lt.heuristic(handle, site.product, site.b, site.a, site.c, site.c, preference,
-                                  kMostWays, found.data(), &count);
-  lt.destroy_preference(preference);
-  CheckLt(set, "cublasLtMatmulPreferenceSetAttribute");
-  CheckLt(status, "cublasLtMatmulAlgoGetHeuristic");
+  CheckLt(lt.heuristic(handle, site.product.get(), site.b.get(), site.a.get(), site.c.get(),
+                       site.c.get(), preference.get(), kMostWays, found.data(), &count),
+          "cublasLtMatmulAlgoGetHeuristic");
   std::vector<LtAlgo> usable;
   for (int i = 0; i < count; ++i) {
     if (found[i].status == 0 && found[i].workspace <= bytes) usable.push_back(found[i].algo);
@@ -174,7 +175,7 @@ void Matmul(const Product& p, const Place& place, const void* a, const void* b, 
             void* c) {
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  const Handle handle = context.Lt();
+  LtHandle* const handle = context.Lt();
   const Key key = KeyOf(p, terms, place.bytes);
   auto found = context.products.find(key);
   if (found == context.products.end()) {
@@ -191,10 +192,10 @@ void Matmul(const Product& p, const Place& place, const void* a, const void* b, 
     Taken taken;
     if (terms.residual == c) taken = {c, SizeOf(p.result) * p.batch * p.m * p.n};
     made.algo = context.Decide(key, run, all, place.stream, taken);
-    found = context.products.emplace(key, made).first;
+    found = context.products.emplace(key, std::move(made)).first;
   }
   const ProductSite& site = found->second;
-  if (terms.bias != nullptr) SetBias(site.product, terms.bias);
+  if (terms.bias != nullptr) SetBias(site.product.get(), terms.bias);
   const int status = RunEither(context, site, site.algo, place, p, a, b, terms, c);
   if (IsSplit(site.algo)) {
     CheckDriver(status, "cuLaunchKernelEx");

@@ -12,8 +12,8 @@ constexpr unsigned kUsualShared = 48 << 10;  // What any launch may give.
 
 // A kernel by its name, from the first image that has it, to be launched with so many bytes of
 // shared memory, and the driver's status. Kernels of one name are the same: it has a version.
-int Find(Context& context, const std::string& name, unsigned shared_bytes, Handle* kernel) {
-  Handle& found = context.own_kernels[name];
+int Find(Context& context, const std::string& name, unsigned shared_bytes, Kernel** kernel) {
+  Kernel*& found = context.own_kernels[name];
   int status = found == nullptr ? kNoSuchKernel : 0;
   for (const auto& [hash, image] : context.own_images) {
     if (status == 0) break;
@@ -56,7 +56,7 @@ void AddOwnKernels(int device, const std::string& cubin) {
   context.has_clusters = attribute(kClusterLaunch) != 0;
   context.shared_limit = attribute(kSharedLimit);
   context.multiprocessors = attribute(kMultiprocessors);
-  Handle image = nullptr;
+  Image* image = nullptr;
   CheckDriver(
       LoadDriver().load_library(&image, cubin.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
       "cuLibraryLoadData");
@@ -65,7 +65,7 @@ void AddOwnKernels(int device, const std::string& cubin) {
 
 int LaunchOwn(Context& context, const std::string& name, const Blocks& blocks, Stream stream,
               void* params) {
-  Handle kernel = nullptr;
+  Kernel* kernel = nullptr;
   const int status = Find(context, name, blocks.shared_bytes, &kernel);
   if (status != 0) return status;
   LaunchAttribute cluster{};

@@ -9,6 +9,8 @@
 //   sum    0         1           w = ones(1, 2) * sums
 //
 // Always in the same order, so that results repeat bit by bit.
+#include <utility>
+
 #include "cuda/cuda_kernels.h"
 
 namespace memc::cuda {
@@ -61,15 +63,14 @@ Product OfSums(const Convolution& c, int64_t count) {
 // The products for so many partial sums, made where they are not there yet.
 const PartialSums& SumsOf(Context& context, const Convolution& c, int64_t count,
                           std::map<int64_t, PartialSums>& sums) {
-  const auto [found, is_new] = sums.try_emplace(count);
-  if (is_new) {
-    PartialSums& made = found->second;
-    made.images = DescribeProduct(OfImages(c, count), {});
-    made.total = DescribeProduct(OfSums(c, count), {});
-    const std::vector<Choice> ways = WaysOfProduct(made.total, context.Lt(), 0);
-    if (!ways.empty()) made.total.algo = ways.front();  // Without one its call fails.
-  }
-  return found->second;
+  const auto known = sums.find(count);
+  if (known != sums.end()) return known->second;
+  PartialSums made;
+  made.images = DescribeProduct(OfImages(c, count), {});
+  made.total = DescribeProduct(OfSums(c, count), {});
+  const std::vector<Choice> ways = WaysOfProduct(made.total, context.Lt(), 0);
+  if (!ways.empty()) made.total.algo = ways.front();  // Without one its call fails.
+  return sums.emplace(count, std::move(made)).first->second;
 }
 
 }  // namespace

@@ -23,27 +23,22 @@
 
 namespace memc {
 
-EventClock::~EventClock() {
-  for (cuda::Handle event : events_) cuda::LoadDriver().destroy_event(event);
-}
-
 void EventClock::Mark() {
   const cuda::Driver& driver = cuda::LoadDriver();
-  const cuda::Stream stream = TVMFFIEnvGetStream(kDLCUDA, device_);
-  cuda::Handle event = nullptr;
+  const auto stream = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, device_));
   int capturing = 0;
   cuda::CheckDriver(driver.is_capturing(stream, &capturing), "cuStreamIsCapturing");
-  cuda::CheckDriver(driver.create_event(&event, 0), "cuEventCreate");
-  events_.push_back(event);
+  events_.push_back(cuda::Made(driver.create_event, cuda::CheckDriver, "cuEventCreate", 0U));
   const unsigned flags = capturing != 0 ? cuda::kRecordExternal : 0;
-  cuda::CheckDriver(driver.record_event_with_flags(event, stream, flags), "cuEventRecordWithFlags");
+  cuda::CheckDriver(driver.record_event_with_flags(events_.back().get(), stream, flags),
+                    "cuEventRecordWithFlags");
 }
 
 double EventClock::Seconds(size_t index) const {
   const cuda::Driver& driver = cuda::LoadDriver();
   float milliseconds = 0;
-  cuda::CheckDriver(driver.wait_event(events_.at(index)), "cuEventSynchronize");
-  cuda::CheckDriver(driver.elapsed(&milliseconds, events_.front(), events_.at(index)),
+  cuda::CheckDriver(driver.wait_event(events_.at(index).get()), "cuEventSynchronize");
+  cuda::CheckDriver(driver.elapsed(&milliseconds, events_.front().get(), events_.at(index).get()),
                     "cuEventElapsedTime");
   return milliseconds / 1e3;
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cuda_library.h"
+#include "cuda/cuda_owned.h"
 
 namespace memc {
 
@@ -40,9 +40,6 @@ class HostClock : public Clock {
 class EventClock : public Clock {
  public:
   explicit EventClock(int device) : device_(device) {}
-  ~EventClock() override;
-  EventClock(const EventClock&) = delete;
-  EventClock& operator=(const EventClock&) = delete;
 
   void Mark() override;
   size_t Marks() const override { return events_.size(); }
@@ -51,7 +48,7 @@ class EventClock : public Clock {
 
  private:
   int device_;
-  std::vector<cuda::Handle> events_;
+  std::vector<cuda::Owned<cuda::Event>> events_;
 };
 
 }  // namespace memc

@@ -24,7 +24,7 @@
 //   memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
 //   memc.cuda.conv_grad_weight(x, g, w, workspace?, the scalars of conv)
 //
-// memc.cuda.attention, which no library computes, is in cuda_attention_exports.cc.
+// memc.cuda.attention, which no library computes, is in cuda_attention.cc.
 #include "cuda/cuda_kernels.h"
 
 #include <tvm/ffi/container/tensor.h>
@@ -257,8 +257,9 @@ ffi::Function Capture(int device, const ffi::Function& function) {
     const CurrentStream current(device, stream);
     function();
   });
-  return ffi::Function::FromTyped(
-      [graph, device]() { graph->Launch(TVMFFIEnvGetStream(kDLCUDA, device)); });
+  return ffi::Function::FromTyped([graph, device]() {
+    graph->Launch(static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, device)));
+  });
 }
 
 ffi::String Version() {

@@ -29,7 +29,7 @@ inline Place PlaceOf(const tvm::ffi::TensorView& result) {
   const DLDevice device = result.device();
   Place place;
   place.device = device.device_id;
-  place.stream = TVMFFIEnvGetStream(device.device_type, device.device_id);
+  place.stream = static_cast<Stream>(TVMFFIEnvGetStream(device.device_type, device.device_id));
   return place;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "exports/ffi_arrays.h"
-#include "solvers/order/order.h"
+#include "solvers/common/rows.h"
 
 namespace memc {
 

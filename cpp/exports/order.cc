@@ -81,7 +81,7 @@ int64_t OrderLowerBound(ffi::TensorView sizes, ffi::TensorView kept, ffi::Tensor
     const memc::OrderProblem problem =
         MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
     const int64_t* at = Int64s(order, problem.ops(), "order");
-    memc::OrderBudget budget(work, time_limit);
+    memc::WorkBudget budget(work, time_limit);
     return memc::OrderLowerBound(problem, std::vector<int32_t>(at, at + problem.ops()), &budget);
   });
 }
@@ -95,7 +95,7 @@ void OrderLeastLive(ffi::TensorView sizes, ffi::TensorView kept, ffi::TensorView
         MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
     int64_t* out = Int64s(least, problem.ops(), "least");
     memc::LiveCuts cuts(problem);
-    memc::OrderBudget budget(std::numeric_limits<int64_t>::max(), -1);
+    memc::WorkBudget budget(std::numeric_limits<int64_t>::max(), -1);
     for (int32_t op = 0; op < problem.ops(); ++op) {
       out[op] = cuts.At(op, std::numeric_limits<int64_t>::max(), &budget);
     }

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // TVM keeps a pool of threads for each thread that launches work. In a forked child the pool of the
 // thread that forked is without its threads: work that is given to it never ends, and once other
-// threads take their places, it ends the process when it is destroyed. So it is made anew there,
+// threads take their places, it ends the process when it is destroyed. So it is made again there,
 // before there are any.
 #include "kernels/parallel.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <tvm/ffi/extra/c_env_api.h>
-#include <tvm/ffi/function.h>
-#include <tvm/ffi/reflection/registry.h>
 
 #include <atomic>
 
@@ -34,7 +31,7 @@ void* FindInRuntime(const char* name) {
   return runtime == nullptr ? nullptr : dlsym(runtime, name);
 }
 
-// Makes the pool of the calling thread anew. Looked up with TVM's launch: in a child that was just
+// Replaces the pool of the calling thread. Looked up with TVM's launch: in a child that was just
 // forked, the loader's locks may be held by a thread that is not there.
 void (*reset_pool)() = nullptr;
 
@@ -52,7 +49,7 @@ ParallelLaunch TvmLaunch() {
 }
 
 thread_local bool has_pool = false;   // Whether this thread has launched work.
-thread_local bool lost_pool = false;  // Whether it forked, and its pool could not be made anew.
+thread_local bool lost_pool = false;  // Whether it forked, and its pool could not be replaced.
 
 // What compiled loops and memc's kernels launch their work with.
 int LaunchHere(ParallelLambda lambda, void* data, int num_task) {
@@ -77,14 +74,6 @@ void AfterFork() {
   }
 }
 
-// Gives LaunchHere to the code that is loaded from now on. To be called when TVM's runtime is
-// loaded, which has registered its own.
-void ServeLoops() {
-  static const int status = TVMFFIEnvModRegisterContextSymbol("__TVMBackendParallelLaunch",
-                                                              reinterpret_cast<void*>(LaunchHere));
-  static_cast<void>(status);
-}
-
 struct Job {
   TaskFn fn;
   void* data;
@@ -107,10 +96,10 @@ void Launch(TaskFn fn, void* data, bool serial) {
       &job, 0);
 }
 
-}  // namespace memc
-
-TVM_FFI_STATIC_INIT_BLOCK() {
-  pthread_atfork(nullptr, nullptr, memc::AfterFork);
-  tvm::ffi::Function::SetGlobal("memc.cpu.serve_loops",
-                                tvm::ffi::Function::FromTyped(memc::ServeLoops), true);
+void* LoopLauncher() {
+  static const int watched = pthread_atfork(nullptr, nullptr, AfterFork);
+  static_cast<void>(watched);
+  return reinterpret_cast<void*>(LaunchHere);
 }
+
+}  // namespace memc

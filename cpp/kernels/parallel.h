@@ -14,6 +14,11 @@ using TaskFn = void (*)(void* data, int64_t task, int64_t tasks);
 // threads, or 1 if `serial` or if there is no TVM runtime in the process. Returns after all have.
 void Launch(TaskFn fn, void* data, bool serial);
 
+// What compiled loops launch their work with in place of TVM's own function
+// (TVMBackendParallelLaunch, whose type it has): it knows of forks. Only once TVM's runtime is
+// loaded. At the first call, forks begin to be watched.
+void* LoopLauncher();
+
 // As Launch, with any callable body(task, tasks), which must not throw.
 template <typename Body>
 void ParallelFor(bool serial, Body&& body) {

@@ -3,7 +3,7 @@
 
 The generator is Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): ten rounds that
 mix a counter under a key. Element i draws from the counter (i, stream) under the key `seed`, so a mask depends on nothing
-else: the backward pass and recomputations make it anew, and all targets make the same.
+else: the backward pass and recomputations generate it again, and all targets generate the same.
 """
 
 from __future__ import annotations

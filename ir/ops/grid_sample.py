@@ -287,7 +287,7 @@ def _weight(b: IRBuilder, frac: Value, shift: int, cubic: bool) -> tuple[Value, 
 
 
 def _polynomial(b: IRBuilder, x: Value, coefficients: Sequence[float]) -> Value:
-    """By Horner's scheme, the highest power first."""
+    """The polynomial in x by Horner's scheme; coefficients of the highest power first."""
     found = b.op("broadcast", [b.scalar(coefficients[0], x.type.dtype)], shape=x.type.shape)
     for coefficient in coefficients[1:]:
         found = b.op("add", [b.op("mul", [found, x]), b.scalar(coefficient, x.type.dtype)])

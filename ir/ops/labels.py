@@ -59,7 +59,7 @@ def counted(b: IRBuilder, op: Op) -> Value | None:
 
 
 def named(b: IRBuilder, op: Op, time: int = 0) -> Value:
-    """Which labels of a loss name a class, computed anew for each `time` but 0: it is not kept for the gradient."""
+    """Which labels of a loss name a class, recomputed for each `time` but 0: it is not kept for the gradient."""
     scores, labels = op.operands
     dtype = labels.type.dtype
 

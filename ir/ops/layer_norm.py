@@ -63,7 +63,7 @@ def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
 
 
 def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-    """Reads x and scale; mean and deviation are computed anew, or merged with those of the forward pass.
+    """Reads x and scale; mean and deviation are recomputed, or merged with those of the forward pass.
 
     With h = g scale, d = x - mean, r = 1 / deviation and means over the normalized axes:
     dx = r (h - mean(h) - d r^2 mean(h d)).

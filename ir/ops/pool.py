@@ -81,8 +81,8 @@ def max_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def max_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-    """To the first of a window's largest elements. Reads operand and result, to find a byte for each window of which only
-    the next op has need."""
+    """The gradient goes to the first of a window's largest elements. It reads operand and result to find a byte for each window,
+    which only the next op needs."""
     (g,) = grads
     x = op.operands[0]
     if g is None or not x.type.dtype.is_float:

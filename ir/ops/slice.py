@@ -92,7 +92,8 @@ def spread_out(b: IRBuilder, g: Value, source: TensorType, starts: Sequence[int]
     high = tuple(full - before - n for before, n, full in zip(low, g.type.shape, source.shape))
     if not any(low + high):
         return g
-    return b.op("pad", [g], low=low, high=high, mode="constant", value=0.0)
+    # Added to another gradient, negative zeros change no bit of it.
+    return b.op("pad", [g], low=low, high=high, mode="constant", value=-0.0)
 
 
 def _axis_spread_out(b: IRBuilder, g: Value, axis: int, start: int, step: int, extent: int) -> Value:

@@ -51,7 +51,7 @@ def decompose(b: IRBuilder, op: Op, log: bool) -> Sequence[Value]:
 
 
 def _decompose_half(b: IRBuilder, op: Op, log: bool) -> Sequence[Value]:
-    """Each reader computes from x anew: nothing in f32 is as large as x."""
+    """Each reader recomputes its part from x, so that nothing in f32 is as large as x."""
     x = op.operands[0]
     axes = (axis_of(op.attrs, x.type),)
     greatest = b.op("reduce_max", [widen_again(b, x, 1)], axes=axes, keepdims=True)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether ops that share one kernel may: no thread needs, or changes, what another one writes.
+"""Checks that ops which share one kernel may do so: no thread reads or writes what another one writes.
 
 Shares no code with the passes that put ops into one kernel. Ops of one kernel have one number as attribute `joint`. Its
 threads run in any order and do not wait for each other:
 
-- plain: a thread computes the element with its number of each op's result, op by op;
-- with `lane`: the ops of a lane are as above, and those of different lanes run at the same time;
-- with `rows`: a team of threads computes one row, each thread its own columns; a reduced row is a number that the whole
+- alone, horizontal fusion: a thread computes the element with its number of each op's result, op by op;
+- with `lane`, a multi-tensor kernel: the ops of a lane are as above, and those of different lanes run at the same time;
+- with `rows`, row-wise fusion: a team of threads computes one row, each thread its own columns; a reduced row is a number that the whole
   team knows once it is computed.
 
 So two accesses of different ops to common bytes, one of which writes, must be made by one thread: both go element by
@@ -101,9 +101,12 @@ def joint_groups(function: Function) -> Iterator[list[Op]]:
 
 def has_no_code(op: Op) -> bool:
     """Whether nothing runs for an op: a constant, or a view of bytes where they lie."""
-    return op.name == "constant" or (
-        JOINT not in op.attrs and view_offset(op) is not None and op.result.root is op.operands[0].root
-    )
+    if op.name == "constant":
+        return True
+    within = None if JOINT in op.attrs else view_offset(op)
+    if within is None or op.result.root is not op.operands[0].root:
+        return False
+    return op.result.offset_in_root == op.operands[0].offset_in_root + within
 
 
 def _check_group(function: Function, ops: Sequence[Op]) -> None:

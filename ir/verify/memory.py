@@ -16,7 +16,7 @@ from ..liveness import updates_state
 from ..ops.rules.base import Trait, lookup
 from .place import Where
 
-Span = tuple[int, int]
+Interval = tuple[int, int]
 """Half-open range of bytes inside a root."""
 
 
@@ -110,12 +110,12 @@ def _tied(operand: Value, result: Value, offset: int) -> bool:
     return operand.root is result.root and operand.offset_in_root == result.offset_in_root + offset
 
 
-def byte_range(value: Value) -> Span:
+def byte_range(value: Value) -> Interval:
     """The bytes of `value` inside its root."""
     return value.offset_in_root, value.offset_in_root + value.type.nbytes
 
 
-def overlap(a: Span, b: Span) -> bool:
+def overlap(a: Interval, b: Interval) -> bool:
     """Whether two ranges share a byte."""
     return max(a[0], b[0]) < min(a[1], b[1])
 
@@ -250,11 +250,11 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
             alive.setdefault(result.root, []).append(result)
 
 
-def _any_overlap(value: Value, spans: list[Span]) -> bool:
+def _any_overlap(value: Value, spans: list[Interval]) -> bool:
     return any(overlap(byte_range(value), span) for span in spans)
 
 
-def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: list[Span]) -> None:
+def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: list[Interval]) -> None:
     """Operands whose bytes the op overwrites while it reads them."""
     allowed = in_place_rule(op) if tie.in_place is not None else ()
     for number, operand in enumerate(op.operands):
@@ -270,9 +270,9 @@ def _user(function: Function, index: int) -> str:
     return "return" if index == len(function.ops) else f"op {index} {function.ops[index].name}"
 
 
-def without(span: Span, kept: list[Span]) -> list[Span]:
+def without(span: Interval, kept: list[Interval]) -> list[Interval]:
     """The parts of `span` outside the `kept` ones."""
-    parts: list[Span] = []
+    parts: list[Interval] = []
     start = span[0]
     for low, high in sorted(kept):
         if low > start:

@@ -182,7 +182,7 @@ class _Check:
             self._fail(op, op.result, f"{message} (run select-kernels)", index)
 
     def _range(self, index: int, op: Op | None, value: Value) -> _Range:
-        """Where the value lies. Checks alignment and the arena's size."""
+        """The address of the value, after checks of the alignment and of the arena's size."""
         size = value.type.nbytes
         root, offset = (value.alias.root, value.alias.offset) if value.alias else (value, 0)
         if offset < 0 or offset + size > root.type.nbytes:

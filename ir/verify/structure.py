@@ -34,7 +34,7 @@ def verify(module: Module, known: Known | None = None) -> None:
     """Raise InvalidError unless `module` is valid IR.
 
     The first line of the message names function, op index, op and value, what was expected and what was found; the
-    op's text follows. Types are not inferred anew for ops that are as `known` has them; it is brought up to date.
+    op's text follows. Types are not inferred again for ops that are as `known` has them; it is brought up to date.
     """
     names: set[str] = set()
     for function in module.functions:

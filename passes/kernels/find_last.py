@@ -59,7 +59,7 @@ def looks_long(op: Op) -> bool:
 
 @dataclass(frozen=True)
 class FindLast(Pass):
-    """Where the rows of an embedding's gradient are named last. Never raises the peak."""
+    """Tell gradients of embeddings where each row is named last. Never raises the peak."""
 
     name: ClassVar[str] = "find-last"
     alignment: Optional[Alignment] = None

@@ -38,6 +38,8 @@ NAMES = {
     **dict.fromkeys(("div", "shift_left", "shift_right"), 4),
     **dict.fromkeys(("mod", "fmod"), 6),
     "erf": 21,
+    "binary_cross_entropy": 2,
+    "binary_cross_entropy_with_logits": 14,
     "gelu": 24,
     **dict.fromkeys(("exp", "sigmoid"), 24),
     **dict.fromkeys(("elu", "silu"), 26),
@@ -45,13 +47,16 @@ NAMES = {
 }
 """How often an elementwise op's kernel names an operand, where that is more than once."""
 
+INTEGER_POWER = 193
+"""As `NAMES`, for `pow` of integers, which squares and multiplies six times."""
+
 MAX_EXPANSION = 4096
 """Most reads in a group's kernel if every binding were written out: TVM takes time in proportion, although it never
 does write them out."""
 
 SMALL = 1 / 64
-"""Of a value's bytes: so much more may be kept alive to save it, such as the mean that it is normalized with. Where that
-does raise the peak, the group is dissolved."""
+"""The share of a value's bytes that a group may keep alive in addition to save the value, such as the mean that it is normalized
+with. A group that raises the peak is dissolved."""
 
 READS_ONCE = ("reduce_", "arg_", "max_pool", "avg_pool", "lp_pool")
 """Reductions, by start of name, that read each element of operand 0 about once, so that it may be computed there."""
@@ -75,12 +80,13 @@ class Group:
 
 
 def expansion(ops: Iterable[Op]) -> int:
-    """Reads of operands in a kernel of `ops` (in execution order) that computes each value anew for each use."""
+    """Reads of operands in a kernel of `ops` (in execution order) that recomputes each value for each use."""
     reads: dict[Value, int] = {}
     most = 0
     for op in ops:
-        names = NAMES.get(op.name, 1)
         for result in op.results:
+            integer_power = op.name == "pow" and not result.type.dtype.is_float
+            names = INTEGER_POWER if integer_power else NAMES.get(op.name, 1)
             # bf16 is rounded by its bits, which are named four times.
             rounding = 4 if result.type.dtype is DType.BF16 else 1
             reads[result] = sum(reads.get(v, 1) for v in op.operands) * names * rounding

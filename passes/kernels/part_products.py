@@ -27,7 +27,7 @@ from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 
 LEAST_DEPTH = 128
-"""Of a part, on average: each part reads and writes the whole result once more."""
+"""The least average depth of the parts, since each part reads and writes the whole result once more."""
 
 
 def part_products(module: Module, function: Function, alignment: int) -> None:
@@ -227,7 +227,7 @@ def _covered(concat: Op, offsets: Sequence[int], part: Op) -> list[tuple[Value, 
 
 
 def _rows(b: IRBuilder, value: Value, begin: int, like: Value) -> Value:
-    """From byte `begin` on, as many bytes of `value` as `like` has, in its shape."""
+    """As many bytes of `value` as `like` has, from byte `begin` on, in the shape of `like`."""
     rows, *rest = like.type.shape
     row = like.type.nbytes // rows
     shape = (value.type.nbytes // row, *rest)

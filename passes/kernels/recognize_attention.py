@@ -36,7 +36,7 @@ ATTRIBUTES = {
     "transpose": {"perm"},
     "reshape": {"shape"},
 }
-"""What ops of the pattern may say; others, such as that something is computed anew, leave them as they are."""
+"""What ops of the pattern may say; others, such as marks of recomputation, leave them as they are."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Heads:
     shape: tuple[int, ...]
     """What `source` is to be reshaped to."""
     axis: int
-    """Of the positions in that."""
+    """The axis of the positions in that shape."""
 
 
 def recognize_attention(module: Module, function: Function, target: str = "cuda", alignment: int = ALIGNMENT) -> None:

@@ -2,8 +2,8 @@
 """select-kernels: library kernels in place of generated ones, with workspaces from memory that is free anyway.
 
 An op gets the attribute `library_kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
-size is what is free under the peak at that op, between the least the kernel runs with and the most it can use. Run again
-(say, with `workspace=fit` after an order was found for the least workspaces), it enlarges those that it made.
+size is what is free under the peak at that op, between the least the kernel runs with and the most it can use. A
+second run (say, with `workspace=fit` after an order was found for the least workspaces) enlarges those of the first.
 """
 
 from __future__ import annotations

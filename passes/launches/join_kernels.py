@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""join-kernels: ops that follow one another become one kernel, in which each thread computes an element of all their results.
+"""join-kernels: horizontal fusion of ops that follow one another; each thread computes the same element of all their results.
 
 A recurrent network's step or a batch norm's statistics are many small ops, whose kernels take less time than it takes to
 launch them. Threads do not wait for each other, so an op may join only if no thread needs what another one writes:
 
 - all results have the same number of elements;
-- what one of the ops writes, others read or overwrite at the same element alone, if at all.
+- what one of the ops writes, others read or overwrite at the same element only.
 
 Nothing is moved: ops keep their order, values and addresses, which is why this comes last. Ops of one kernel have one
 number as attribute `joint`; those that have one already, from `join-updates`, are left alone.
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands, slice_offsets, view_offset
@@ -26,7 +26,7 @@ from memc.passes.base import Pass
 from memc.passes.kernels.select_kernels import KERNEL
 
 JOINT = "joint"
-"""The attribute that ops of one kernel have in common."""
+"""The attribute of ops that share a kernel (by horizontal or row-wise fusion, or as a multi-tensor kernel): the kernel's number."""
 
 MOST_OPS = 12
 MOST_TENSORS = 24
@@ -38,11 +38,11 @@ class Run:
     """Ops for one kernel, in their order, and what they read and write."""
 
     ops: list[Op] = field(default_factory=list)
-    elsewhere: list[Span] = field(default_factory=list)
+    elsewhere: list[ByteRange] = field(default_factory=list)
     """Read at other elements than the one that is computed."""
-    here: list[Span] = field(default_factory=list)
+    here: list[ByteRange] = field(default_factory=list)
     """Read at the same element."""
-    written: list[Span] = field(default_factory=list)
+    written: list[ByteRange] = field(default_factory=list)
     made: set[Value] = field(default_factory=set)
     values: set[Value] = field(default_factory=set)
 
@@ -55,14 +55,14 @@ class Run:
             return False
         if len(self.values | {*op.operands, result}) > MOST_TENSORS:
             return False
-        target = Span.of(result)
+        target = ByteRange.of(result)
         if any(target.meets(b) for b in self.elsewhere):
             return False
         if any(target.meets(b) and target != b for b in (*self.here, *self.written)):
             return False
         pointwise = pointwise_operands(op)
         for number, operand in enumerate(op.operands):
-            source = Span.of(operand)
+            source = ByteRange.of(operand)
             if any(source.meets(b) for b in self.written) and not (operand in self.made and number in pointwise):
                 return False
         return True
@@ -70,11 +70,11 @@ class Run:
     def add(self, op: Op) -> None:
         pointwise = pointwise_operands(op)
         for number, operand in enumerate(op.operands):
-            (self.here if number in pointwise else self.elsewhere).append(Span.of(operand))
+            (self.here if number in pointwise else self.elsewhere).append(ByteRange.of(operand))
         self.ops.append(op)
-        target = Span.of(op.result)
+        target = ByteRange.of(op.result)
         # What lies there from now on is this result.
-        self.made = {v for v in self.made if not Span.of(v).meets(target)} | {op.result}
+        self.made = {v for v in self.made if not ByteRange.of(v).meets(target)} | {op.result}
         self.written.append(target)
         self.values |= {*op.operands, op.result}
 
@@ -98,8 +98,13 @@ def _is_one_by_one(op: Op) -> bool:
 
 
 def has_no_code(op: Op) -> bool:
-    """Whether an op does nothing: a constant, or a view of what is there."""
-    return op.name == "constant" or (view_offset(op) is not None and op.result.root is op.operands[0].root)
+    """Whether an op does nothing: a constant, or a view that lies where it looks."""
+    if op.name == "constant":
+        return True
+    within = view_offset(op)
+    if within is None or op.result.root is not op.operands[0].root:
+        return False
+    return op.result.offset_in_root == op.operands[0].offset_in_root + within
 
 
 def joint_kernels(function: Function) -> int:
@@ -126,7 +131,7 @@ def find_runs(function: Function) -> Iterator[list[Op]]:
 
 @dataclass(frozen=True)
 class JoinKernels(Pass):
-    """Runs of ops with results of one size in one kernel each, for targets where launches cost time."""
+    """Horizontal fusion: runs of ops with results of one size become one kernel each, where launches cost time."""
 
     name: ClassVar[str] = "join-kernels"
 

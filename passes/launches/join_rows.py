@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""join-rows: ops that follow one another and work on the same rows become one kernel, in which a team of threads does a row.
+"""join-rows: row-wise fusion of ops that follow one another and work on the same rows; a team of threads computes a row.
 
 A softmax or a layer norm is a few ops that reduce rows to numbers or combine rows with such numbers; each op by itself takes
 less time than it takes to launch it. All that one row needs can be done by one team: each thread has its own columns,
@@ -7,11 +7,11 @@ and the numbers of the row are known to all threads of the team. An op may join 
 
 - its result has the shape of the rows, or is one number for each row: what is left by a reduction of the last axes, or is
   computed from such numbers alone;
-- what one of the ops writes, others read or overwrite at the same place alone, if at all;
-- what several threads read from memory, such as a scale, a mask or a number for each row, none of the ops overwrites.
+- what one of the ops writes, others read or overwrite at the same place only;
+- none of the ops overwrites what several threads read from memory, such as a scale, a mask or a number for each row.
 
-Nothing is moved: ops keep their order, values and addresses. Ops of one kernel have one number as attribute `joint`, and as
-attribute `rows` how many of the first axes tell rows apart.
+Nothing is moved: ops keep their order, values and addresses. Ops of one kernel have one number as attribute `joint`; the
+attribute `rows` is the number of leading axes that tell rows apart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
 from memc.ir.op_rules import has, slice_offsets, view_offset
@@ -33,7 +33,7 @@ from memc.passes.kernels.select_kernels import KERNEL
 from memc.passes.launches.join_kernels import JOINT, MOST_OPS, MOST_TENSORS, has_no_code, joint_kernels
 
 ROWS = "rows"
-"""The attribute that says how many of the first axes tell rows apart."""
+"""The attribute of row-wise fusion: the number of leading axes that tell rows apart."""
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_prod", "reduce_max", "reduce_min"})
 
@@ -131,11 +131,11 @@ class RowRun:
 
     frame: Frame | None = None
     ops: list[Op] = field(default_factory=list)
-    shared: list[Span] = field(default_factory=list)
+    shared: list[ByteRange] = field(default_factory=list)
     """Read from memory by several threads."""
-    own: list[tuple[Span, bool]] = field(default_factory=list)
+    own: list[tuple[ByteRange, bool]] = field(default_factory=list)
     """Read or written by one thread for each element; whether they are numbers of rows."""
-    written: list[Span] = field(default_factory=list)
+    written: list[ByteRange] = field(default_factory=list)
     made: set[Value] = field(default_factory=set)
     values: set[Value] = field(default_factory=set)
 
@@ -146,20 +146,20 @@ class RowRun:
             return False
         shared, own = list(self.shared), list(self.own)
         for operand in op.operands:
-            source = Span.of(operand)
+            source = ByteRange.of(operand)
             if operand not in self.made and any(source.meets(b) for b in self.written):
                 return False
             if frame.is_whole(operand):
                 own.append((source, False))
             elif operand not in self.made:
                 shared.append(source)
-        target = (Span.of(op.result), not frame.is_whole(op.result))
+        target = (ByteRange.of(op.result), not frame.is_whole(op.result))
         if any(target[0].meets(b) for b in shared) or any(target[0].meets(b[0]) and target != b for b in own):
             return False
         self.frame, self.shared, self.own = frame, shared, [*own, target]
         self.ops.append(op)
         # What lies there from now on is this result.
-        self.made = {v for v in self.made if not Span.of(v).meets(target[0])} | {op.result}
+        self.made = {v for v in self.made if not ByteRange.of(v).meets(target[0])} | {op.result}
         self.written.append(target[0])
         self.values |= {*op.operands, op.result}
         return True
@@ -189,7 +189,7 @@ def find_row_runs(function: Function) -> Iterator[RowRun]:
 
 @dataclass(frozen=True)
 class JoinRows(Pass):
-    """Runs of ops that reduce and rescale the same rows in one kernel each, for targets where launches cost time."""
+    """Row-wise fusion: runs of ops that reduce and rescale the same rows become one kernel each, where launches cost time."""
 
     name: ClassVar[str] = "join-rows"
 

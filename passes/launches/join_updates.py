@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""join-updates: updates of states of any sizes that follow one another become one kernel, whose threads are shared out to them.
+"""join-updates: updates of states of any sizes that follow one another become one multi-tensor kernel.
 
-The kernel has *lanes*, each a run of ops on tensors of one size: all that a thread does with an element, such as the update
-of a weight and of its moments. Threads of different lanes do not wait for each other, so what a lane writes no other may
-read or write. Ops of one kernel have one number as attribute `joint`, those of a lane one as attribute `lane`.
+Its threads are divided among *lanes*. A lane is a run of ops on tensors of one size: all that a thread does with an element,
+such as the update of a weight and of its moments. Threads of different lanes do not wait for each other, so no lane may read or
+write what another writes. Ops of one kernel have one number as attribute `joint`, those of a lane one as attribute `lane`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op
 from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands
@@ -21,10 +21,10 @@ from memc.passes.launches.join_kernels import JOINT, Run, has_no_code
 from memc.passes.launches.update_ops import update_ops
 
 LANE = "lane"
-"""The attribute that ops on the same elements in one kernel have in common."""
+"""The attribute with the number of an op's lane in a multi-tensor kernel: ops on the same elements have the same."""
 
 MOST_LANES = 1024
-"""A limit that keeps a kernel's table of tensors sane."""
+"""The most lanes of one kernel, which bounds its table of tensors."""
 
 
 @dataclass
@@ -32,8 +32,8 @@ class Lanes:
     """The lanes of one kernel, and what they read and write."""
 
     runs: list[Run] = field(default_factory=list)
-    touched: dict[Hashable, list[tuple[Span, Run, bool]]] = field(default_factory=dict)
-    """By storage; whether the bytes are written."""
+    touched: dict[Hashable, list[tuple[ByteRange, Run, bool]]] = field(default_factory=dict)
+    """The bytes that each run touches, by storage, and whether it writes them."""
 
     def add(self, op: Op) -> bool:
         """Take an op in, if threads may compute it with the others."""
@@ -42,13 +42,13 @@ class Lanes:
             return False
         run.add(op)
         for value in op.operands:
-            self._touch(Span.of(value), run, False)
-        self._touch(Span.of(op.result), run, True)
+            self._touch(ByteRange.of(value), run, False)
+        self._touch(ByteRange.of(op.result), run, True)
         return True
 
     def _run_for(self, op: Op) -> Run | None:
         """The lane of those that the op depends on, else one that reads the same; a new one; or None."""
-        target, sources = Span.of(op.result), [Span.of(v) for v in op.operands]
+        target, sources = ByteRange.of(op.result), [ByteRange.of(v) for v in op.operands]
         if any(b.begin % v.type.dtype.itemsize for b, v in zip((target, *sources), (op.result, *op.operands))):
             return None
         bound = {id(run): run for _, run, _ in self._meeting(target)}
@@ -65,10 +65,10 @@ class Lanes:
         self.runs.append(Run())
         return self.runs[-1]
 
-    def _meeting(self, span: Span) -> Iterator[tuple[Span, Run, bool]]:
+    def _meeting(self, span: ByteRange) -> Iterator[tuple[ByteRange, Run, bool]]:
         return (found for found in self.touched.get(span.storage, ()) if found[0].meets(span))
 
-    def _touch(self, span: Span, run: Run, written: bool) -> None:
+    def _touch(self, span: ByteRange, run: Run, written: bool) -> None:
         self.touched.setdefault(span.storage, []).append((span, run, written))
 
 
@@ -92,7 +92,7 @@ def find_lanes(function: Function) -> Iterator[list[Run]]:
 
 @dataclass(frozen=True)
 class JoinUpdates(Pass):
-    """Updates of many states in one kernel for each run of them, for targets where launches cost time."""
+    """Multi-tensor kernels: updates of many states become one kernel for each run of them, where launches cost time."""
 
     name: ClassVar[str] = "join-updates"
 

@@ -116,7 +116,7 @@ def _joined_problem(function: Function, problem: OrderProblem, overwrites: _Over
 
 
 def _numbered(problem: OrderProblem) -> Guess:
-    """`problem` with its ops numbered anew, as its dependencies want it, otherwise in the sequence that they had."""
+    """`problem` with its ops renumbered as its dependencies want it, otherwise in the sequence that they had."""
     waiting = [len(others) for others in problem.after]
     then: list[list[int]] = [[] for _ in waiting]
     for index, others in enumerate(problem.after):

@@ -7,6 +7,9 @@ Constants are data, so they are left out and put back in front of their first re
     where values share bytes (aliases, states and their new contents), every earlier op that wrote bytes which it reads or
     writes, and every earlier op that read bytes which it writes;
     if it has effects, the op with effects before it.
+
+For the IR of a dataflow graph of PyTorch these are the dependencies over storages that `memc.planning.graph_problems`
+defines; that also keeps each view before the ops that read through it, for which the IR has no values.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.op_rules import assigned_state
 from memc.ir.ops.rules.base import lookup
-from memc.ir.verify.memory import Span, byte_range, overlap, ties_of, without
+from memc.ir.verify.memory import Interval, byte_range, overlap, ties_of, without
 from memc.solvers.order import OrderProblem
 
 
@@ -26,8 +29,8 @@ from memc.solvers.order import OrderProblem
 class _Accesses:
     """Who has read and written which bytes of one storage so far; what a later write covers is dropped."""
 
-    reads: list[tuple[Span, int]] = field(default_factory=list)
-    writes: list[tuple[Span, int]] = field(default_factory=list)
+    reads: list[tuple[Interval, int]] = field(default_factory=list)
+    writes: list[tuple[Interval, int]] = field(default_factory=list)
 
 
 def ordered_ops(ops: Sequence[Op]) -> list[Op]:
@@ -71,8 +74,15 @@ def arranged(ops: Sequence[Op], order: Sequence[int]) -> list[Op]:
 
 
 def has_effects(op: Op) -> bool:
-    """Whether an op does more than make its results: it is foreign and makes nothing. Random numbers come from operands."""
-    return lookup(op.name) is None and op.region is None and not op.results
+    """Whether an op does more than make its results: it is foreign and makes nothing. Random numbers come from operands.
+
+    Ops of PyTorch's ATen write nothing that their schema does not state, so those that make nothing make views, but for
+    assertions and prints.
+    """
+    if lookup(op.name) is not None or op.region is not None or op.results:
+        return False
+    namespace, _, name = op.name.partition(".")
+    return namespace != "aten" or name.startswith(("_assert", "_print", "sym_constrain", "_functional"))
 
 
 def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
@@ -100,7 +110,7 @@ def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
     return rows
 
 
-def _writes(op: Op) -> Iterator[tuple[Value, Span]]:
+def _writes(op: Op) -> Iterator[tuple[Value, Interval]]:
     """The parts of its results that an op writes: of a view nothing, of a concat all but what is in place already.
 
     The new content of a state goes over the old one, whether aliases say so yet or not.
@@ -118,13 +128,13 @@ def _writes(op: Op) -> Iterator[tuple[Value, Span]]:
             )
 
 
-def _read(storage: _Accesses, part: Span, index: int) -> list[int]:
+def _read(storage: _Accesses, part: Interval, index: int) -> list[int]:
     """Note that op `index` reads `part`; the ops that wrote it."""
     storage.reads.append((part, index))
     return [op for other, op in storage.writes if overlap(other, part)]
 
 
-def _write(storage: _Accesses, part: Span, index: int) -> list[int]:
+def _write(storage: _Accesses, part: Interval, index: int) -> list[int]:
     """Note that op `index` writes `part`; the ops that read or wrote it."""
     found = [op for other, op in (*storage.reads, *storage.writes) if overlap(other, part)]
     for accesses in (storage.reads, storage.writes):

@@ -141,7 +141,7 @@ class Reorder(Pass):
     orders: ClassVar[bool] = True
     solver: Annotated[str, OneOf(order_solver_names)] = "auto"
     time_limit: Seconds | None = None
-    """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same order."""
+    """Wall time for each function; `none` bounds the work by count, so that every run gives the same order."""
     beam_width: Annotated[int, Range(least=1, most=2**20)] = 64
     """Partial orders that a beam search keeps."""
     slack: Share = 0.0

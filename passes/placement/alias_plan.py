@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which results take over, look into, or are written straight into other storages: analysis only, nothing is changed.
+"""Analysis of which results take over, look into, or are written straight into other storages. Nothing is changed.
 
 Ops are met in execution order. Result 0 of each may become
 
@@ -88,7 +88,7 @@ class OpRules:
 
 
 Rules = dict[Op, OpRules]
-"""Of ops met before. To be handed to the next plan for the same ops, in whatever order they are."""
+"""The rules of ops met before, which the next plan for the same ops can use, in whatever order they are."""
 
 
 def plan_aliases(

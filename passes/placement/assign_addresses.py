@@ -110,7 +110,7 @@ class AssignAddresses(Pass):
     alignment: Optional[Alignment] = None
     """Bytes; every offset is a multiple of it."""
     time_limit: Seconds | None = None
-    """Of wall time, for each function; `none` bounds the work by count, so that every run gives the same plan."""
+    """Wall time for each function; `none` bounds the work by count, so that every run gives the same plan."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:

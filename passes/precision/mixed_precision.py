@@ -43,7 +43,7 @@ class Grade(Enum):
     MODERATE = auto()
     """Computed from half values, integers and NUMBERS."""
     WIDE = auto()
-    """Of unknown range."""
+    """Values of unknown range."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Rewriter:
     """Half copies of other values."""
     grades: dict[Value, Grade] = field(default_factory=dict)
     replaced: dict[Value, Value] = field(default_factory=dict)
-    """Other results of ops that were made anew."""
+    """Results of ops that stand for those of replaced ops."""
     widenings: int = 0
 
     def run(self) -> None:
@@ -176,8 +176,8 @@ class _Rewriter:
             ops.insert(-2, ops.pop())
 
     def wide(self, value: Value) -> Value:
-        """The value as others than half ops read it: by a cast for this reader alone, which fuses with it. A backward pass
-        makes it anew."""
+        """The value as other than half ops read it: by a cast for this reader alone, which fuses with it. A backward pass
+        recomputes it."""
         if value not in self.half:
             return value
         self.widenings += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A bound that no sequence of runs is below, whatever is computed anew and in whichever order."""
+"""A lower bound on the peak of every sequence of runs, whatever is recomputed and in whichever order."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that make a value and overwrite it, one after another, before anybody else has read it: such as a convolution and a
-ReLU in place. Run again together, they make the last content anew, in a storage of its own."""
+ReLU in place. Recomputed together, they give the last content in a storage of its own."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from memc.ir.op_rules import assigned_state
 
 
 def may_repeat(op: Op) -> bool:
-    """Whether an op may run again: it only makes its results, the same ones each time. Random ops draw from a counter, so
-    they do too; of an unregistered op it is taken for granted unless it says `once`."""
+    """Whether an op may be recomputed: it only makes its results, and the same ones each time. Random ops draw from a counter,
+    so they qualify, and so does an unregistered op unless it says `once`."""
     return bool(op.results) and assigned_state(op) is None and op.attrs.get(ONCE) is not True
 
 
 def overwrite_chains(function: Function) -> list[tuple[Op, ...]]:
-    """Chains of ops that may run as one where the first of them runs, and again.
+    """Chains of ops that may run as one where the first of them runs, and be recomputed as one.
 
     The first makes a value of the arena, and each other overwrites it, being the only reader of what was there; all else
     that it reads is there before the first. No op is in two chains.

@@ -2,12 +2,12 @@
 """A function as a problem of recomputation, and a solution as a function again.
 
 Views cost nothing and follow what they look into, so a view's readers read the viewed value, and whoever needs a view of
-a value made anew gets a new view. Constants, parameters and returned values lie outside the arena and always stay.
+a recomputed value gets a new view. Constants, parameters and returned values lie outside the arena and always stay.
 
 Aliases that a function has already are facts: a storage that several values share counts once, from the first op that
-touches it to the last. Who writes to one runs once, but for chains of overwrites (`remat_chains.py`), which run again as one
-and then have a storage of their own; and who reads what is overwritten does not run again after that. Nothing is moved
-then: that an op reads what another has written into a storage is not told to the search.
+touches it to the last. An op that writes to one runs once, but for chains of overwrites (`chains.py`), which are recomputed
+together and then have a storage of their own; and an op that reads what is overwritten is not recomputed after that. No op
+moves then, because the search does not know that an op reads what another has written into a storage.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Writer:
         self.latest: dict[Value, Value] = {}
         """The copy of an op's result that is read now."""
         self.views: dict[Value, tuple[Value, Value]] = {}
-        """By view: what it was last made of, and what was made."""
+        """What each view was last made of, and the view that was made."""
         self.written: list[Op] = []
 
     def run(self, op: Op, repeat: int) -> None:

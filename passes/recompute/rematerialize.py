@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rematerialize: results dropped and computed anew, so that the arena keeps a budget, at the least added time.
+"""rematerialize: results dropped and recomputed, so that the arena keeps a budget, at the least added time.
 
-The native search (`remat_solver.py`) works on values and the bytes that they take over from one another; what it finds
-is written back as ops that run again, and judged by the arena that it then takes, addresses included. The exact solver
-(`remat_exact.py`) takes its place for small functions where a proof is worth the wait.
+The native search (`memc/solvers/recompute.py`) works on values and the bytes that they take over from one another; what it
+finds is written back as recomputed ops, and judged by the arena that it then takes, addresses included. The exact solver
+(`memc/solvers/exact/recompute.py`) takes its place for small functions where a proof is worth the wait.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Recomputation(Finding):
     """What `rematerialize` did to a function."""
 
     without: int
-    """Bytes of the arena in the order that `reorder` finds, with nothing computed anew."""
+    """Bytes of the arena in the order that `reorder` finds, without recomputation."""
     arena: int
     """Bytes, addresses included."""
     added: float
-    """Cost of what runs again, as a share of that of one run of every op."""
+    """Cost of what is recomputed, as a share of that of one run of every op."""
     repeats: int
-    """Ops that run again, each time counted."""
+    """Recomputed ops, each time counted."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Choice:
 
     graph: RematGraph
     ops: tuple[Op, ...]
-    """Of the function in that order."""
+    """The function's ops in that order."""
     plan: RematPlan
 
 
@@ -132,7 +132,7 @@ class Choices:
 
     def follow(self, choice: Choice, without: int, most: int | None = None) -> Recomputation:
         """Make the function, unchanged since `Starts.of`, run as `choice` says. Returns what comes of it, where the arena takes
-        `without` bytes if nothing is computed anew. `most`: as in `planned_arena`."""
+        `without` bytes without recomputation. `most`: as in `planned_arena`."""
         self.function.ops = list(choice.ops)
         choice.graph.rewrite(choice.plan.sequence)
         arena = planned_arena(self.function, self.alignment, most)
@@ -197,7 +197,7 @@ def rematerialize(
 
 
 def _peak(problem: RematProblem) -> int:
-    """Bytes, if nothing is computed anew."""
+    """Bytes, without recomputation."""
     return measure_sequence(problem, range(len(problem.costs))).peak
 
 
@@ -220,7 +220,7 @@ def _measured(path: str) -> Mapping[str, float]:
 
 @dataclass(frozen=True)
 class Rematerialize(Pass):
-    """An order of ops of lower peak, and, where that does not keep the budget, results dropped and computed anew."""
+    """An order of ops of lower peak, and, where that does not keep the budget, results dropped and recomputed."""
 
     name: ClassVar[str] = "rematerialize"
     orders: ClassVar[bool] = True
@@ -235,7 +235,7 @@ class Rematerialize(Pass):
     solver: Solver = "search"
     """`exact`: the proven optimum for small functions, where it is found."""
     time_limit: Seconds | None = None
-    """Of wall time, of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
+    """Wall time of `solver=exact` for each function; `none` bounds its work, so that every run gives the same plan."""
     slack: Share = 0.0
     work: Amount = Search.work
     """How orders are sought, as in `reorder`."""

@@ -43,7 +43,7 @@ class _Products:
 
     @property
     def nbytes(self) -> int:
-        """Of all operands."""
+        """Bytes of all operands."""
         return sum(v.type.nbytes for op in self.terms for v in op.operands)
 
 
@@ -88,7 +88,7 @@ def _terms(root: Op, alone: Collection[Value]) -> list[Value]:
 
 
 def _may_hold(a: Op, b: Op) -> bool:
-    """Whether `add` b may be a part of sum a: of its type, and neither is a copy that is computed anew."""
+    """Whether `add` b may be a part of sum a: of its type, and neither is a recomputation."""
     return a.name == "add" and a.result.type == b.result.type and not a.attrs and not b.attrs
 
 

@@ -5,7 +5,7 @@
     x / 2 * (1 + erf(x / sqrt(2)))                           gelu(x)
     x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))    gelu(x) {approximate = tanh}
     a transpose of a matrix, times another                   matmul {transpose_a}, likewise b
-    max_pool(relu(x))                                        relu(max_pool(x)), likewise concat: see relu_later.py
+    max_pool(relu(x))                                        relu(max_pool(x)), likewise concat: see delay_relu.py
 
 Exporters write activations out, with factors in any sequence: then a value for each step would be kept.
 """
@@ -30,7 +30,7 @@ DEPTH = 4
 """Products within products that are looked into."""
 
 TOLERANCE = {2: 1e-3, 4: 1e-6, 8: 1e-6}
-"""Of a formula's constants, relative, by bytes of their type: exporters write them as f32."""
+"""The relative tolerance of a formula's constants, by bytes of their type: exporters write them as f32."""
 
 
 def recognize(module: Module, function: Function) -> None:

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Optional, Union
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Range, require
+from memc.ir.checked import Range
 from memc.ir.core import Function, Role, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
@@ -31,7 +31,7 @@ from memc.passes.training import loss_scale as scaling
 from memc.passes.training import micro_batches
 from memc.passes.training.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.training.labels import LabelInput, append_outside, label_inputs
-from memc.passes.training.losses import IGNORED, LabelKind, Loss, LossName
+from memc.passes.training.losses import IGNORED, Label, LabelKind, Loss, LossName
 from memc.passes.training.mirror import Depth, Mirror, Policy
 from memc.passes.training.optimizers import Decay, NotNegative, Optimizer, OptimizerName, Positive, append_updates
 from memc.passes.training.scores import Scores, scores_of, without_unread
@@ -40,7 +40,7 @@ from memc.passes.training.step_builder import DRAWS, LABELS, LOSS, OUTSIDE, RATE
 
 def build_gradient(
     module: Module,
-    loss: Loss,
+    loss: Loss | LossName,
     optimizer: Optimizer,
     *,
     output: str | None = None,
@@ -70,7 +70,8 @@ def build_gradient(
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
-    require(loss, LossName, "build-gradient: loss")
+    if not isinstance(loss, Loss):
+        loss = Loss(loss)
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
@@ -276,16 +277,16 @@ class BuildGradient(Pass):
     dropout: bool = True
     """Whether dropout drops anything."""
     seed: Annotated[int, Range(least=0, most=MAX_SEED)] = 0
-    """Of the masks of dropout."""
+    """The seed of the masks of dropout."""
     loss_scale: Optional[Union[str, float]] = None
     """`dynamic`, or what the loss is multiplied by for the backward pass: `loss_scale.py`."""
     mirror: Policy = "none"
-    """What is computed anew instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
+    """What is recomputed instead of kept: `mirror`'s policy. `none` leaves counts that are set already."""
     mirror_depth: Depth = 1
     """`mirror`'s depth of recursion, for `sublinear`."""
     labels: LabelKind = "classes"
     """What softmax-cross-entropy takes: i64 classes [N, ...], or `probabilities` of the scores' type and shape."""
-    ignore_index: Annotated[int, Range(least=-(2**63), most=2**63 - 1)] = IGNORED
+    ignore_index: Label = IGNORED
     """The label of classes that does not count."""
     check_labels: bool = False
     """Count the labels that name no class, on the device: a step with such changes no state, and to read its loss raises."""

@@ -2,7 +2,7 @@
 """What dropout draws from in a training step: a counter among the states, which every micro-batch moves by one.
 
 Masks are a function of the counter and of each op's stream (`ir/ops/dropout.py`), so that they differ from step to step,
-the backward pass and recomputations make them anew, and a restored step goes on with the masks it would have drawn.
+the backward pass and recomputations generate them again, and a restored step goes on with the masks it would have drawn.
 """
 
 from __future__ import annotations

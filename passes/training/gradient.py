@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backward pass of a function: Chen et al. 2016, Algorithm 2, with the mirror counts of the ops.
 
-An op with `{mirror = k}` has its results dropped after the forward pass and computed anew up to k times: gradients read
+An op with `{mirror = k}` has its results dropped after the forward pass and recomputed up to k times: gradients read
 the copy of the highest count, and each copy reads the copies before it. Copies are appended where a gradient first
 needs them, in topological order, and carry `{recompute = i}`, so that they are never merged with what they repeat.
 """
@@ -210,7 +210,7 @@ class _Mirrors:
 
 
 def mirror_count(op: Op) -> int:
-    """How often the op's results may be computed anew. Raises UnsupportedError for anything but a count."""
+    """How often the op's results may be recomputed. Raises UnsupportedError for anything but a count."""
     count = op.attrs.get(MIRROR, 0)
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UnsupportedError(f"op {op.name}: expected a count of at least 0 as attribute `{MIRROR}`, got {count!r}")

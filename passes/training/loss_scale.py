@@ -29,7 +29,7 @@ SCALE, GOOD = "loss_scale", "loss_scale.good_steps"
 
 FIRST = 2.0**16
 LEAST, MOST = 2.0**-24, 2.0**126
-"""Of a dynamic scale: it always stays a power of two that halving and doubling bring back."""
+"""The limits of a dynamic scale, which always stays a power of two that halving and doubling bring back."""
 
 GROWTH = 2000
 """Steps without overflow after which the scale doubles."""

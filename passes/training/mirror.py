@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mirror: which results of the forward pass are dropped and computed anew for the gradients (Chen et al. 2016).
+"""mirror: which results of the forward pass are dropped and recomputed for the gradients (Chen et al. 2016).
 
 Sets `{mirror = k}` on ops; `build-gradient` honours it (their Algorithm 2). Two policies:
 
-    cheap       section 4.2: results that cost little to compute again are dropped
+    cheap       section 4.2: results that cost little to recompute are dropped
     sublinear   Algorithm 3: the function is cut into stages, and only what crosses a cut is kept. The approximate
                 budget B of a stage is searched as in their appendix, by the exact memory of each plan
 
@@ -179,18 +179,18 @@ def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) 
 
 
 def added_flops(counts: Mapping[Op, int]) -> int:
-    """Floating-point operations that computing anew adds, if every copy is needed."""
+    """Floating-point operations that recomputation adds, if every copy is needed."""
     return sum(count * flops(op) for op, count in counts.items())
 
 
 @dataclass(frozen=True)
 class Mirror(Pass):
-    """Choose which forward results to drop and compute anew; before build-gradient."""
+    """Choose which forward results to drop and recompute; before build-gradient."""
 
     name: ClassVar[str] = "mirror"
     policy: Policy = "sublinear"
     depth: Depth = 1
-    """Of the recursion, for `sublinear`: stages are cut again that often, and values computed up to that often anew."""
+    """The depth of the recursion, for `sublinear`: how often stages are cut again, and how often values may be recomputed."""
 
     def apply(self, module: Module) -> None:
         function = module.main

@@ -6,110 +6,41 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, Union
+from typing import TYPE_CHECKING
 
-import onnx
-
-from memc.frontend.memir import read_module, require_main, verified
-from memc.ir.arrays import native
-from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest, shown
+from memc.frontend.sources import ONNX, Reading, Source, format_of
+from memc.frontend.sources import load as load_source
+from memc.ir.checked import shown
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
-from memc.ir.liveness import unoptimized_bytes
 from memc.ir.module import Module
-from memc.ir.snapshot import Beginning, Snapshot, is_raw
-from memc.ir.target import Kind
+from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.plan import check_plan
-from memc.passes.base import Finding, Pass
+from memc.options import Keywords, Options, checked_options, with_options
 from memc.passes.budget import over_budget
-from memc.passes.kernels.fuse import Fuse, split_groups
+from memc.passes.compilation import body_precision, fusing_apart, in_precision, with_head, without
+from memc.passes.kernels.fuse import split_groups
 from memc.passes.manager import PassManager
-from memc.passes.pipelines import HALVES, Kernels, Precision, Workspace
-from memc.passes.pipelines import pipeline as pipeline_text
-from memc.passes.precision.half_products import NarrowProducts
-from memc.passes.precision.mixed_precision import MixedPrecision
-from memc.passes.precision.set_precision import SetPrecision
-from memc.passes.recompute.rematerialize import Recomputation
+from memc.passes.pipelines import pipeline
 from memc.passes.training.build_gradient import BuildGradient
-from memc.passes.training.labels import LabelInput, label_inputs
-from memc.passes.training.step_builder import Training
-from memc.report.compilation import Report, make_report
+from memc.report.compilation import Report, baseline, make_report
+from memc.runtime.artifact.write import write
 from memc.runtime.target import CodeTarget
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from memc.runtime.codegen import CompiledModule
     from memc.runtime.execute.executable import Executable
 
 _log = logging.getLogger("memc")
 
-Source = Union[str, Path, bytes, onnx.ModelProto, Module]
-"""A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
-
 ADDRESSABLE = 2**47
 """Bytes."""
-
-GRAPH_SUFFIXES = (".json", ".json.gz")
-"""Dataflow graphs of other frameworks (docs/plan.md)."""
-
-
-SIZES = Range(least=0, most=2**31 - 1)
-"""What a dimension can be."""
-
-
-@dataclass(frozen=True)
-class Options(Checked):
-    """How to compile. The command line's flags, by the same names. Raises UsageError for a field of another type or value."""
-
-    target: Kind = "llvm"
-    arch: str | None = None
-    """GPU architecture for `cuda`, for example sm_90."""
-    mcpu: str | None = None
-    """CPU to generate code for; `native` by default."""
-    opt_level: int = 2
-    dims: Mapping[str, Annotated[int, SIZES]] = field(default_factory=dict)
-    input_shapes: Mapping[str, Sequence[Annotated[int, SIZES]]] = field(default_factory=dict)
-    bind: Mapping[str, Any] = field(default_factory=dict)
-    alignment: Optional[Alignment] = None
-    """Bytes; None for the target's own (64 on CPU, 256 on CUDA)."""
-    kernels: Kernels = "auto"
-    """`auto`, `library`: library kernels where they exist; `generated`: TVM's only."""
-    precision: Precision = "f32"
-    """`f32`: strict; `tf32`: factors of matrix products and convolutions rounded to TF32, on CUDA; `f16`, `bf16`: products and
-    what lies between them in half precision (`mixed-precision`), for training with weights and updates in f32."""
-    workspace: Workspace = "free"
-    """Beyond the least that library kernels need: `none`; `free`: from -O2 on, what lies free in the arena while they run; or
-    as many bytes, even if the arena grows."""
-    pass_pipeline: str | None = None
-    """Replaces the level's pipeline."""
-    disabled_passes: Sequence[str] = ()
-    train: Optional[Annotated[BuildGradient, What("a BuildGradient, such as memc.BuildGradient()")]] = None
-    """Make a training step of the model, as this pass says."""
-    memory_budget: Optional[Amount] = None
-    """Bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded. -O2 and -O3 run ops
-    again where that keeps it."""
-    plan_only: bool = False
-    """Stop after the passes: module and plan, no code."""
-    print_ir_after_all: bool = False
-    print_ir_after_change: bool = False
-
-    def check(self) -> None:
-        """Raise UsageError for a level that there is not, and a precision that nothing would be computed with."""
-        if not 0 <= self.opt_level <= 3:
-            raise UsageError(f"optimization level: expected 0 to 3, got {self.opt_level}")
-        self.code_target()
-        if self.precision != "tf32":
-            return
-        if self.target != "cuda":
-            raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
-        if self.kernels == "generated":
-            raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
-
-    def code_target(self) -> CodeTarget:
-        """What the module is planned, and its code generated, for. Raises UsageError for what there is not."""
-        return CodeTarget.create(self.target, self.arch, self.mcpu, self.alignment)
 
 
 @dataclass
@@ -141,21 +72,8 @@ Progress = Callable[[str], None]
 
 def load_module(source: Source, options: Options) -> Module:
     """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
-    if isinstance(source, Module):
-        require_main(source, "module")
-        source.weights = {name: native(array, f"weight `{name}`") for name, array in source.weights.items()}
-        return verified(source, "module")
-    if isinstance(source, (str, Path)) and str(source).endswith(GRAPH_SUFFIXES):
-        from memc.frontend.graph import import_graph, read_graph
-
-        return import_graph(read_graph(source))
-    if isinstance(source, (str, Path)) and str(source).endswith(".memir"):
-        return read_module(source)
-    from memc.frontend.onnx import import_onnx
-
-    return import_onnx(
-        source, dims=options.dims, input_shapes=options.input_shapes, bind=options.bind, trainable=_trains(options)
-    )
+    reading = Reading(options.dims, options.input_shapes, options.bind, trainable=_trains(options))
+    return load_source(source, reading)
 
 
 def _name_of(source: Source) -> str:
@@ -170,12 +88,13 @@ def _trains(options: Options) -> bool:
     return any(isinstance(item, BuildGradient) for item in PassManager.parse(options.pass_pipeline or "").passes)
 
 
+@with_options
 def compile(
     source: Source,
     output: str | Path | None = None,
     *,
     progress: Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Compilation:
     """Compile a model into an artifact that runs from one statically planned arena.
 
@@ -190,52 +109,40 @@ def compile(
         MemcError: for anything wrong with the model, the options or the memory budget; no artifact is left behind.
     """
     chosen = checked_options(options)
-    if progress is not None and not callable(progress):
-        raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
-    if output is not None and not isinstance(output, (str, Path)):
-        raise UsageError(f"output: expected the path of a folder, got {output!r}")
-    precision = chosen.precision
+    _require_call(output, progress)
     target = chosen.code_target()
-    if target.alignment < target.kernel_alignment and not chosen.plan_only:
-        raise UsageError(
-            f"alignment: expected at least {target.kernel_alignment}, which kernels rely on, got {target.alignment}"
-        )
+    _require_alignment(target, chosen.plan_only)
     stages = _Stages(progress)
     beginning = Beginning.of(source) if isinstance(source, Module) else None
     apart: set[str] = set()
     while True:
         with stages("import"):
-            module = load_module(source, chosen) if beginning is None else beginning.restore()
+            module = load_module(source if beginning is None else beginning.restore(), chosen)
             module.target = target.target
-            given_groups = any(op.region is not None for op in module.main.ops)
+            given = _name_of(source) if any(op.region is not None for op in module.main.ops) else None
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
-            findings: list[Finding | None] = []
-            if chosen.train is not None:
-                findings += [step.apply(module) for step in training_passes(chosen.train, precision)]
-            labels = label_inputs(module.main.ops)
-            unoptimized = bytes_at_level_0(module)
-
         with stages("passes"):
-            manager = _manager(chosen, precision, apart)
+            manager = _manager(chosen, apart)
             manager.run(module)
             if chosen.pass_pipeline is not None:
                 _check_given_plan(module, partial=True)
-            findings += manager.findings
-            report = _report(module, manager, chosen, target, unoptimized, findings, labels)
+            report = make_report(
+                module,
+                manager,
+                alignment=target.alignment,
+                target=str(target),
+                opt_level=chosen.opt_level,
+                dims=chosen.dims,
+            )
             _keep_budget(report, chosen.memory_budget, chosen.opt_level)
-
         if chosen.plan_only:
             return Compilation(module, _with_seconds(report, stages, 0), None)
-
-        from memc.runtime import codegen
-        from memc.runtime.artifact import write as artifact
-
         _require_weights(module)
         _require_addressable(module)
         try:
             with stages("codegen"):
-                compiled = codegen.build(module, target.mcpu)
+                compiled = _code(module, target.mcpu, given)
                 if chosen.pass_pipeline is not None:
                     _check_given_plan(module)
             break
@@ -244,142 +151,69 @@ def compile(
                 raise
             _log.warning("%s; compiling again without fusing them", error)
             apart.update(error.groups)
-        except codegen.KernelError as error:
-            if not given_groups:
-                raise
-            raise UnsupportedError(
-                f"{_name_of(source)}: a `fused` group that no kernel can be made of: {error}"
-            ) from error
     with stages("write"):
-        temporary = None
-        if output is None:
-            temporary = tempfile.TemporaryDirectory(prefix="memc-")
-            output = Path(temporary.name) / "model.memc"
+        temporary = None if output is not None else tempfile.TemporaryDirectory(prefix="memc-")
+        folder = Path(temporary.name) / "model.memc" if temporary is not None else Path(output or "")
         report = _with_seconds(report, stages, compiled.kernels)
-        path = artifact.write(Path(output), module, compiled, report.to_dict(), _skeleton(source, chosen, module))
+        path = write(folder, module, compiled, report.to_dict(), _skeleton(source, chosen, module))
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
 
 
-def _manager(
-    chosen: Options,
-    precision: Precision,
-    apart: Collection[str],
-) -> PassManager:
-    """The passes of a compilation. `apart`: the results of groups that are not to be fused."""
-    text = chosen.pass_pipeline
-    if text is None:
-        text = pipeline_text(
-            chosen.opt_level,
-            chosen.target,
-            chosen.kernels,
-            chosen.memory_budget,
-            chosen.workspace,
-            "f32" if chosen.train is not None and chosen.precision in HALVES else precision,
+def _require_call(output: object, progress: object) -> None:
+    """Raise UsageError for arguments beside the options that are of another kind."""
+    if progress is not None and not callable(progress):
+        raise UsageError(f"progress: expected a function of a stage's name, got {shown(progress)}")
+    if output is not None and not isinstance(output, (str, Path)):
+        raise UsageError(f"output: expected the path of a folder, got {output!r}")
+
+
+def _require_alignment(target: CodeTarget, plan_only: bool) -> None:
+    """Raise UsageError for an alignment of fewer bytes than code relies on."""
+    if target.alignment < target.kernel_alignment and not plan_only:
+        raise UsageError(
+            f"alignment: expected at least {target.kernel_alignment}, which kernels rely on, got {target.alignment}"
         )
-    manager = pass_manager(text, chosen)
-    if chosen.pass_pipeline is not None and (chosen.train is None or precision == "tf32"):
-        manager.passes = with_precision(manager.passes, precision)
-    if apart:
-        manager.passes = [
-            replace(item, apart=tuple(sorted({*item.apart, *apart}))) if isinstance(item, Fuse) else item
-            for item in manager.passes
-        ]
+
+
+def _manager(chosen: Options, apart: Collection[str]) -> PassManager:
+    """The passes of a compilation. `apart`: the results of groups that are not to be fused."""
+    precision = body_precision(chosen.train, chosen.precision)
+    if chosen.pass_pipeline is not None:
+        body = PassManager.parse(chosen.pass_pipeline).passes
+        body = in_precision(without(body, chosen.disabled_passes), precision)
+    else:
+        level, budget, workspace = chosen.opt_level, chosen.memory_budget, chosen.workspace
+        text = pipeline(level, chosen.target, chosen.kernels, budget, workspace, precision)
+        body = without(PassManager.parse(text).passes, chosen.disabled_passes)
+    manager = with_head(fusing_apart(body, apart), chosen.train, chosen.precision)
+    manager.measure = baseline
+    manager.print_ir_after_all = chosen.print_ir_after_all
+    manager.print_ir_after_change = chosen.print_ir_after_change
     return manager
-
-
-def _report(
-    module: Module,
-    manager: PassManager,
-    chosen: Options,
-    target: CodeTarget,
-    unoptimized: int,
-    findings: Sequence[Finding | None],
-    labels: Sequence[LabelInput],
-) -> Report:
-    """What the passes made of a module."""
-    return make_report(
-        module,
-        unoptimized=unoptimized,
-        given_order=manager.given_peak,
-        alignment=target.alignment,
-        target=str(target),
-        opt_level=chosen.opt_level,
-        dims=chosen.dims,
-        kernels=0,
-        seconds={},
-        pipeline=str(manager),
-        pass_seconds=manager.timings,
-        recomputation=next((found for found in findings if isinstance(found, Recomputation)), None),
-        training=next((found for found in findings if isinstance(found, Training)), None),
-        labels=labels,
-    )
 
 
 def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
     """The ONNX model that a training step was made of, without what the step's states hold; None for other artifacts."""
-    if options.train is None or isinstance(source, Module) or str(source).endswith(".memir"):
+    is_onnx = format_of(source) is ONNX if isinstance(source, (str, Path)) else not isinstance(source, Module)
+    if options.train is None or not is_onnx:
         return None
+    assert not isinstance(source, Module)
     from memc.frontend.onnx.skeleton import without_data
 
     return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})
 
 
-def checked_options(given: Mapping[str, Any]) -> Options:
-    """The options by name. Raises UsageError for an unknown one, and as `Options` does, before anything is used."""
-    known = [item.name for item in fields(Options)]
-    for name in given:
-        if name not in known:
-            near = nearest(name, known)
-            raise UsageError(f"compile: no option `{name}`; options are {', '.join(known)}{near}")
-    return Options(**given)
+def _code(module: Module, mcpu: str, given: str | None) -> CompiledModule:
+    """The code of a planned module. `given` names a model that had `fused` groups before any pass: what is wrong with those
+    is an UnsupportedError. Raises CodegenError for groups of which no kernel compiles."""
+    from memc.runtime import codegen
 
-
-def training_passes(train: BuildGradient, precision: Precision) -> Sequence[Pass]:
-    """What makes a training step of a model in a precision."""
-    if precision not in ("f16", "bf16"):
-        return [train]
-    if precision == "f16" and train.loss_scale is None:
-        train = replace(train, loss_scale="dynamic")
-    return [MixedPrecision(precision, weights="keep"), train, NarrowProducts()]
-
-
-def with_precision(passes: Sequence[Pass], precision: Precision) -> list[Pass]:
-    """A given pipeline, in a precision."""
-    if precision == "f32":
-        return list(passes)
-    if precision == "tf32":
-        return [*passes, SetPrecision("tf32")]
-    gradient = next((number for number, item in enumerate(passes) if isinstance(item, BuildGradient)), None)
-    if gradient is None:
-        return [MixedPrecision(precision), *passes]
-    train = passes[gradient]
-    assert isinstance(train, BuildGradient)
-    first, *rest = training_passes(train, precision)
-    return [first, *passes[:gradient], *rest, *passes[gradient + 1 :]]
-
-
-def bytes_at_level_0(module: Module) -> int:
-    """Arena bytes of the module without any memory optimization (-O0), leaving it as it is."""
-    before = Snapshot.of(module, module.main)
-    manager = PassManager.parse("materialize-returns,decompose")
-    manager.verify_each = False  # The pipeline's own run of them is verified.
-    manager.run(module)
-    unoptimized = unoptimized_bytes(module.main, module.target.alignment)
-    before.restore()
-    return unoptimized
-
-
-def pass_manager(text: str, options: Options) -> PassManager:
-    """The passes of pipeline `text` without the disabled ones. Raises UsageError for unknown names."""
-    manager = PassManager.parse(text)
-    present = {item.name for item in manager.passes}
-    for name in options.disabled_passes:
-        if name not in present:
-            raise UsageError(f"disabled pass `{name}`: expected one of {', '.join(sorted(present))}")
-    manager.passes = [item for item in manager.passes if item.name not in options.disabled_passes]
-    manager.print_ir_after_all = options.print_ir_after_all
-    manager.print_ir_after_change = options.print_ir_after_change
-    return manager
+    try:
+        return codegen.build(module, mcpu)
+    except codegen.KernelError as error:
+        if given is None:
+            raise
+        raise UnsupportedError(f"{given}: a `fused` group that no kernel can be made of: {error}") from error
 
 
 def _check_given_plan(module: Module, partial: bool = False) -> None:

@@ -26,7 +26,7 @@ WEIGHTS = "weights.safetensors"
 PLAN = "plan.json"
 TEXT = "model.memir"
 SOURCE = "source.onnx"
-"""Of a training step: the model it was made of, without the weights that it trains."""
+"""The file of the model that a training step was made of, without the weights that it trains."""
 
 ITEMSIZE = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1}
 ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
@@ -38,7 +38,7 @@ class Spec:
 
     name: str
     dtype: str
-    """In the IR's notation, for example f32."""
+    """The element type in the IR's notation, for example f32."""
     shape: tuple[int, ...]
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where weights and constants lie in the weight slab, the one buffer that holds them all."""
+"""The layout of the weight slab, the one buffer that holds all weights and constants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Slot:
 
     value: Value
     name: str
-    """In the safetensors file."""
+    """The name in the safetensors file."""
     offset: int
     """Bytes from the start of the slab, a multiple of the alignment."""
     packing: Packing | None = None

@@ -67,7 +67,7 @@ class Accesses:
 
     found: list[Access] = field(default_factory=list)
     extents: dict[Any, int] = field(default_factory=dict)
-    """Of loop variables."""
+    """The extents of loop variables."""
     bound: dict[Any, Any] = field(default_factory=dict)
     """What other variables stand for."""
     conditions: tuple[tuple[Any, bool], ...] = ()

@@ -12,11 +12,11 @@ from memc.runtime.codegen.expressions import bind, const
 from memc.runtime.codegen.extrema import maximum, minimum
 
 ERF_SATURATES = 3.92
-"""From here on erf is 1 in f32."""
+"""The least x at which erf is 1 in f32."""
 
 ERF_NUMERATOR = (1.1283791, 0.19146259, 0.052864017, 0.0038044905, 0.00028462138, 2.0267678e-06)
 ERF_DENOMINATOR = (1.0, 0.50301198, 0.11452353, 0.015047668, 0.0011698693, 3.7837296e-05)
-"""erf(x) / x as a quotient of polynomials in x^2, lowest powers first, by least squares that were weighted anew until the
+"""erf(x) / x as a quotient of polynomials in x^2, lowest powers first, by least squares that were reweighted until the
 relative error was even: 2e-8 at most, 4e-7 once computed in f32."""
 
 
@@ -37,7 +37,7 @@ ROUNDING_BITS = 0x4B400000
 
 
 def polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
-    """Of an f32, lowest powers first."""
+    """The polynomial in an f32; coefficients of the lowest power first."""
     value = const(coefficients[-1], "float32")
     for coefficient in reversed(coefficients[:-1]):
         value = value * x + const(coefficient, "float32")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of several ops, as `join-kernels` found them: each thread computes the same element of all their results."""
+"""The kernel of a horizontal fusion, as `join-kernels` found it: each thread computes the same element of all ops' results."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ class Kernel:
     func: tvm.tirx.PrimFunc
     """Takes the operands' buffers in order, then the result's."""
     operands: tuple[int, ...]
-    """Which operands of the op it is given. Literal and empty ones are left out."""
+    """The operands of the op that it is given. Literal and empty ones are left out."""
     result: int
-    """Which result it writes."""
+    """The result that it writes."""
 
 
 def lower_op(op: Op, target: str, in_place: int | None = None) -> list[Kernel]:

@@ -28,9 +28,9 @@ class NamedKernel:
 
     name: str
     operands: tuple[int, ...]
-    """Which operands of the op it is given, in order."""
+    """The operands of the op that it is given, in order."""
     result: int
-    """Which result it writes, given last."""
+    """The result that it writes, given last."""
 
 
 @dataclass

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of ops on tensors of many sizes, as `join-updates` found them: blocks of threads, shared out to the tensors.
+"""A multi-tensor kernel, of ops on tensors of many sizes as `join-updates` found them: its blocks are divided among the tensors.
 
-Lanes that do the same to their tensors have one code in the kernel, in which tables say how many elements each has and where
-its tensors lie: the kernel is given the arena and the weight slab whole, and every address in them is known. A block takes
+Lanes that do the same to their tensors share code in the kernel. Tables hold how many elements each has and where its tensors
+lie: the kernel is given the whole arena and weight slab, and every address in them is known. A block takes
 `CHUNK` elements of one lane.
 """
 
@@ -36,13 +36,13 @@ class Place:
     """Where a value lies."""
 
     storage: Any
-    """Of the arena, the weight slab, or a tensor that is given by itself: anything that can be compared."""
+    """The arena, the weight slab, or a tensor that is given by itself: anything that can be compared."""
     offset: int
     """Bytes."""
 
 
 @dataclass(frozen=True)
-class Slot:
+class LaneTensor:
     """What a lane reads or writes at an element, or reads as a number that all elements share."""
 
     storage: Any
@@ -55,16 +55,16 @@ class Kind:
     """The lanes with one code."""
 
     ops: list[Op]
-    """In the first lane, on tensors of rank 1."""
-    slots: list[Slot]
+    """The ops of the first lane, on tensors of rank 1."""
+    tensors: list[LaneTensor]
     """What the operands and results are, first uses first."""
     numbers: list[tuple[list[int | None], int]]
-    """The slots of each op's operands, None for a literal, and of its result."""
+    """The tensors of each op's operands, None for a literal, and of its result."""
     literals: list[list[Any]]
     elements: list[int] = field(default_factory=list)
-    """Of each lane."""
+    """The elements of each lane's tensors."""
     offsets: list[list[int]] = field(default_factory=list)
-    """For each lane, where its slots lie, in elements of their type."""
+    """The offsets of each lane's operands and results, in elements of their type."""
 
     @property
     def starts(self) -> list[int]:
@@ -79,13 +79,13 @@ def kinds_of(lanes: Sequence[Sequence[Op]], place: Callable[[Value], Place]) -> 
     """The lanes by what they do, in order of the first of each."""
     found: dict[Any, Kind] = {}
     for ops in lanes:
-        slots: dict[tuple[Slot, int], int] = {}
+        tensors: dict[tuple[LaneTensor, int], int] = {}
         numbers: list[tuple[list[int | None], int]] = []
         for op in ops:
-            read = [None if splat(v) is not None else _slot(slots, v, op, place) for v in op.operands]
-            numbers.append((read, _slot(slots, op.result, op, place)))
+            read = [None if splat(v) is not None else _number(tensors, v, op, place) for v in op.operands]
+            numbers.append((read, _number(tensors, op.result, op, place)))
         flat = [_of_rank_one(op) for op in ops]
-        kinds = [slot for slot, _ in slots]
+        kinds = [tensor for tensor, _ in tensors]
         literals = [[splat(v) for v in op.operands] for op in ops]
         key = (
             tuple(kernel_key(op, 0) for op in flat),
@@ -95,14 +95,16 @@ def kinds_of(lanes: Sequence[Sequence[Op]], place: Callable[[Value], Place]) -> 
         )
         kind = found.setdefault(key, Kind(flat, kinds, numbers, literals))
         kind.elements.append(ops[0].result.type.elements)
-        kind.offsets.append([offset for _, offset in slots])
+        kind.offsets.append([offset for _, offset in tensors])
     return list(found.values())
 
 
-def _slot(slots: dict[tuple[Slot, int], int], value: Value, op: Op, place: Callable[[Value], Place]) -> int:
+def _number(tensors: dict[tuple[LaneTensor, int], int], value: Value, op: Op, place: Callable[[Value], Place]) -> int:
     where, dtype = place(value), value.type.dtype
     is_number = value.type.elements == 1 != op.result.type.elements
-    return slots.setdefault((Slot(where.storage, dtype, is_number), where.offset // dtype.itemsize), len(slots))
+    return tensors.setdefault(
+        (LaneTensor(where.storage, dtype, is_number), where.offset // dtype.itemsize), len(tensors)
+    )
 
 
 def _of_rank_one(op: Op) -> Op:
@@ -147,7 +149,7 @@ class LanesKernel:
 
     func: tirx.PrimFunc
     storages: tuple[tuple[Any, DType], ...]
-    """In order: each whole, as a vector of that type."""
+    """The storages that it is given, in order, each whole as a vector of that type."""
 
 
 def lower_lanes(
@@ -156,11 +158,11 @@ def lower_lanes(
     """The kernel of lanes of flat ops. `place`: where values lie; `sizes`: bytes of a storage."""
     kinds = kinds_of(lanes, place)
     buffers: dict[tuple[Any, DType], Any] = {}
-    for slot in (slot for kind in kinds for slot in kind.slots):
-        count = tirx.IntImm("int64", sizes(slot.storage) // slot.dtype.itemsize)
-        if (slot.storage, slot.dtype) not in buffers:
+    for tensor in (tensor for kind in kinds for tensor in kind.tensors):
+        count = tirx.IntImm("int64", sizes(tensor.storage) // tensor.dtype.itemsize)
+        if (tensor.storage, tensor.dtype) not in buffers:
             name = f"storage{len(buffers)}"
-            buffers[slot.storage, slot.dtype] = tirx.decl_buffer((count,), STORED[slot.dtype], name=name)
+            buffers[tensor.storage, tensor.dtype] = tirx.decl_buffer((count,), STORED[tensor.dtype], name=name)
     body = _on_gpu(kinds, buffers) if target == "cuda" else _on_cpu(kinds, buffers)
     return LanesKernel(tirx.PrimFunc(list(buffers.values()), body), tuple(buffers))
 
@@ -227,53 +229,53 @@ class _KindWriter:
         return tirx.SeqStmt([*before, tirx.For(turn, 0, turns, tirx.ForKind.SERIAL, tirx.SeqStmt(self.statements))])
 
     def _numbers(self, offsets: Sequence[Any]) -> dict[int, Any]:
-        """What all elements share, by slot."""
-        slots = enumerate(self.kind.slots)
-        return {n: self._load(n, offsets[n], None) for n, slot in slots if slot.is_number}
+        """What all elements share, by tensor."""
+        tensors = enumerate(self.kind.tensors)
+        return {n: self._load(n, offsets[n], None) for n, tensor in tensors if tensor.is_number}
 
     def _early(self, offsets: Sequence[Any], place: Any, inside: Any) -> dict[int, Any]:
-        """What is read of an element before anything of it is written, by slot."""
-        slots = (n for n, slot in enumerate(self.kind.slots) if not slot.is_number and self._is_read_first(n))
-        return {n: self._load(n, offsets[n] + place, inside) for n in slots}
+        """What is read of an element before anything of it is written, by tensor."""
+        tensors = (n for n, tensor in enumerate(self.kind.tensors) if not tensor.is_number and self._is_read_first(n))
+        return {n: self._load(n, offsets[n] + place, inside) for n in tensors}
 
-    def _is_read_first(self, slot: int) -> bool:
-        """Whether a slot is read before it is written."""
+    def _is_read_first(self, tensor: int) -> bool:
+        """Whether a tensor is read before it is written."""
         for operands, made in self.kind.numbers:
-            if slot in operands:
+            if tensor in operands:
                 return True
-            if slot == made:
+            if tensor == made:
                 return False
         return False
 
     def _element(self, known: dict[int, Any], offsets: Sequence[Any], place: Any, inside: Any) -> None:
-        """All that is done with one element; `known`: what was read, by slot."""
+        """All that is done with one element; `known`: what was read, by tensor."""
         for op, (operands, made), literals in zip(self.kind.ops, self.kind.numbers, self.kind.literals):
             builder = TEBuilder(self.target)
             builder.only_loads = False
             inputs: list[Any] = []
-            for slot, value, literal in zip(operands, op.operands, literals):
-                if slot is None:
+            for tensor, value, literal in zip(operands, op.operands, literals):
+                if tensor is None:
                     inputs.append(Literal(builder.const(literal.item(), value.type.dtype), value.type, builder.target))
                 else:
-                    inputs.append(Element(_decoded(known[slot], value.type.dtype), value.type))
+                    inputs.append(Element(_decoded(known[tensor], value.type.dtype), value.type))
             (result,) = lower_body(builder, op, inputs)
             stored = self._unwrapped(builder.element(result, (place,)))
             known[made] = self._store(made, offsets[made] + place, stored, inside)
 
     def _store(self, number: int, index: Any, value: Any, inside: Any) -> Any:
         """Store a result; what the next op reads of it."""
-        slot = self.kind.slots[number]
+        tensor = self.kind.tensors[number]
         if self.target == "cuda":
             value = self._bind("made", named(value))
-        store = tirx.BufferStore(self.buffers[slot.storage, slot.dtype], value, [index])
+        store = tirx.BufferStore(self.buffers[tensor.storage, tensor.dtype], value, [index])
         self.statements.append(store if inside is None else tirx.IfThenElse(inside, store, None))
         return value if self.target == "cuda" else self._load(number, index, None)
 
     def _load(self, number: int, index: Any, inside: Any = None) -> Any:
-        slot = self.kind.slots[number]
-        load = tirx.BufferLoad(self.buffers[slot.storage, slot.dtype], [index])
+        tensor = self.kind.tensors[number]
+        load = tirx.BufferLoad(self.buffers[tensor.storage, tensor.dtype], [index])
         if inside is not None:
-            load = tirx.if_then_else(inside, load, const(0, STORED[slot.dtype]))
+            load = tirx.if_then_else(inside, load, const(0, STORED[tensor.dtype]))
         return self._bind("read", load)
 
     def _unwrapped(self, value: Any) -> Any:

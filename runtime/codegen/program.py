@@ -22,7 +22,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from memc.ir.byte_range import Span
+from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
@@ -52,15 +52,15 @@ class Emitter:
     table: KernelTable
     builder: relax.ExecBuilder = field(default_factory=relax.ExecBuilder)
     registers: dict[Value, int] = field(default_factory=dict)
-    """Where the tensor of a value is."""
+    """The register of each value's tensor."""
     storages: dict[Value, tuple[int, int]] = field(default_factory=dict)
-    """For roots in the arena or among the weights: register of the storage, and offset in it (bytes)."""
+    """The register of the storage and the offset in it (bytes), for roots in the arena or among the weights."""
     tensors: dict[Value, int] = field(default_factory=dict)
-    """For roots that the caller gives: register of the tensor with all their bytes."""
+    """The register of the tensor with all bytes, for roots that the caller gives."""
     sizes: dict[int, int] = field(default_factory=dict)
     """Bytes of the arena and of the weights, by the register of the storage."""
     wholes: dict[tuple[Value | int, DType], int] = field(default_factory=dict)
-    """Where the vectors are that `whole` made."""
+    """The registers of the vectors that `whole` made."""
     next_register: int = 0
     symbols: set[str] = field(default_factory=set)
     """Packed functions called besides the kernels: the library's."""
@@ -112,7 +112,7 @@ class Emitter:
         return self.registers[value]
 
     def place(self, value: Value) -> Place:
-        """Where a value lies in what `whole` takes."""
+        """The place of a value in what `whole` takes."""
         if value.root in self.storages:
             storage, base = self.storages[value.root]
             return Place(storage, base + value.offset_in_root)
@@ -275,7 +275,7 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return []
     symbol = op.attrs.get("library_kernel")
-    if isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
+    if isinstance(symbol, str):
         emit_library(emitter, op, symbol)
         return [symbol]
     if lookup(op.name) is None and op.region is None:
@@ -372,7 +372,7 @@ def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str | None:
 def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
     """Whether some of the values have bytes in common."""
     places = [(emitter.place(v), v.type.nbytes) for v in values]
-    spans = [Span(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
+    spans = [ByteRange(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
     return any(a.meets(b) for a, b in combinations(spans, 2))
 
 

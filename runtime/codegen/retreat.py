@@ -28,11 +28,11 @@ class Retreats:
     """Kernels, by their keys, that are not compiled in their usual form."""
 
     plain: set[Any] = field(default_factory=set)
-    """With the plainest schedule."""
+    """Kernels that have the plainest schedule."""
     apart: set[Any] = field(default_factory=set)
-    """Not at all: their ops have kernels of their own."""
+    """Kernels of several ops that are not compiled: each op has a kernel of its own."""
     failed: dict[Any, tuple[Sequence[Op], str]] = field(default_factory=dict)
-    """In no form: the ops that need them, and why."""
+    """Kernels that do not compile in any form: the ops that need them, and why."""
     notes: dict[Any, str] = field(default_factory=dict)
     """What was done about each of `plain` and `apart`."""
 

@@ -24,10 +24,10 @@ WARP_COLUMNS = 256
 MOST_TEAM = 1024
 
 MOST_TURNS = 8
-"""Columns of a thread up to which a row stays in registers,"""
+"""The most columns of a thread with which a row stays in registers."""
 
 MOST_KEPT = 40
-"""and elements in all."""
+"""The most elements, of all values, that a thread keeps in registers."""
 
 
 @dataclass(frozen=True)

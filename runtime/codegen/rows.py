@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel of ops on the same rows, as `join-rows` found them: a team of threads computes one row of all their results.
+"""The kernel of a row-wise fusion, as `join-rows` found it: a team of threads computes one row of all ops' results.
 
 A thread has the columns `lane`, `lane + team`, ... of its row, of all tensors alike, so it reads what it wrote itself. What
 a reduction gives is known to the whole team. `row_plan.py` decides how many threads that are and what stays in registers.
@@ -29,7 +29,7 @@ WARPS = 4
 """Rows in a block where a warp does a row."""
 
 TOGETHER = 4
-"""Of a longer row, columns that a thread reads before it writes one: reads that follow a write wait for it."""
+"""Columns of a longer row that a thread reads before it writes one: reads that follow a write wait for it."""
 
 
 def rows_key(ops: Sequence[Op], plan: RowPlan) -> Any:

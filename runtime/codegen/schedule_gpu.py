@@ -114,7 +114,7 @@ def schedule_joint(sch: Schedule, names: Sequence[str]) -> tvm.ir.IRModule:
 
 
 def extents(block: Any, reduce: bool) -> list[int]:
-    """Of the loops of a block that reduce, or of those that do not."""
+    """The extents of a block's loops that reduce, or of those that do not."""
     return [int(v.dom.extent) for v in block.iter_vars if (v.iter_type == tirx.IterVar.CommReduce) == reduce]
 
 
@@ -128,7 +128,7 @@ def is_shared(block: Any, results: int) -> bool:
 
 
 def elements(read: Any) -> int:
-    """Of the buffer that a region is part of."""
+    """The number of elements of the buffer that a region is part of."""
     return math.prod(int(n) for n in read.source.shape)
 
 

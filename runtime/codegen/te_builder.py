@@ -51,7 +51,7 @@ def inlined(let: Any) -> Any:
 
 
 def address(load: Any) -> Any:
-    """Where an element lies that a TE tensor is read at."""
+    """The position of an element at which a TE tensor is read."""
     return tirx.call_intrin("handle", "tirx.address_of", load)
 
 

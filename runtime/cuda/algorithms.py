@@ -2,7 +2,7 @@
 """The algorithms that cuDNN and cuBLASLt calls were measured to be fastest with, kept in the artifact's folder.
 
 They hold for one kind of device and one version of the libraries; the file has a list for each. With the list, runs give
-the same bits as those before it, and nothing is measured anew.
+the same bits as those before it, and nothing is measured twice.
 """
 
 from __future__ import annotations

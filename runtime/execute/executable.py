@@ -56,7 +56,7 @@ class Executable:
         self._enqueue = enqueue(loaded, self.machine["main"], (self.arena, self.weights))
         self._makers = makers(loaded, self.machine) if manifest.kind == "cuda" else []
         self._stream: int | None = None
-        """Of the last run on CUDA."""
+        """The stream of the last run on CUDA."""
         self._recorded: list[Any] = []
         """Outputs of runs that are parts of the caller's CUDA graphs, which write to them as long as they live."""
         self._warm = False

@@ -43,7 +43,7 @@ def require_device(manifest: Manifest) -> None:
 
 
 def _after_fork() -> None:
-    """In the child. A run of another thread has no end here, so its lock would stay."""
+    """Release locks in the child, where a run of another thread has no end and its lock would stay."""
     _Process.lost_cuda |= _Process.has_cuda
     for executable in list(_alive):
         torn = executable.running.locked()

@@ -57,7 +57,7 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     load_kernel_library(manifest)
     has_native = load_native()
     # A copy, mapped and then deleted: the system's loader takes a path that it has seen for the library that it found
-    # there then, although the artifact was written anew.
+    # there then, although the artifact was compiled again.
     code = content(manifest, LIBRARY)
     with _loading(manifest, device), tempfile.TemporaryDirectory(prefix="memc-") as folder:
         copy = Path(folder) / LIBRARY

@@ -29,9 +29,9 @@ class Parcel:
     """The checksum of plan.json."""
     cuda_graph: bool
     files: dict[str, bytes] = field(default_factory=dict)
-    """Of a temporary folder, by name; empty where the folder stays."""
+    """The files of a temporary folder, by name; empty where the folder stays."""
     state: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
-    """Of a training step."""
+    """The state of a training step."""
     learning_rate: float | None = None
 
 
@@ -51,7 +51,7 @@ def packed(executable: Executable) -> Parcel:
 
 
 def folder_of(parcel: Parcel) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
-    """Where the artifact lies, and what keeps it there if it travelled. Raises InvalidError if it is not found."""
+    """The artifact's folder, and what keeps it there if it travelled. Raises InvalidError if it is not found."""
     if not parcel.files:
         if _plan(parcel.path) != parcel.plan:
             raise InvalidError(

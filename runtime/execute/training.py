@@ -47,7 +47,7 @@ class TrainingStep(Executable):
 
     @property
     def learning_rate(self) -> float:
-        """Of steps that are not given another: a finite number from 0 on. Setting another raises UsageError."""
+        """The rate of steps that are not given another: a finite number from 0 on. Setting another raises UsageError."""
         return self._learning_rate
 
     @learning_rate.setter

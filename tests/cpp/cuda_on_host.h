@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What runtime/codegen/cuda_kernels needs of CUDA, on the host: the threads of a cluster are fibers that
-// take turns at barriers. Shared memory starts as NaN, and what is copied to it arrives when it is
-// waited for, at the latest possible time, or with FAKE_CUDA_EAGER at once.
+// What runtime/codegen/cuda_kernels needs of CUDA, on the host: the threads of a cluster are fibers
+// that take turns at barriers. Shared memory starts as NaN, and what is copied to it arrives when
+// it is waited for, at the latest possible time, or with FAKE_CUDA_EAGER at once.
 #ifndef MEMC_TESTS_CUDA_ON_HOST_H_
 #define MEMC_TESTS_CUDA_ON_HOST_H_
 
@@ -63,7 +63,7 @@ struct Cluster {
   ucontext_t scheduler{};
   Thread* current = nullptr;
   int first_block = 0;
-  int grid = 0;  // Blocks of it.
+  int grid = 0;              // Blocks of it.
   unsigned given_bytes = 0;  // Of a block's shared memory, by the launch.
   int matrix = 0;
   bool eager = false;
@@ -111,10 +111,13 @@ void Run(int blocks, int matrices, int threads, int blocks_of_cluster, const Bod
         t.context.uc_stack.ss_sp = t.stack.data();
         t.context.uc_stack.ss_size = t.stack.size();
         t.context.uc_link = &cluster.scheduler;
-        makecontext(&t.context, +[] {
-          (*running)();
-          cluster.current->done = true;
-        }, 0);
+        makecontext(
+            &t.context,
+            +[] {
+              (*running)();
+              cluster.current->done = true;
+            },
+            0);
       }
       for (bool more = true; more;) {
         more = false;
@@ -167,7 +170,8 @@ int Matrix() { return host::cluster.matrix; }
 
 void SyncBlock() {
   host::Block& block = host::OwnBlock();
-  host::Barrier(block.arrived, block.turn, host::cluster.threads.size() / host::cluster.blocks.size());
+  host::Barrier(block.arrived, block.turn,
+                host::cluster.threads.size() / host::cluster.blocks.size());
 }
 void SyncCluster() {
   host::Barrier(host::cluster.arrived, host::cluster.turn, host::cluster.threads.size());
@@ -201,7 +205,8 @@ void WaitForCopies() {
 }
 
 float4 ReadShared(const float* shared, int block) {
-  const float* from = host::cluster.blocks[block].shared.data() + (shared - host::OwnBlock().shared.data());
+  const float* from =
+      host::cluster.blocks[block].shared.data() + (shared - host::OwnBlock().shared.data());
   return {from[0], from[1], from[2], from[3]};
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few entry points of cuDNN, cuBLASLt and the CUDA driver that memc calls, on host memory and by
-// the plainest loops, so that tests can check descriptors, layouts and errors without a GPU.
-// FAKE_CUDA_FAILS names an entry point that returns an error. Every call is counted in `calls`.
+// The few entry points of cuDNN, cuBLASLt and the CUDA driver that memc calls, on host memory and
+// by the plainest loops, so that tests can check descriptors, layouts and errors without a GPU.
+// FAKE_CUDA_FAILS names an entry point that returns an error, or NAME:N one that does so at its Nth
+// call since fake_count_anew(). Calls that compute are counted in `calls`, objects that are not
+// destroyed in `fake_objects`.
 #include <array>
 #include <cmath>
 #include <cstdint>
@@ -18,9 +20,34 @@ constexpr int kFails = 4000;
 
 bool capturing = false;
 
+int made_calls = 0;  // Of the entry point that FAKE_CUDA_FAILS names with a number.
+
 bool Fails(const char* name) {
   const char* chosen = std::getenv("FAKE_CUDA_FAILS");
-  return chosen != nullptr && std::strcmp(chosen, name) == 0;
+  if (chosen == nullptr) return false;
+  const char* number = std::strchr(chosen, ':');
+  if (number == nullptr) return std::strcmp(chosen, name) == 0;
+  const auto length = static_cast<size_t>(number - chosen);
+  if (std::strlen(name) != length || std::strncmp(chosen, name, length) != 0) return false;
+  return ++made_calls == std::atoi(number + 1);
+}
+
+int objects = 0;
+
+// What an entry point that makes an object does, and one that destroys it.
+template <typename T, typename... Values>
+int Make(const char* name, void** to, Values&&... values) {
+  if (Fails(name)) return kFails;
+  *to = new T{std::forward<Values>(values)...};
+  ++objects;
+  return 0;
+}
+
+template <typename T>
+int End(void* object) {
+  delete static_cast<T*>(object);
+  --objects;
+  return 0;
 }
 
 struct Tensor {
@@ -49,7 +76,8 @@ void Set(void* data, int type, size_t i, float value) {
   } else {
     uint32_t bits = 0;
     std::memcpy(&bits, &value, 4);
-    static_cast<uint16_t*>(data)[i] = static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    static_cast<uint16_t*>(data)[i] =
+        static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
   }
 }
 
@@ -144,18 +172,19 @@ struct Perf {
 };
 
 // Algorithm 0 is not deterministic, 1 needs 64 bytes of workspace, 2 none, 3 is not supported. With
-// FAKE_CUDNN_STEADY_BYTES, 2 needs so many bytes, and 0 can run, too; with FAKE_CUDNN_IMAGE_BYTES, only
-// 1 is supported, and needs so many for each image.
+// FAKE_CUDNN_STEADY_BYTES, 2 needs so many bytes, and 0 can run, too; with FAKE_CUDNN_IMAGE_BYTES,
+// only 1 is supported, and needs so many for each image.
 int List(const Tensor& x, int most, int* count, Perf* perf) {
   if (const char* each = std::getenv("FAKE_CUDNN_IMAGE_BYTES")) {
     perf[0] = {1, 0, 1, std::strtoul(each, nullptr, 10) * x.shape[0], 1, 3, {}};
     return *count = 1, 0;
   }
   const char* steady = std::getenv("FAKE_CUDNN_STEADY_BYTES");
-  const Perf all[] = {{0, 0, 1, 0, 0, 3, {}},
-                      {1, 0, 2, 64, 1, 3, {}},
-                      {2, 0, 3, steady == nullptr ? 0 : std::strtoul(steady, nullptr, 10), 1, 3, {}},
-                      {3, kNotSupported, -1, 0, 1, 3, {}}};
+  const Perf all[] = {
+      {0, 0, 1, 0, 0, 3, {}},
+      {1, 0, 2, 64, 1, 3, {}},
+      {2, 0, 3, steady == nullptr ? 0 : std::strtoul(steady, nullptr, 10), 1, 3, {}},
+      {3, kNotSupported, -1, 0, 1, 3, {}}};
   *count = most < 4 ? most : 4;
   for (int i = 0; i < *count; ++i) perf[i] = all[i];
   return 0;
@@ -165,7 +194,8 @@ int List(const Tensor& x, int most, int* count, Perf* perf) {
 int Check(const char* name, const Convolution& c, int algo, void* workspace, size_t bytes) {
   if (Fails(name)) return kFails;
   const bool any = std::getenv("FAKE_CUDNN_STEADY_BYTES") != nullptr;
-  if ((c.math != 3 && c.math != 0 && c.math != 1) || (algo != 1 && algo != 2 && !any)) return kFails;
+  if ((c.math != 3 && c.math != 0 && c.math != 1) || (algo != 1 && algo != 2 && !any))
+    return kFails;
   if (algo == 1 && (bytes < 64 || workspace == nullptr)) return kFails;
   if (algo == 1) std::memset(workspace, 0xFF, 64);
   return 0;
@@ -199,6 +229,8 @@ void Add(const std::vector<float>& a, const Tensor& at, std::vector<float>& c, c
 extern "C" {
 
 int calls = 0;
+int fake_objects() { return objects; }
+void fake_count_anew() { made_calls = 0; }
 int used_math = 0;     // Bits of those of gradients of weights.
 int used_compute = 0;  // Of the last product.
 
@@ -207,34 +239,50 @@ int cudnnSetStream(void*, void*) { return 0; }
 const char* cudnnGetErrorString(int) { return "FAKE_CUDNN_ERROR"; }
 void cudnnGetLastErrorString(char* text, size_t size) { std::strncpy(text, "no reason", size); }
 size_t cudnnGetVersion() { return 90000; }
-int cudnnCreateTensorDescriptor(void** h) { return *h = new Tensor, 0; }
+int cudnnCreateTensorDescriptor(void** h) { return Make<Tensor>("cudnnCreateTensorDescriptor", h); }
+int cudnnDestroyTensorDescriptor(void* h) { return End<Tensor>(h); }
 int cudnnSetTensorNdDescriptor(void* h, int type, int rank, const int* shape, const int* strides) {
   As<Tensor>(h) = {{shape, shape + rank}, {strides, strides + rank}, type == 9 ? kBf16 : type};
-  return rank < 4 ? kFails : 0;
+  return rank < 4 || Fails("cudnnSetTensorNdDescriptor") ? kFails : 0;
 }
-int cudnnCreateFilterDescriptor(void** h) { return *h = new Tensor, 0; }
+int cudnnCreateFilterDescriptor(void** h) { return Make<Tensor>("cudnnCreateFilterDescriptor", h); }
+int cudnnDestroyFilterDescriptor(void* h) { return End<Tensor>(h); }
 int cudnnSetFilterNdDescriptor(void* h, int type, int, int rank, const int* shape) {
   std::vector<int> strides(rank, 1);
   for (int i = rank - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
   As<Tensor>(h) = {{shape, shape + rank}, strides, type == 9 ? kBf16 : type};
-  return 0;
+  return Fails("cudnnSetFilterNdDescriptor") ? kFails : 0;
 }
-int cudnnCreateConvolutionDescriptor(void** h) { return *h = new Convolution, 0; }
+int cudnnCreateConvolutionDescriptor(void** h) {
+  return Make<Convolution>("cudnnCreateConvolutionDescriptor", h);
+}
+int cudnnDestroyConvolutionDescriptor(void* h) { return End<Convolution>(h); }
 int cudnnSetConvolutionNdDescriptor(void* h, int rank, const int* pads, const int* strides,
                                     const int* dilations, int, int) {
   auto& c = As<Convolution>(h);
   c.pads.assign(pads, pads + rank);
   c.strides.assign(strides, strides + rank);
   c.dilations.assign(dilations, dilations + rank);
-  return 0;
+  return Fails("cudnnSetConvolutionNdDescriptor") ? kFails : 0;
 }
-int cudnnSetConvolutionMathType(void* h, int math) { return As<Convolution>(h).math = math, 0; }
-int cudnnSetConvolutionGroupCount(void* h, int n) { return As<Convolution>(h).groups = n, 0; }
-int cudnnCreateActivationDescriptor(void** h) { return *h = new int(0), 0; }
-int cudnnSetActivationDescriptor(void*, int mode, int, double) { return mode == 1 ? 0 : kFails; }
+int cudnnSetConvolutionMathType(void* h, int math) {
+  As<Convolution>(h).math = math;
+  return Fails("cudnnSetConvolutionMathType") ? kFails : 0;
+}
+int cudnnSetConvolutionGroupCount(void* h, int n) {
+  As<Convolution>(h).groups = n;
+  return Fails("cudnnSetConvolutionGroupCount") ? kFails : 0;
+}
+int cudnnCreateActivationDescriptor(void** h) {
+  return Make<int>("cudnnCreateActivationDescriptor", h);
+}
+int cudnnDestroyActivationDescriptor(void* h) { return End<int>(h); }
+int cudnnSetActivationDescriptor(void*, int mode, int, double) {
+  return mode == 1 && !Fails("cudnnSetActivationDescriptor") ? 0 : kFails;
+}
 
-int cudnnGetConvolutionForwardAlgorithm_v7(void*, void* x, void*, void*, void*, int most, int* count,
-                                           Perf* perf) {
+int cudnnGetConvolutionForwardAlgorithm_v7(void*, void* x, void*, void*, void*, int most,
+                                           int* count, Perf* perf) {
   return List(As<Tensor>(x), most, count, perf);
 }
 int cudnnGetConvolutionBackwardDataAlgorithm_v7(void*, void*, void*, void*, void* x, int most,
@@ -264,13 +312,14 @@ int cudnnConvolutionBiasActivationForward(void*, const void*, void* xt, const vo
                                           const void* z, void* bt, const void* bias, void*,
                                           void* yt, void* y) {
   ++calls;
-  const int status = Check("cudnnConvolutionBiasActivationForward", As<Convolution>(c), algo,
-                           workspace, bytes);
+  const int status =
+      Check("cudnnConvolutionBiasActivationForward", As<Convolution>(c), algo, workspace, bytes);
   if (status != 0) return status;
   const auto& to = As<Tensor>(yt);
   auto result = Forward(x, As<Tensor>(xt), w, As<Tensor>(wt), As<Convolution>(c), to);
   Add(Values(bias, As<Tensor>(bt)), As<Tensor>(bt), result, to);
-  if (*static_cast<const float*>(alpha_z) != 0) Add(Values(z, As<Tensor>(zt)), As<Tensor>(zt), result, to);
+  if (*static_cast<const float*>(alpha_z) != 0)
+    Add(Values(z, As<Tensor>(zt)), As<Tensor>(zt), result, to);
   for (float& value : result) value = std::fmax(value, 0.0F);
   return Put(y, to, result), 0;
 }
@@ -325,28 +374,38 @@ int cublasLtCreate(void** h) { return *h = new int(0), 0; }
 size_t cublasLtGetVersion() { return 130000; }
 const char* cublasLtGetStatusString(int) { return "FAKE_CUBLAS_ERROR"; }
 int cublasLtMatmulDescCreate(void** h, int compute, int type) {
-  *h = new Product{compute};
-  return (compute == 68 || compute == 77) && type == 0 ? 0 : kFails;
+  if ((compute != 68 && compute != 77) || type != 0) return kFails;
+  return Make<Product>("cublasLtMatmulDescCreate", h, compute);
 }
+int cublasLtMatmulDescDestroy(void* h) { return End<Product>(h); }
 int cublasLtMatmulDescSetAttribute(void* h, int attribute, const void* value, size_t size) {
   auto& p = As<Product>(h);
+  if (Fails("cublasLtMatmulDescSetAttribute")) return kFails;
   if (attribute == 8) return std::memcpy(&p.bias, value, size), 0;
   int32_t* fields[] = {&p.on_device, &p.transpose_a, &p.transpose_b, nullptr, nullptr, &p.epilogue};
-  if (attribute < 2 || attribute > 7 || fields[attribute - 2] == nullptr || size != 4) return kFails;
+  if (attribute < 2 || attribute > 7 || fields[attribute - 2] == nullptr || size != 4)
+    return kFails;
   return std::memcpy(fields[attribute - 2], value, size), 0;
 }
-int cublasLtMatrixLayoutCreate(void** h, int type, uint64_t rows, uint64_t columns, int64_t stride) {
-  return *h = new Layout{type == 14 ? kBf16 : type, rows, columns, stride, 1, 0}, 0;
+int cublasLtMatrixLayoutCreate(void** h, int type, uint64_t rows, uint64_t columns,
+                               int64_t stride) {
+  return Make<Layout>("cublasLtMatrixLayoutCreate", h, type == 14 ? kBf16 : type, rows, columns,
+                      stride, 1, 0);
 }
+int cublasLtMatrixLayoutDestroy(void* h) { return End<Layout>(h); }
 int cublasLtMatrixLayoutSetAttribute(void* h, int attribute, const void* value, size_t size) {
+  if (Fails("cublasLtMatrixLayoutSetAttribute")) return kFails;
   if (attribute == 5) return std::memcpy(&As<Layout>(h).batch, value, size), 0;
   return std::memcpy(&As<Layout>(h).batch_stride, value, size), attribute == 6 ? 0 : kFails;
 }
-int cublasLtMatmulPreferenceCreate(void** h) { return *h = new uint64_t(0), 0; }
+int cublasLtMatmulPreferenceCreate(void** h) {
+  return Make<uint64_t>("cublasLtMatmulPreferenceCreate", h);
+}
 int cublasLtMatmulPreferenceSetAttribute(void* h, int attribute, const void* value, size_t size) {
+  if (Fails("cublasLtMatmulPreferenceSetAttribute")) return kFails;
   return std::memcpy(h, value, size), attribute == 1 && size == 8 ? 0 : kFails;
 }
-int cublasLtMatmulPreferenceDestroy(void* h) { return delete static_cast<uint64_t*>(h), 0; }
+int cublasLtMatmulPreferenceDestroy(void* h) { return End<uint64_t>(h); }
 
 struct Heuristic {
   uint64_t algo[8];
@@ -416,8 +475,8 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
   return 0;
 }
 
-int cuEventCreate(void** h, unsigned) { return *h = new int(0), 0; }
-int cuEventDestroy_v2(void* h) { return delete static_cast<int*>(h), 0; }
+int cuEventCreate(void** h, unsigned) { return Make<int>("cuEventCreate", h); }
+int cuEventDestroy_v2(void* h) { return End<int>(h); }
 int cuEventRecord(void*, void*) { return 0; }
 // Events of a graph, and no others, are recorded as external ones.
 int cuEventRecordWithFlags(void*, void*, unsigned flags) {
@@ -432,12 +491,20 @@ int cuEventElapsedTime(float* ms, void*, void*) {
 }
 int cuStreamSynchronize(void*) { return 0; }
 int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  if (Fails("cuMemAlloc_v2")) return kFails;
+  ++objects;
   return *address = reinterpret_cast<uintptr_t>(std::malloc(bytes)), 0;
 }
+int cuMemFree_v2(uint64_t address) {
+  --objects;
+  return std::free(reinterpret_cast<void*>(static_cast<uintptr_t>(address))), 0;
+}
 int cuMemcpyDtoHAsync_v2(void* host, uint64_t address, size_t bytes, void*) {
-  return std::memcpy(host, reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), bytes), 0;
+  return std::memcpy(host, reinterpret_cast<const void*>(static_cast<uintptr_t>(address)), bytes),
+         0;
 }
 int cuMemcpyHtoDAsync_v2(uint64_t address, const void* host, size_t bytes, void*) {
+  if (Fails("cuMemcpyHtoDAsync_v2")) return kFails;
   return std::memcpy(reinterpret_cast<void*>(static_cast<uintptr_t>(address)), host, bytes), 0;
 }
 int cuStreamIsCapturing(void*, int* status) { return *status = capturing ? 1 : 0, 0; }
@@ -445,16 +512,18 @@ int cuStreamCreate(void** h, unsigned) { return *h = new int(0), 0; }
 int cuStreamBeginCapture_v2(void*, int) { return capturing = true, 0; }
 int cuStreamEndCapture(void*, void** graph) {
   capturing = false;
-  return *graph = new int(0), 0;
+  return Make<int>("cuStreamEndCapture", graph);
 }
-int cuGraphInstantiateWithFlags(void** h, void*, unsigned long long) { return *h = new int(0), 0; }
+int cuGraphInstantiateWithFlags(void** h, void*, unsigned long long) {
+  return Make<int>("cuGraphInstantiateWithFlags", h);
+}
 int cuGraphLaunch(void*, void*) { return ++calls, Fails("cuGraphLaunch") ? kFails : 0; }
-int cuGraphDestroy(void* h) { return delete static_cast<int*>(h), 0; }
-int cuGraphExecDestroy(void* h) { return delete static_cast<int*>(h), 0; }
+int cuGraphDestroy(void* h) { return End<int>(h); }
+int cuGraphExecDestroy(void* h) { return End<int>(h); }
 int cuGetErrorName(int, const char** name) { return *name = "FAKE_CUDA_ERROR", 0; }
 
-// The runtime: memory up to a limit, the last error, the current device, and captures, in which only a
-// thread in relaxed mode (2) may allocate.
+// The runtime: memory up to a limit, the last error, the current device, and captures, in which
+// only a thread in relaxed mode (2) may allocate.
 int fake_live = 0;
 int fake_device = 0;
 int fake_mode = 0;
@@ -489,7 +558,9 @@ int cudaGetLastError() {
   last_error = 0;
   return error;
 }
-const char* cudaGetErrorString(int status) { return status == 2 ? "out of memory" : "another error"; }
+const char* cudaGetErrorString(int status) {
+  return status == 2 ? "out of memory" : "another error";
+}
 int cudaThreadExchangeStreamCaptureMode(int* mode) { return std::swap(*mode, fake_mode), 0; }
 
 }  // extern "C"

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver's launches of memc's own kernels, whose source is compiled for the host with this.
+// The CUDA driver's launches of memc's own kernels, whose source is compiled for the host with
+// this.
 #define CUDA_KERNELS_HOST "cuda_on_host.h"
-#include "attention.cu"
-#include "split_product.cu"
-#include "winograd.cu"
-
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <string>
+
+#include "attention.cu"
+#include "split_product.cu"
+#include "winograd.cu"
 
 namespace {
 
@@ -56,7 +57,8 @@ int launches = 0;
 
 int cuDeviceGet(int* found, int number) { return *found = number + 7, 0; }
 
-// With FAKE_CUDA_ALONE, blocks are no clusters, as on devices before sm_90. There are three multiprocessors.
+// With FAKE_CUDA_ALONE, blocks are no clusters, as on devices before sm_90. There are three
+// multiprocessors.
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   if (attribute == 97) {  // Bytes of shared memory.
     const char* limit = std::getenv("FAKE_CUDA_SHARED");
@@ -74,8 +76,8 @@ int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
   return 0;
 }
 
-// An image is "cubin", which has all kernels, or "cubin:" and what the names begin with of those that
-// it has.
+// An image is "cubin", which has all kernels, or "cubin:" and what the names begin with of those
+// that it has.
 int cuLibraryLoadData(void** h, const void* code, int*, void**, unsigned, int*, void**, unsigned) {
   const std::string image(static_cast<const char*>(code));
   if (image.rfind("cubin", 0) != 0) return kFails;
@@ -102,7 +104,9 @@ int cuLaunchKernelEx(const Config* config, void* kernel, void** arguments, void*
   unsigned blocks = 1;
   for (unsigned i = 0; i < config->count; ++i) {
     const Attribute& a = config->attributes[i];
-    if (std::getenv("FAKE_CUDA_ALONE") != nullptr || a.id != 4 || a.extents[1] != 1 || a.extents[2] != 1) return kFails;
+    if (std::getenv("FAKE_CUDA_ALONE") != nullptr || a.id != 4 || a.extents[1] != 1 ||
+        a.extents[2] != 1)
+      return kFails;
     blocks = a.extents[0];
   }
   if (config->grid[0] % blocks != 0 || config->grid[2] != 1 || config->block[1] != 1) return kFails;

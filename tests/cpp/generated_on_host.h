@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generated CUDA kernels need of CUDA, on the host: the threads of a block are fibers that take turns where they
-// meet. Blocks run one after another.
+// What generated CUDA kernels need of CUDA, on the host: the threads of a block are fibers that
+// take turns where they meet. Blocks run one after another.
 #ifndef MEMC_TESTS_GENERATED_ON_HOST_H_
 #define MEMC_TESTS_GENERATED_ON_HOST_H_
 
@@ -122,10 +122,13 @@ void Run(int blocks, int wide, int high, const Body& body) {
       t.context.uc_stack.ss_sp = t.stack.data();
       t.context.uc_stack.ss_size = t.stack.size();
       t.context.uc_link = &block.scheduler;
-      makecontext(&t.context, +[] {
-        (*running)();
-        block.current->done = true;
-      }, 0);
+      makecontext(
+          &t.context,
+          +[] {
+            (*running)();
+            block.current->done = true;
+          },
+          0);
     }
     for (bool more = true; more;) {
       more = false;

@@ -14,4 +14,7 @@ config.test_exec_root = os.path.join(os.path.dirname(__file__), "..", "..", "bui
 # The commands of the environment that runs lit, and stable text.
 config.environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]  # noqa: F821
 config.environment.update({"NO_COLOR": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "120"})  # noqa: F821
+# Where memc is to be found first, if anybody says so.
+if "PYTHONPATH" in os.environ:
+    config.environment["PYTHONPATH"] = os.environ["PYTHONPATH"]  # noqa: F821
 config.substitutions.append(("%python", sys.executable))  # noqa: F821

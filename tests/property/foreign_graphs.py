@@ -24,7 +24,7 @@ POISON = b"\xa5"
 
 @st.composite
 def foreign_modules(draw: Draw, max_ops: int = 24) -> Module:
-    """Ops make storages, read and overwrite them, some more than one, some of the inputs', and some may not run again."""
+    """Ops make storages, read and overwrite them, some more than one, some of the inputs', and some may not be recomputed."""
 
     def number(low: int, high: int) -> int:
         return draw(st.integers(low, high))

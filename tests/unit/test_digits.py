@@ -34,7 +34,7 @@ def accuracy_in_onnxruntime(path: Path, digits: Any) -> float:
 
 
 def assert_cheaper(report: dict[str, Any], full: dict[str, Any]) -> None:
-    """Ops run again, and the peak is at least a tenth lower for it."""
+    """Ops are recomputed, and the peak is at least a tenth lower for it."""
     assert report["peak_bytes"] <= 0.9 * full["peak_bytes"]
     found = report["recomputation"]
     assert found["ops"] > 0 and found["added_percent"] > 0

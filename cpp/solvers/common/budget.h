@@ -8,9 +8,13 @@
 #include <optional>
 #include <thread>
 
-#include "solvers/placement/solvers.h"
-
 namespace memc {
+
+struct SolverOptions {
+  double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
+  int64_t threads = 0;     // 0: as many as there are cores.
+  double effort = 1;       // Share of the usual work that a search may do, with a time limit too.
+};
 
 // The time limit as a moment, and the threads.
 struct Budget {

@@ -24,7 +24,7 @@ void MaxFlow::AddEdge(int32_t from, int32_t to, int64_t capacity) {
   first_[to] = edge + 1;
 }
 
-int64_t MaxFlow::Send(int64_t limit, OrderBudget* budget) {
+int64_t MaxFlow::Send(int64_t limit, WorkBudget* budget) {
   while (flow_ <= limit && !budget->spent() && Layer(budget)) {
     flow_ += Push(limit - flow_, budget);
   }
@@ -32,7 +32,7 @@ int64_t MaxFlow::Send(int64_t limit, OrderBudget* budget) {
 }
 
 // Distances from the source over edges with capacity left; whether the sink is in reach.
-bool MaxFlow::Layer(OrderBudget* budget) {
+bool MaxFlow::Layer(WorkBudget* budget) {
   level_.assign(first_.size(), -1);
   level_[kSource] = 0;
   queue_.assign(1, kSource);
@@ -55,7 +55,7 @@ bool MaxFlow::Layer(OrderBudget* budget) {
 
 // A blocking flow over edges that go one layer on; stops early once it is above the limit, or the
 // budget is spent.
-int64_t MaxFlow::Push(int64_t limit, OrderBudget* budget) {
+int64_t MaxFlow::Push(int64_t limit, WorkBudget* budget) {
   current_ = first_;
   int64_t sent = 0;
   path_.clear();

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "solvers/order/order_budget.h"
+#include "solvers/common/work_budget.h"
 
 namespace memc {
 
@@ -26,11 +26,11 @@ class MaxFlow {
 
   // The value of a maximum flow; or, once it is known to be above `limit`, some flow's value above
   // `limit`; or, once the budget is spent, some flow's value. A unit of work is an edge looked at.
-  int64_t Send(int64_t limit, OrderBudget* budget);
+  int64_t Send(int64_t limit, WorkBudget* budget);
 
  private:
-  bool Layer(OrderBudget* budget);
-  int64_t Push(int64_t limit, OrderBudget* budget);
+  bool Layer(WorkBudget* budget);
+  int64_t Push(int64_t limit, WorkBudget* budget);
 
   struct Edge {
     int32_t to;

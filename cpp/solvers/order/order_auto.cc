@@ -35,7 +35,7 @@ bool Done(const OrderResult& result, const OrderOptions& options) {
 }
 
 void TryLists(const OrderProblem& problem, const OrderOptions& options, const OrderGraph& forward,
-              OrderBudget budget, OrderResult* result) {
+              WorkBudget budget, OrderResult* result) {
   const auto relations =
       static_cast<int64_t>(forward.touches.index.size() + forward.after.index.size());
   const auto more = [&] {
@@ -60,7 +60,7 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
   OrderResult result = GivenSolver(problem, options);
   if (!SumsFit(problem)) return result;
   const int64_t share = options.work / kAll;
-  OrderBudget budget(kBeam * share, options.time_limit);
+  WorkBudget budget(kBeam * share, options.time_limit);
   const auto next_stage = [&](int64_t part) {
     result.work += budget.used();
     budget = budget.Stage(part * share, 1);
@@ -68,7 +68,7 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
   const OrderGraph graph = MakeOrderGraph(problem, Direction::kForward);
   TryLists(problem, options, graph, budget.Stage(kListWork, 1), &result);
   if (Done(result, options) || budget.spent()) return result;
-  OrderBudget for_bound = budget.Stage(kBound * share, kBoundShare);
+  WorkBudget for_bound = budget.Stage(kBound * share, kBoundShare);
   const int64_t bound = OrderLowerBound(problem, result.order, &for_bound);
   result.work += for_bound.used();
   result.lower_bound = std::max(result.lower_bound, bound);

@@ -55,7 +55,7 @@ struct Candidate {
 
 class Beam {
  public:
-  Beam(const OrderGraph& graph, int64_t limit, int64_t width, OrderBudget* budget)
+  Beam(const OrderGraph& graph, int64_t limit, int64_t width, WorkBudget* budget)
       : graph_(graph), limit_(limit), width_(width), budget_(budget), code_(graph.ops()) {
     std::mt19937_64 random(1);
     for (uint64_t& code : code_) code = random();
@@ -212,7 +212,7 @@ class Beam {
   const OrderGraph& graph_;
   const int64_t limit_;
   const int64_t width_;
-  OrderBudget* budget_;
+  WorkBudget* budget_;
   std::vector<uint64_t> code_;  // Of each op: the hash of a set is their exclusive or.
   std::vector<Taken> steps_;
   bool complete_ = true;                                         // No state was dropped.
@@ -223,12 +223,12 @@ constexpr int64_t kBeamWork = 1'000'000'000;  // About 10 s at most.
 
 }  // namespace
 
-BeamOutcome BeamOrder(const OrderGraph& graph, int64_t limit, int64_t width, OrderBudget* budget) {
+BeamOutcome BeamOrder(const OrderGraph& graph, int64_t limit, int64_t width, WorkBudget* budget) {
   return Beam(graph, limit, width, budget).Run();
 }
 
 void ImproveByBeam(const OrderProblem& problem, const OrderGraph& graph, int64_t width,
-                   int64_t target, OrderBudget* budget, OrderResult* result) {
+                   int64_t target, WorkBudget* budget, OrderResult* result) {
   int64_t low = std::max(result->lower_bound, target);  // The lowest peak still hoped for.
   int64_t limit = low;
   while (low < result->peak && !budget->spent()) {
@@ -252,7 +252,7 @@ void ImproveByBeam(const OrderProblem& problem, const OrderGraph& graph, int64_t
 OrderResult BeamSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result = ListSolver(problem, options);
   if (!SumsFit(problem)) return result;
-  OrderBudget budget(kBeamWork, options.time_limit);
+  WorkBudget budget(kBeamWork, options.time_limit);
   ImproveByBeam(problem, MakeOrderGraph(problem, Direction::kForward), options.beam_width,
                 options.target, &budget, &result);
   return result;

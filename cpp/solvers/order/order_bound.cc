@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "solvers/common/bytes.h"
 #include "solvers/order/order_state.h"
-#include "solvers/placement/problem.h"
 
 namespace memc {
 
@@ -29,7 +29,7 @@ LiveCuts::LiveCuts(const OrderProblem& problem)
   if (!SumsFit(problem)) throw std::overflow_error("the sizes' sum exceeds 2^62 bytes");
 }
 
-int64_t LiveCuts::At(int32_t op, int64_t limit, OrderBudget* budget) {
+int64_t LiveCuts::At(int32_t op, int64_t limit, WorkBudget* budget) {
   const int64_t base = Build(op);
   budget->Spend(problem_.ops() + static_cast<int64_t>(problem_.after.index.size()) +
                 static_cast<int64_t>(problem_.touches.index.size()));
@@ -116,7 +116,7 @@ int64_t LiveCuts::AddStorage(int32_t storage) {
 }
 
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
-                        OrderBudget* budget) {
+                        WorkBudget* budget) {
   int64_t bound = 0;
   for (int32_t op = 0; op < problem.ops(); ++op) bound = std::max(bound, OwnBytes(problem, op));
   if (!SumsFit(problem)) return bound;

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "solvers/common/max_flow.h"
+#include "solvers/common/work_budget.h"
 #include "solvers/order/order.h"
-#include "solvers/order/order_budget.h"
 
 namespace memc {
 
@@ -26,7 +26,7 @@ class LiveCuts {
 
   // The fewest bytes live while `op` runs, its scratch included; or a number above `limit` and no
   // higher than it, if it is above `limit`; or, once the budget is spent, a number no higher.
-  int64_t At(int32_t op, int64_t limit, OrderBudget* budget);
+  int64_t At(int32_t op, int64_t limit, WorkBudget* budget);
 
  private:
   enum class Side : char { kFree, kBefore, kAfter };
@@ -51,7 +51,7 @@ class LiveCuts {
 // the cut there, so the rest is skipped once the bound is as high. Equal to the order's peak: the
 // order is optimal.
 int64_t OrderLowerBound(const OrderProblem& problem, const std::vector<int32_t>& order,
-                        OrderBudget* budget);
+                        WorkBudget* budget);
 
 }  // namespace memc
 

@@ -206,7 +206,7 @@ struct BitsHash {
 class ExactSearch {
  public:
   ExactSearch(const OrderProblem& problem, Direction direction, int64_t work, int64_t memory,
-              OrderBudget* budget, OrderResult* result)
+              WorkBudget* budget, OrderResult* result)
       : problem_(problem),
         direction_(direction),
         graph_(MakeOrderGraph(problem, direction)),
@@ -369,7 +369,7 @@ class ExactSearch {
   const OrderGraph graph_;
   int64_t work_;    // Steps left.
   int64_t memory_;  // Bytes left.
-  OrderBudget& budget_;
+  WorkBudget& budget_;
   OrderResult& best_;
   const int64_t cost_;  // Of a step.
   int64_t steps_ = 0;   // Not charged yet.
@@ -387,7 +387,7 @@ class ExactSearch {
 
 }  // namespace
 
-void ImproveExactly(const OrderProblem& problem, int64_t memory, OrderBudget* budget,
+void ImproveExactly(const OrderProblem& problem, int64_t memory, WorkBudget* budget,
                     OrderResult* result) {
   if (!SumsFit(problem)) return;
   // Which direction is the easy one differs from problem to problem by orders of magnitude, so
@@ -406,9 +406,9 @@ void ImproveExactly(const OrderProblem& problem, int64_t memory, OrderBudget* bu
 }
 
 OrderResult ExactOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
-  OrderBudget budget(kWork, options.time_limit);
+  WorkBudget budget(kWork, options.time_limit);
   OrderResult result = ListSolver(problem, options);
-  OrderBudget for_bound = budget.Stage(kBoundWork, kBoundShare);
+  WorkBudget for_bound = budget.Stage(kBoundWork, kBoundShare);
   const int64_t bound = OrderLowerBound(problem, result.order, &for_bound);
   result.lower_bound = std::max(result.lower_bound, bound);
   if (result.peak > options.target) ImproveExactly(problem, kMemory, &budget, &result);

@@ -13,7 +13,7 @@ namespace memc {
 // Lowers the result's peak and raises its lower bound; both are equal if the search finishes within
 // the budget and with at most `memory` bytes of states. The result must hold a valid order, its
 // peak and a valid bound; a bound from cuts saves most of the work.
-void ImproveExactly(const OrderProblem& problem, int64_t memory, OrderBudget* budget,
+void ImproveExactly(const OrderProblem& problem, int64_t memory, WorkBudget* budget,
                     OrderResult* result);
 
 // The solver of the table: starts from list schedules and the bound from cuts.

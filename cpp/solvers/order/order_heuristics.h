@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "solvers/common/work_budget.h"
 #include "solvers/order/order.h"
-#include "solvers/order/order_budget.h"
 #include "solvers/order/order_state.h"
 
 namespace memc {
@@ -35,15 +35,15 @@ struct BeamOutcome {
 
 // Looks for an order with a peak of at most `limit` bytes, going on from the `width` best states
 // with equally many ops run.
-BeamOutcome BeamOrder(const OrderGraph& graph, int64_t limit, int64_t width, OrderBudget* budget);
+BeamOutcome BeamOrder(const OrderGraph& graph, int64_t limit, int64_t width, WorkBudget* budget);
 
 // Lowers the result's peak, and raises its lower bound, by beams of this width between the two.
 void ImproveByBeam(const OrderProblem& problem, const OrderGraph& graph, int64_t width,
-                   int64_t target, OrderBudget* budget, OrderResult* result);
+                   int64_t target, WorkBudget* budget, OrderResult* result);
 
-// Lowers the result's peak by ordering windows around it anew.
+// Lowers the result's peak by reordering windows around it.
 void ImproveLocally(const OrderProblem& problem, const OrderGraph& graph, int64_t target,
-                    OrderBudget* budget, OrderResult* result);
+                    WorkBudget* budget, OrderResult* result);
 
 // Takes the order if its peak is lower than the result's.
 void Offer(const OrderProblem& problem, std::vector<int32_t> order, OrderResult* result);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local search: the ops in a window around the peak are ordered anew, all others stay. What is live
+// Local search: the ops in a window around the peak are reordered, all others stay. What is live
 // before and after the window does not change, so each window is a problem of its own:
 //
 //   order   o o o o[o o o o o o o]o o o o      storages touched within the window may be live at
@@ -74,7 +74,7 @@ Window MakeWindow(const OrderGraph& graph, const std::vector<int32_t>& order, in
 }  // namespace
 
 void ImproveLocally(const OrderProblem& problem, const OrderGraph& graph, int64_t target,
-                    OrderBudget* budget, OrderResult* result) {
+                    WorkBudget* budget, OrderResult* result) {
   const int64_t ops = graph.ops();
   const int64_t enough = std::max(result->lower_bound, target);
   const auto relations =
@@ -112,7 +112,7 @@ void ImproveLocally(const OrderProblem& problem, const OrderGraph& graph, int64_
 OrderResult LocalOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result = ListSolver(problem, options);
   if (!SumsFit(problem)) return result;
-  OrderBudget budget(kWork, options.time_limit);
+  WorkBudget budget(kWork, options.time_limit);
   ImproveLocally(problem, MakeOrderGraph(problem, Direction::kForward), options.target, &budget,
                  &result);
   return result;

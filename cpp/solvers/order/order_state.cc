@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "solvers/placement/problem.h"
+#include "solvers/common/bytes.h"
 
 namespace memc {
 

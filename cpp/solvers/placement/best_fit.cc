@@ -154,8 +154,9 @@ Solution BestFit(const Problem& problem) {
   if (!blocks.empty()) PlaceAll(problem, sizes, blocks, solution.offsets);
   const bool any_fixed = std::any_of(problem.buffers.begin(), problem.buffers.end(),
                                      [](const Buffer& b) { return b.offset.has_value(); });
-  if (any_fixed) {
-    // The paper has no fixed blocks. Keep the order it found, and fit first around them.
+  if (any_fixed || !problem.Plain()) {
+    // The paper has no fixed blocks, no gaps in lifetimes, and one alignment. Keep the order that
+    // it found for whole lifetimes, and fit first with all of these.
     Packer packer(problem);
     std::vector<int32_t> order = packer.movable();
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {

@@ -21,104 +21,16 @@
 //   - What can still be done depends on the waiting buffers of a component, how low each can lie
 //   and
 //     which are skipped. States of that kind without a plan are remembered, by hash.
+//
+// All of this holds with alignments of single buffers: as low as possible is then at the next
+// multiple. A buffer with gaps is live in some sections of its lifetime only, and meets no others
+// there; that it belongs to one component with all that its whole lifetime touches costs some work
+// and no plan.
 #include "solvers/placement/canonical_search.h"
 
 #include <algorithm>
 
 namespace memc {
-
-namespace {
-
-constexpr size_t kFirstTable = size_t{1} << 12;
-constexpr size_t kLargestTable = size_t{1} << 20;  // 16 MiB.
-
-// The finalizer of splitmix64 (Steele et al. 2014): a bijection that mixes well.
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
-
-// Adds (sign 1) or takes away (sign -1) the hash of one fact about a buffer.
-template <typename Key>
-void Toggle(Key& key, int32_t index, int64_t fact, uint64_t sign) {
-  const auto x = static_cast<uint64_t>(fact);
-  const auto r = static_cast<uint64_t>(index) + 1;
-  key.a += sign * Mix(Mix(x + 0x9e3779b97f4a7c15 * r) + r);
-  key.b += sign * Mix(Mix(x ^ 0xd1342543de82ef95 * r) - r);
-}
-
-constexpr uint64_t kAdd = 1;
-constexpr uint64_t kRemove = ~uint64_t{0};
-constexpr int64_t kSkipped = -1;  // As a fact; other facts are offsets.
-
-}  // namespace
-
-CanonicalSearch::CanonicalSearch(const std::vector<Buffer>& buffers, const Preference& preference,
-                                 int64_t limit)
-    : limit_(limit), preference_(preference), sections_(MakeSections(buffers)) {
-  const auto n = static_cast<int32_t>(buffers.size());
-  placed_.assign(n, 0);
-  twin_.assign(n, -1);
-  total_.assign(n, 0);
-  left_.assign(sections_.count, 0);
-  crossing_.assign(sections_.count + 1, 0);
-  for (int32_t s = 0; s < sections_.count; ++s) {
-    witness_.push_back(sections_.live[sections_.live_first[s]]);
-  }
-  for (const Buffer& b : buffers) {
-    sizes_.push_back(b.size);
-    fixed_.push_back(b.offset.has_value() ? 1 : 0);
-    offsets_.push_back(b.offset.value_or(0));
-    width_.push_back(static_cast<double>(b.upper) - static_cast<double>(b.lower));
-  }
-  for (int32_t i = 0; i < n; ++i) {
-    for (int32_t s = sections_.begin[i]; s < sections_.end[i]; ++s) left_[s] += sizes_[i];
-    for (int32_t s = sections_.begin[i] + 1; s < sections_.end[i]; ++s) ++crossing_[s];
-    for (int64_t k = sections_.neighbours_first[i]; k < sections_.neighbours_first[i + 1]; ++k) {
-      const int32_t other = sections_.neighbours[k];
-      if (other < i && sizes_[other] == sizes_[i] && !fixed_[other] && !fixed_[i] &&
-          buffers[other].lower == buffers[i].lower && buffers[other].upper == buffers[i].upper) {
-        twin_[i] = std::max(twin_[i], other);
-      }
-    }
-  }
-  FindFixedNeighbours();
-  failed_.resize(kFirstTable);
-  if (n == 0) {
-    status_ = Status::kFound;
-    return;
-  }
-  Component all{0, n, 0, sections_.count, 0, 0, -1, -1, {}};
-  for (int32_t i = 0; i < n; ++i) {
-    pool_.push_back(i);
-    Toggle(all.key, i, offsets_[i], kAdd);
-    if (sizes_[i] > limit_ || offsets_[i] > limit_ - sizes_[i]) status_ = Status::kInfeasible;
-  }
-  if (status_ == Status::kInfeasible || !Supported(0, sections_.count)) {
-    status_ = Status::kInfeasible;
-    return;
-  }
-  SortByPreference(0, n);
-  components_.push_back(all);
-  Open(0);
-}
-
-void CanonicalSearch::FindFixedNeighbours() {
-  if (std::find(fixed_.begin(), fixed_.end(), 1) == fixed_.end()) return;
-  fixed_neighbours_.resize(fixed_.size());
-  for (size_t i = 0; i < fixed_.size(); ++i) {
-    std::vector<int32_t>& list = fixed_neighbours_[i];
-    for (int64_t k = sections_.neighbours_first[i]; k < sections_.neighbours_first[i + 1]; ++k) {
-      if (fixed_[sections_.neighbours[k]]) list.push_back(sections_.neighbours[k]);
-    }
-    std::sort(list.begin(), list.end(),
-              [&](int32_t a, int32_t b) { return offsets_[a] < offsets_[b]; });
-  }
-  for (size_t i = 0; i < fixed_.size(); ++i) {
-    if (!fixed_[i]) offsets_[i] = AboveFixed(static_cast<int32_t>(i), 0);
-  }
-}
 
 void CanonicalSearch::SortByPreference(int32_t first, int32_t count) {
   const auto begin = pool_.begin() + first;
@@ -225,8 +137,7 @@ bool CanonicalSearch::Place(Frame& frame, const Candidate& candidate) {
   const int64_t top = candidate.offset + sizes_[r];
   frame.chosen = r;
   placed_[r] = 1;
-  for (int32_t s = sections_.begin[r]; s < sections_.end[r]; ++s) left_[s] -= sizes_[r];
-  for (int32_t s = sections_.begin[r] + 1; s < sections_.end[r]; ++s) --crossing_[s];
+  CountWaiting(r, -1);
   Key key = frame.component.key;
   Toggle(key, r, candidate.offset, kRemove);
   int32_t begin = sections_.begin[r];
@@ -250,6 +161,7 @@ bool CanonicalSearch::Place(Frame& frame, const Candidate& candidate) {
 // Whether the buffer can lie at `offset` bytes or above.
 bool CanonicalSearch::Raise(int32_t index, int64_t offset, Key& key) {
   if (fixed_[index]) return false;
+  offset = Aligned(index, offset);
   if (!fixed_neighbours_.empty()) offset = AboveFixed(index, offset);
   if (offset > limit_ - sizes_[index]) return false;
   trail_.push_back({index, offsets_[index]});
@@ -263,7 +175,7 @@ bool CanonicalSearch::Raise(int32_t index, int64_t offset, Key& key) {
 int64_t CanonicalSearch::AboveFixed(int32_t index, int64_t offset) const {
   for (const int32_t other : fixed_neighbours_[index]) {
     if (offset + sizes_[index] <= offsets_[other]) break;
-    offset = std::max(offset, offsets_[other] + sizes_[other]);
+    offset = std::max(offset, Aligned(index, offsets_[other] + sizes_[other]));
   }
   return offset;
 }
@@ -300,9 +212,11 @@ void CanonicalSearch::Split(Frame& frame, const Candidate& candidate, Key key) {
     pending_ = static_cast<int32_t>(components_.size());
     components_.push_back(part);
   };
+  // Sections that no waiting buffer's lifetime includes separate components.
+  const std::vector<int64_t>& spanning = spanning_.empty() ? left_ : spanning_;
   bool whole = true;
   for (int32_t s = sections_.begin[r]; whole && s < sections_.end[r]; ++s) {
-    whole = left_[s] > 0 && (s == sections_.begin[r] || crossing_[s] > 0);
+    whole = spanning[s] > 0 && (s == sections_.begin[r] || crossing_[s] > 0);
   }
   const auto first = static_cast<int32_t>(pool_.size());
   if (whole) {
@@ -316,7 +230,7 @@ void CanonicalSearch::Split(Frame& frame, const Candidate& candidate, Key key) {
   }
   std::vector<Component> parts;
   for (int32_t s = c.begin; s < c.end; ++s) {
-    if (left_[s] == 0) continue;
+    if (spanning[s] == 0) continue;
     if (parts.empty() || parts.back().end < s || crossing_[s] == 0) {
       parts.push_back({0, 0, s, s, 0, 0, 0, 0, {}});
     }
@@ -342,14 +256,33 @@ void CanonicalSearch::Split(Frame& frame, const Candidate& candidate, Key key) {
   for (const Component& part : parts) add(part, 0);
 }
 
+// Adds the buffer to what waits (sign 1), or takes it out (sign -1).
+void CanonicalSearch::CountWaiting(int32_t index, int32_t sign) {
+  const int32_t begin = sections_.begin[index];
+  const int32_t end = sections_.end[index];
+  const int64_t bytes = sign * sizes_[index];
+  if (spanning_.empty()) {
+    for (int32_t s = begin; s < end; ++s) left_[s] += bytes;
+  } else {
+    sections_.ForEachOf(index, [&](int32_t s) { left_[s] += bytes; });
+    for (int32_t s = begin; s < end; ++s) spanning_[s] += sign;
+  }
+  for (int32_t s = begin + 1; s < end; ++s) crossing_[s] += sign;
+}
+
+// The lowest multiple of the buffer's alignment that is not below `offset`, a multiple of the
+// problem's.
+int64_t CanonicalSearch::Aligned(int32_t index, int64_t offset) const {
+  return alignments_.empty() ? offset : RoundUp(offset, alignments_[index]);
+}
+
 void CanonicalSearch::Undo(Frame& frame) {
   while (trail_.size() > frame.trail_mark) {
     offsets_[trail_.back().index] = trail_.back().offset;
     trail_.pop_back();
   }
   const int32_t r = frame.chosen;
-  for (int32_t s = sections_.begin[r]; s < sections_.end[r]; ++s) left_[s] += sizes_[r];
-  for (int32_t s = sections_.begin[r] + 1; s < sections_.end[r]; ++s) ++crossing_[s];
+  CountWaiting(r, 1);
   placed_[r] = 0;
   frame.chosen = -1;
   pool_.resize(frame.pool_mark);

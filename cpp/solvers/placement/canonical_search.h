@@ -29,9 +29,9 @@ class CanonicalSearch {
  public:
   enum class Status { kRunning, kFound, kInfeasible };
 
-  // The buffers must be valid and not empty, sizes and fixed offsets multiples of the alignment,
-  // and those with fixed offsets must not intersect. The sum of the sizes must not overflow.
-  CanonicalSearch(const std::vector<Buffer>& buffers, const Preference& preference, int64_t limit);
+  // The problem must be valid, its buffers not empty, sizes multiples of the alignment, and buffers
+  // with fixed offsets must not intersect. The sum of the sizes must not overflow.
+  CanonicalSearch(const Problem& problem, const Preference& preference, int64_t limit);
 
   // Goes on until there is an answer or `work` more is done (about 10^9 per second).
   Status Run(int64_t work);
@@ -51,6 +51,27 @@ class CanonicalSearch {
     uint64_t b = 0;
     bool operator==(const Key& other) const { return a == other.a && b == other.b; }
   };
+  static constexpr uint64_t kAdd = 1;
+  static constexpr uint64_t kRemove = ~uint64_t{0};
+  static constexpr int64_t kSkipped = -1;  // As a fact; other facts are offsets.
+  static constexpr size_t kFirstTable = size_t{1} << 12;
+  static constexpr size_t kLargestTable = size_t{1} << 20;  // 16 MiB.
+
+  // The finalizer of splitmix64 (Steele et al. 2014): a bijection that mixes well.
+  static uint64_t Mix(uint64_t x) {
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+
+  // Adds or takes away the hash of one fact about a buffer.
+  static void Toggle(Key& key, int32_t index, int64_t fact, uint64_t sign) {
+    const auto x = static_cast<uint64_t>(fact);
+    const auto r = static_cast<uint64_t>(index) + 1;
+    key.a += sign * Mix(Mix(x + 0x9e3779b97f4a7c15 * r) + r);
+    key.b += sign * Mix(Mix(x ^ 0xd1342543de82ef95 * r) - r);
+  }
+
   // Buffers that share no time with other waiting ones, to be placed at `last` bytes or above.
   struct Component {
     int32_t first, count;  // Its buffers: pool_[first, first + count), preferred first.
@@ -79,7 +100,10 @@ class CanonicalSearch {
     int64_t offset;
   };
 
+  void FindTwins(const Problem& problem);
   void FindFixedNeighbours();
+  void CountWaiting(int32_t index, int32_t sign);
+  int64_t Aligned(int32_t index, int64_t offset) const;
   void SortByPreference(int32_t first, int32_t count);
   void Open(int32_t component);
   void FindCandidates(Frame& frame);
@@ -102,11 +126,13 @@ class CanonicalSearch {
   std::vector<int64_t> offsets_;  // Where it lies, or the lowest place left to it.
   std::vector<char> placed_;
   std::vector<char> fixed_;
-  std::vector<int32_t> twin_;  // The one before it of equal size and lifetime, -1 if none.
+  std::vector<int64_t> alignments_;  // Bytes; empty if all have the problem's.
+  std::vector<int32_t> twin_;        // The one before it of equal size and lifetime, -1 if none.
   std::vector<std::vector<int32_t>> fixed_neighbours_;  // By offset; empty without fixed offsets.
   // By section.
   std::vector<int64_t> left_;      // Bytes still to place.
-  std::vector<int32_t> crossing_;  // Waiting buffers live both in it and in the one before.
+  std::vector<int64_t> spanning_;  // Waiting buffers whose lifetime it is in; empty without gaps.
+  std::vector<int32_t> crossing_;  // Those whose lifetime it and the one before are in.
   std::vector<int32_t> witness_;   // A buffer that probably can be the section's next.
 
   std::vector<Frame> frames_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 namespace memc {
 
@@ -16,6 +17,16 @@ Wide End(const Problem& problem, const Solution& solution, size_t i) {
   return solution.offsets[i] + (size + alignment - 1) / alignment * alignment;
 }
 
+int64_t Alignment(const Problem& problem, size_t i) {
+  return problem.alignments.empty() ? problem.alignment : problem.alignments[i];
+}
+
+// The intervals in which buffer i is live: its whole lifetime where none are listed.
+std::vector<Live> LivesOf(const Problem& problem, size_t i) {
+  if (!problem.lives.empty() && !problem.lives[i].empty()) return problem.lives[i];
+  return {{problem.buffers[i].lower, problem.buffers[i].upper}};
+}
+
 // What each offset must satisfy on its own, and the peak.
 CheckResult CheckSingly(const Problem& problem, const Solution& solution) {
   const size_t n = problem.buffers.size();
@@ -26,7 +37,7 @@ CheckResult CheckSingly(const Problem& problem, const Solution& solution) {
     const Buffer& b = problem.buffers[i];
     const int64_t offset = solution.offsets[i];
     if (offset < 0) return {Violation::kNegative, index, -1};
-    if (offset % problem.alignment != 0) return {Violation::kMisaligned, index, -1};
+    if (offset % Alignment(problem, i) != 0) return {Violation::kMisaligned, index, -1};
     if (b.offset && *b.offset != offset) return {Violation::kMoved, index, -1};
     if (b.size == 0) continue;
     const Wide end = End(problem, solution, i);
@@ -35,6 +46,15 @@ CheckResult CheckSingly(const Problem& problem, const Solution& solution) {
   }
   if (peak != solution.peak) return {Violation::kWrongPeak, -1, -1};
   return {};
+}
+
+bool ShareTime(const std::vector<Live>& a, const std::vector<Live>& b) {
+  for (const Live& x : a) {
+    for (const Live& y : b) {
+      if (x.lower < y.upper && y.lower < x.upper) return true;
+    }
+  }
+  return false;
 }
 
 CheckResult Overlap(size_t a, size_t b) {
@@ -57,8 +77,10 @@ CheckResult Check(const Problem& problem, const Solution& solution) {
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     const Buffer& b = problem.buffers[i];
     if (b.size == 0) continue;
-    events.push_back({b.lower, true, i});
-    events.push_back({b.upper, false, i});
+    for (const Live& live : LivesOf(problem, i)) {
+      events.push_back({live.lower, true, i});
+      events.push_back({live.upper, false, i});
+    }
   }
   std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
     if (a.time != b.time) return a.time < b.time;
@@ -91,11 +113,13 @@ CheckResult Check(const Problem& problem, const Solution& solution) {
 CheckResult CheckByDefinition(const Problem& problem, const Solution& solution) {
   const CheckResult singly = CheckSingly(problem, solution);
   if (singly.violation != Violation::kNone) return singly;
+  std::vector<std::vector<Live>> lives;
+  for (size_t i = 0; i < problem.buffers.size(); ++i) lives.push_back(LivesOf(problem, i));
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     for (size_t j = i + 1; j < problem.buffers.size(); ++j) {
       const Buffer& a = problem.buffers[i];
       const Buffer& b = problem.buffers[j];
-      if (a.size == 0 || b.size == 0 || a.lower >= b.upper || b.lower >= a.upper) continue;
+      if (a.size == 0 || b.size == 0 || !ShareTime(lives[i], lives[j])) continue;
       if (solution.offsets[i] < End(problem, solution, j) &&
           solution.offsets[j] < End(problem, solution, i)) {
         return Overlap(i, j);

@@ -11,7 +11,7 @@ enum class Violation : int64_t {
   kNone = 0,
   kWrongCount = 1,    // Not one offset for each buffer.
   kNegative = 2,      // An offset below zero.
-  kMisaligned = 3,    // An offset that is no multiple of the alignment.
+  kMisaligned = 3,    // An offset that is no multiple of the buffer's alignment.
   kMoved = 4,         // A buffer with a fixed offset lies elsewhere.
   kOverCapacity = 5,  // A buffer ends beyond the capacity (or beyond int64).
   kOverlap = 6,       // Two buffers share bytes while both are live.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buffers live throughout a group can lie at its bottom in any plan, unless offsets are fixed.
+// Buffers live throughout a group can lie at its bottom in any plan, unless offsets are fixed or
+// alignments differ. Gaps count as live where a group ends.
 // Without them, the group may fall into pieces that are never live together:
 //
 //      +---+   +-----+         each of the two upper groups is a part of its own,
@@ -36,7 +37,8 @@ void TakeApart(const Problem& problem, const std::vector<int64_t>& sizes, Part w
     Part part{{}, whole.base};
     for (size_t k = begin; k < end; ++k) {
       const int32_t i = order[k];
-      if (!any_fixed && all[i].lower == lower && all[i].upper == upper) {
+      if (!any_fixed && problem.alignments.empty() && !problem.HasGaps(i) &&
+          all[i].lower == lower && all[i].upper == upper) {
         result.offsets[i] = part.base;
         part.base = AddBytes(part.base, sizes[i]);
       } else {

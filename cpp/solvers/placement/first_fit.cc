@@ -15,7 +15,11 @@ namespace {
 std::vector<int32_t> Ordered(const Problem& problem, const std::vector<int64_t>& sizes,
                              std::vector<int32_t> indices, Order order) {
   const auto span = [&](int32_t k) {
-    return static_cast<__int128>(problem.buffers[k].upper) - problem.buffers[k].lower;
+    __int128 steps = 0;
+    ForEachLive(problem, k, [&](int64_t lower, int64_t upper) {
+      steps += static_cast<__int128>(upper) - lower;
+    });
+    return steps;
   };
   // Long double: the product of 2^62 bytes and 2^64 steps does not fit 128 bits signed.
   const auto area = [&](int32_t k) {
@@ -88,6 +92,7 @@ Solution Sequential(const Problem& problem) {
     if (b.offset) next = std::max(next, AddBytes(*b.offset, RoundUp(b.size, problem.alignment)));
   }
   for (const Buffer& b : problem.buffers) {
+    if (!b.offset) next = RoundUp(next, problem.AlignmentOf(solution.offsets.size()));
     solution.offsets.push_back(b.offset ? *b.offset : next);
     if (!b.offset) next = AddBytes(next, RoundUp(b.size, problem.alignment));
   }
@@ -102,14 +107,15 @@ Solution FirstFit(const Problem& problem, Order order) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (!problem.buffers[i].offset) movable.push_back(static_cast<int32_t>(i));
   }
-  const bool any_fixed = movable.size() < sizes.size();
+  // The sweep knows neither fixed offsets nor gaps nor alignments of single buffers.
+  const bool may_sweep = movable.size() == sizes.size() && problem.Plain();
   const std::vector<int32_t> indices = Ordered(problem, sizes, std::move(movable), order);
   for (const bool reversed : {false, true}) {
     const std::vector<Interval> lifetimes = Lifetimes(problem, reversed);
     const bool sweeps = std::is_sorted(indices.begin(), indices.end(), [&](int32_t a, int32_t b) {
       return lifetimes[a].lower < lifetimes[b].lower;
     });
-    if (any_fixed || !sweeps) continue;
+    if (!may_sweep || !sweeps) continue;
     Solution solution{SweepFit(lifetimes, sizes, indices), 0};
     solution.peak = Peak(problem, solution.offsets);
     return solution;

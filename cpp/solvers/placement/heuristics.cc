@@ -13,7 +13,7 @@ std::vector<Solution> Heuristics(const Problem& problem, int64_t target) {
   if (OverlapPairs(problem, kFirstFitPairs) <= kFirstFitPairs) {
     orders = {Order::kSize,  Order::kArea,    Order::kLifetime,
               Order::kGiven, Order::kArrival, Order::kDeparture};
-  } else if (!any_fixed) {
+  } else if (!any_fixed && problem.Plain()) {
     orders = {Order::kArrival, Order::kDeparture};
   }
   for (const Order order : orders) {

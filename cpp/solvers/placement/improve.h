@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "solvers/common/budget.h"
+#include "solvers/placement/problem.h"
 
 namespace memc {
 

@@ -11,11 +11,10 @@ constexpr int64_t kMaxPairs = int64_t{1} << 25;  // Keeps the neighbour lists be
 // Buffers: above, sparse ones are not kept sorted, since moving them costs more than it saves.
 constexpr int64_t kMaxSorted = 4096;
 
-bool Together(const Buffer& a, const Buffer& b) { return a.lower < b.upper && b.lower < a.upper; }
-
 // Calls pair(i, j) for every two buffers that are live together, empty ones left out.
 template <typename Fn>
 void ForEachPair(const Problem& problem, Fn pair) {
+  const bool gaps = !problem.lives.empty();
   std::vector<int32_t> by_lower;
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     if (problem.buffers[i].size > 0) by_lower.push_back(static_cast<int32_t>(i));
@@ -26,6 +25,7 @@ void ForEachPair(const Problem& problem, Fn pair) {
   for (size_t a = 0; a < by_lower.size(); ++a) {
     const int64_t upper = problem.buffers[by_lower[a]].upper;
     for (size_t b = a + 1; b < by_lower.size() && problem.buffers[by_lower[b]].lower < upper; ++b) {
+      if (gaps && !Together(problem, by_lower[a], by_lower[b])) continue;
       pair(by_lower[a], by_lower[b]);
     }
   }
@@ -71,18 +71,19 @@ bool Packer::Pack(const std::vector<int32_t>& order, int64_t limit) {
     Put(index, LowestFree(index));
     if (peak_ > limit) return false;
   }
-  return true;
+  return peak_ <= limit;  // Fixed buffers alone may be above it.
 }
 
 int64_t Packer::LowestFree(int32_t index) {
   const int64_t size = sizes_[index];
   if (size == 0) return 0;
-  const Buffer& buffer = problem_.buffers[index];
+  const int64_t alignment = problem_.AlignmentOf(index);
+  const bool own = !problem_.alignments.empty();
   int64_t offset = 0;
   // True while the gap below [begin, end) is too small; then goes on above it.
   const auto blocked = [&](int64_t begin, int64_t end) {
     if (begin >= offset && begin - offset >= size) return false;
-    offset = std::max(offset, end);
+    offset = std::max(offset, own ? RoundUp(end, alignment) : end);
     return true;
   };
   const auto placed = static_cast<int64_t>(by_offset_.size());
@@ -103,7 +104,7 @@ int64_t Packer::LowestFree(int32_t index) {
   } else {
     for (const int32_t other : by_offset_) {
       ++work_;
-      if (!Together(problem_.buffers[other], buffer)) continue;
+      if (!Together(problem_, other, index)) continue;
       if (!blocked(offsets_[other], offsets_[other] + sizes_[other])) break;
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// First-fit placement of one buffer after another; the work horse of several solvers.
+// First-fit placement of one buffer after another; the work horse of several solvers. It knows gaps
+// in lifetimes and alignments of single buffers.
 #ifndef MEMC_PACKER_H_
 #define MEMC_PACKER_H_
 

@@ -14,6 +14,41 @@ namespace {
   throw std::invalid_argument("buffer " + std::to_string(index) + ": " + what);
 }
 
+void ValidateLives(const Buffer& buffer, const std::vector<Live>& lives, size_t index) {
+  if (lives.empty()) return;
+  bool valid = lives.front().lower == buffer.lower && lives.back().upper == buffer.upper;
+  for (size_t k = 0; k < lives.size(); ++k) {
+    valid = valid && lives[k].lower < lives[k].upper;
+    valid = valid && (k == 0 || lives[k - 1].upper < lives[k].lower);
+  }
+  if (!valid) {
+    Reject(index,
+           "the intervals in which it is live must be ascending, with gaps between them, from " +
+               std::to_string(buffer.lower) + " to " + std::to_string(buffer.upper));
+  }
+}
+
+// Checks that the tables are there for all buffers or for none.
+void ValidateTables(const Problem& problem) {
+  const size_t n = problem.buffers.size();
+  for (const size_t count : {problem.alignments.size(), problem.lives.size()}) {
+    if (count != 0 && count != n) {
+      throw std::invalid_argument("expected alignments and intervals of " + std::to_string(n) +
+                                  " buffers, got " + std::to_string(count));
+    }
+  }
+  for (size_t i = 0; i < problem.lives.size(); ++i) {
+    ValidateLives(problem.buffers[i], problem.lives[i], i);
+  }
+  for (size_t i = 0; i < problem.alignments.size(); ++i) {
+    const int64_t own = problem.alignments[i];
+    if (own < 1 || own > kMaxSize || own % problem.alignment != 0) {
+      Reject(i, "alignment must be a multiple of the problem's, " +
+                    std::to_string(problem.alignment) + ", up to 2^62, got " + std::to_string(own));
+    }
+  }
+}
+
 }  // namespace
 
 void Validate(const Problem& problem) {
@@ -21,6 +56,7 @@ void Validate(const Problem& problem) {
     throw std::invalid_argument("alignment must be at least 1, got " +
                                 std::to_string(problem.alignment));
   }
+  ValidateTables(problem);
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     const Buffer& b = problem.buffers[i];
     if (b.size < 0 || b.size > kMaxSize) {
@@ -30,23 +66,38 @@ void Validate(const Problem& problem) {
       Reject(i, "lifetime [" + std::to_string(b.lower) + ", " + std::to_string(b.upper) +
                     ") is empty");
     }
-    if (b.offset && (*b.offset < 0 || *b.offset % problem.alignment != 0)) {
+    if (b.offset && (*b.offset < 0 || *b.offset % problem.AlignmentOf(i) != 0)) {
       Reject(i, "fixed offset " + std::to_string(*b.offset) + " is not a multiple of " +
-                    std::to_string(problem.alignment));
+                    std::to_string(problem.AlignmentOf(i)));
     }
   }
 }
 
-int64_t AddBytes(int64_t a, int64_t b) {
-  if (a > std::numeric_limits<int64_t>::max() - b) {
-    throw std::overflow_error("the plan needs more than 2^63 - 1 bytes");
-  }
-  return a + b;
+bool Together(const Problem& problem, size_t a, size_t b) {
+  const Buffer& x = problem.buffers[a];
+  const Buffer& y = problem.buffers[b];
+  if (x.lower >= y.upper || y.lower >= x.upper) return false;
+  if (!problem.HasGaps(a) && !problem.HasGaps(b)) return true;
+  bool together = false;
+  ForEachLive(problem, a, [&](int64_t lower, int64_t upper) {
+    ForEachLive(problem, b, [&](int64_t begin, int64_t end) {
+      together = together || (lower < end && begin < upper);
+    });
+  });
+  return together;
 }
 
-int64_t RoundUp(int64_t bytes, int64_t alignment) {
-  const int64_t rest = bytes % alignment;
-  return rest == 0 ? bytes : AddBytes(bytes, alignment - rest);
+Problem Subproblem(const Problem& problem, const std::vector<int32_t>& indices) {
+  Problem part;
+  part.alignment = problem.alignment;
+  part.capacity = problem.capacity;
+  part.buffers.reserve(indices.size());
+  for (const int32_t i : indices) {
+    part.buffers.push_back(problem.buffers[i]);
+    if (!problem.alignments.empty()) part.alignments.push_back(problem.alignments[i]);
+    if (!problem.lives.empty()) part.lives.push_back(problem.lives[i]);
+  }
+  return part;
 }
 
 std::vector<int64_t> RoundedSizes(const Problem& problem) {
@@ -73,8 +124,10 @@ int64_t LowerBound(const Problem& problem) {
   events.reserve(2 * sizes.size());
   for (size_t i = 0; i < sizes.size(); ++i) {
     const Buffer& b = problem.buffers[i];
-    events.emplace_back(b.lower, sizes[i]);
-    events.emplace_back(b.upper, -sizes[i]);
+    ForEachLive(problem, i, [&](int64_t lower, int64_t upper) {
+      events.emplace_back(lower, sizes[i]);
+      events.emplace_back(upper, -sizes[i]);
+    });
     if (b.offset && sizes[i] > 0) bound = std::max(bound, AddBytes(*b.offset, sizes[i]));
   }
   // Ends sort before beginnings at the same time, since their change is negative.

@@ -29,8 +29,7 @@ constexpr int64_t kWorthAThread = 1'000'000;
 
 }  // namespace
 
-RaceResult Race(const std::vector<Buffer>& buffers, int64_t limit, int64_t work,
-                const Budget& budget) {
+RaceResult Race(const Problem& problem, int64_t limit, int64_t work, const Budget& budget) {
   std::unique_ptr<CanonicalSearch> searches[kCount];
   RaceResult result;
   for (int64_t round = kFirstRound; result.work < work; round *= 2) {
@@ -43,7 +42,7 @@ RaceResult Race(const std::vector<Buffer>& buffers, int64_t limit, int64_t work,
         // A search after one with an answer is of no more use.
         for (int64_t left = round; left > 0 && k < first_done && !budget.Over(); left -= kSlice) {
           if (!searches[k]) {
-            searches[k] = std::make_unique<CanonicalSearch>(buffers, kPreferences[k], limit);
+            searches[k] = std::make_unique<CanonicalSearch>(problem, kPreferences[k], limit);
           }
           status = searches[k]->Run(std::min(left, kSlice));
           if (status != Status::kRunning) break;

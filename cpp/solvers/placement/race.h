@@ -18,8 +18,7 @@ struct RaceResult {
 
 // A plan of at most `limit` bytes, or a proof that there is none, by complete searches that prefer
 // different buffers, within about `work` in all. What is accepted: see CanonicalSearch.
-RaceResult Race(const std::vector<Buffer>& buffers, int64_t limit, int64_t work,
-                const Budget& budget);
+RaceResult Race(const Problem& problem, int64_t limit, int64_t work, const Budget& budget);
 
 }  // namespace memc
 

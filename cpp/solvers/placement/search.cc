@@ -33,16 +33,19 @@ Solution Best(const std::vector<Solution>& plans) {
 
 // Whether two buffers with fixed offsets share bytes, so that no plan is valid.
 bool FixedIntersect(const Problem& problem) {
-  std::vector<const Buffer*> fixed;
-  for (const Buffer& b : problem.buffers) {
-    if (b.offset && b.size > 0) fixed.push_back(&b);
+  const std::vector<Buffer>& all = problem.buffers;
+  std::vector<size_t> fixed;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].offset && all[i].size > 0) fixed.push_back(i);
   }
   std::sort(fixed.begin(), fixed.end(),
-            [](const Buffer* a, const Buffer* b) { return a->lower < b->lower; });
-  for (size_t a = 0; a < fixed.size(); ++a) {
-    for (size_t b = a + 1; b < fixed.size() && fixed[b]->lower < fixed[a]->upper; ++b) {
-      if (*fixed[a]->offset < *fixed[b]->offset + fixed[b]->size &&
-          *fixed[b]->offset < *fixed[a]->offset + fixed[a]->size) {
+            [&](size_t a, size_t b) { return all[a].lower < all[b].lower; });
+  for (size_t k = 0; k < fixed.size(); ++k) {
+    const Buffer& a = all[fixed[k]];
+    for (size_t l = k + 1; l < fixed.size() && all[fixed[l]].lower < a.upper; ++l) {
+      const Buffer& b = all[fixed[l]];
+      if (*a.offset < *b.offset + b.size && *b.offset < *a.offset + a.size &&
+          Together(problem, fixed[k], fixed[l])) {
         return true;
       }
     }
@@ -66,15 +69,16 @@ Open OpenPart(const Problem& problem, const Part& part, const std::vector<Soluti
               int64_t target) {
   Open open;
   open.part = &part;
-  for (const int32_t i : part.buffers) {
-    Buffer buffer = problem.buffers[i];
+  open.problem = Subproblem(problem, part.buffers);
+  open.problem.capacity = std::numeric_limits<int64_t>::max();
+  for (Buffer& buffer : open.problem.buffers) {
     buffer.size = RoundUp(buffer.size, problem.alignment);
-    // Every buffer lies on top of others, one of fixed offset or the bottom.
+    // Every buffer lies on top of others, one of fixed offset or the bottom, or at the next
+    // multiple of its alignment.
     open.grain = std::gcd(open.grain, std::gcd(buffer.size, buffer.offset.value_or(0)));
     open.movable += !buffer.offset;
-    open.problem.buffers.push_back(buffer);
   }
-  open.problem.alignment = problem.alignment;
+  for (const int64_t own : open.problem.alignments) open.grain = std::gcd(open.grain, own);
   open.lower_bound = LowerBound(open.problem);
   if (part.buffers.size() == problem.buffers.size()) {
     for (const Solution& plan : plans) {
@@ -93,7 +97,7 @@ Open OpenPart(const Problem& problem, const Part& part, const std::vector<Soluti
 void SearchPart(Open& open, int64_t target, int64_t work, const Budget& budget) {
   const auto low = [&] { return std::max(target, open.lower_bound); };
   const auto found = [&](int64_t limit, int64_t share) {
-    const RaceResult result = Race(open.problem.buffers, limit, std::min(share, work), budget);
+    const RaceResult result = Race(open.problem, limit, std::min(share, work), budget);
     work -= result.work;
     if (result.status == CanonicalSearch::Status::kFound) {
       open.best = {result.offsets, Peak(open.problem, result.offsets)};
@@ -141,7 +145,9 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   }
   // All is done again with more work, from little: large steps down cost little and make later
   // ones smaller. With a time limit, until the time is over.
-  const double most = std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
+  const double most =
+      options.effort * std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
+  const bool endless = budget.deadline && options.effort >= 1;
   double effort = most / (budget.deadline ? 64 : 16);
   uint64_t round = 0;
   for (bool done = false; !done; effort *= 4) {
@@ -149,7 +155,7 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
     // The peak that is reached anyway: no part need lie lower.
     int64_t reached = std::max(enough, outcome.lower_bound);
     done = true;
-    const bool more = budget.deadline ? !budget.Over() : effort < most;
+    const bool more = endless ? !budget.Over() : effort < most && !budget.Over();
     for (Open& open : opens) {
       const Part& part = *open.part;
       const size_t n = part.buffers.size();

@@ -18,12 +18,14 @@ std::vector<int32_t> ByLower(const std::vector<Buffer>& buffers) {
 
 // Calls pair(a, b) for every two buffers that are live together.
 template <typename Fn>
-void ForEachPair(const std::vector<Buffer>& buffers, Fn pair) {
+void ForEachPair(const Problem& problem, Fn pair) {
+  const std::vector<Buffer>& buffers = problem.buffers;
+  const bool gaps = !problem.lives.empty();
   const std::vector<int32_t> order = ByLower(buffers);
   for (size_t a = 0; a < order.size(); ++a) {
     const int64_t upper = buffers[order[a]].upper;
     for (size_t b = a + 1; b < order.size() && buffers[order[b]].lower < upper; ++b) {
-      pair(order[a], order[b]);
+      if (!gaps || Together(problem, order[a], order[b])) pair(order[a], order[b]);
     }
   }
 }
@@ -49,13 +51,16 @@ Lists Collect(size_t count, Fn each) {
 
 }  // namespace
 
-Sections MakeSections(const std::vector<Buffer>& buffers) {
+Sections MakeSections(const Problem& problem) {
+  const std::vector<Buffer>& buffers = problem.buffers;
   // A live set is greatest just before an end that follows a beginning: between these moments,
   // buffers only end and then only begin.
   std::vector<int64_t> lowers, uppers;
-  for (const Buffer& b : buffers) {
-    lowers.push_back(b.lower);
-    uppers.push_back(b.upper);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    ForEachLive(problem, i, [&](int64_t lower, int64_t upper) {
+      lowers.push_back(lower);
+      uppers.push_back(upper);
+    });
   }
   std::sort(lowers.begin(), lowers.end());
   std::sort(uppers.begin(), uppers.end());
@@ -75,15 +80,23 @@ Sections MakeSections(const std::vector<Buffer>& buffers) {
     sections.begin.push_back(at_or_after(b.lower));
     sections.end.push_back(at_or_after(b.upper));
   }
+  if (!problem.lives.empty()) {
+    sections.runs_first.push_back(0);
+    for (size_t i = 0; i < buffers.size(); ++i) {
+      ForEachLive(problem, i, [&](int64_t lower, int64_t upper) {
+        sections.runs.emplace_back(at_or_after(lower), at_or_after(upper));
+      });
+      sections.runs_first.push_back(static_cast<int64_t>(sections.runs.size()));
+    }
+  }
   Lists live = Collect(moments.size(), [&](auto add) {
     for (size_t i = 0; i < buffers.size(); ++i) {
-      for (int32_t s = sections.begin[i]; s < sections.end[i]; ++s) {
-        add(s, static_cast<int32_t>(i));
-      }
+      const auto index = static_cast<int32_t>(i);
+      sections.ForEachOf(index, [&](int32_t s) { add(s, index); });
     }
   });
   Lists neighbours = Collect(buffers.size(), [&](auto add) {
-    ForEachPair(buffers, [&](int32_t a, int32_t b) {
+    ForEachPair(problem, [&](int32_t a, int32_t b) {
       add(a, b);
       add(b, a);
     });

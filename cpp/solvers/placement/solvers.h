@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "solvers/common/budget.h"
 #include "solvers/placement/problem.h"
 
 namespace memc {
@@ -26,8 +27,8 @@ Solution Sequential(const Problem& problem);
 
 // Puts the buffers, in this order, each at the lowest offset free throughout its lifetime; those
 // with fixed offsets first. O(n log n + p log p) with p = OverlapPairs; quadratic where p is beyond
-// 2^25 and the pairs are not kept. By arrival or departure, be it by chance, and without fixed
-// offsets: O(n log n).
+// 2^25 and the pairs are not kept. By arrival or departure, be it by chance, and for a plain
+// problem without fixed offsets: O(n log n).
 Solution FirstFit(const Problem& problem, Order order);
 
 // Up to this OverlapPairs, a first fit takes about 0.5 s at most (2^24 pairs: some 6,000 buffers
@@ -35,18 +36,14 @@ Solution FirstFit(const Problem& problem, Order order);
 // arrival and departure: a million buffers in some 2 s.
 constexpr int64_t kFirstFitPairs = int64_t{1} << 24;
 
-// The best-fit heuristic of Sekiyama et al. 2018, section 3.2. O(n log n) on all shapes measured,
-// whatever OverlapPairs is: a million buffers in some 5 s.
+// The best-fit heuristic of Sekiyama et al. 2018, section 3.2. With fixed offsets, gaps in
+// lifetimes or alignments that differ, a first fit in the order of its offsets. O(n log n) on all
+// shapes measured, whatever OverlapPairs is, but for that first fit: a million buffers in some 5 s.
 Solution BestFit(const Problem& problem);
 
 // Plans of these heuristics, best-fit first, until one has a peak of at most `target` bytes.
 // Where there are more than kFirstFitPairs, only those in O(n log n).
 std::vector<Solution> Heuristics(const Problem& problem, int64_t target);
-
-struct SolverOptions {
-  double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
-  int64_t threads = 0;     // 0: as many as there are cores.
-};
 
 struct Outcome {
   Solution solution;

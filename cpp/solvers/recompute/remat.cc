@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "solvers/placement/problem.h"
+#include "solvers/common/bytes.h"
 
 namespace memc {
 
@@ -104,7 +104,7 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
         throw std::invalid_argument(OpName(op) + " runs out of order");
       }
     } else {
-      if (problem.once[op]) throw std::invalid_argument(OpName(op) + " must not run again");
+      if (problem.once[op]) throw std::invalid_argument(OpName(op) + " must not be recomputed");
       plan.added_cost += problem.costs[op];
     }
     for (const int32_t* i = problem.until.begin(op); i != problem.until.end(op); ++i) {

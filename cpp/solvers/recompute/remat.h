@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rematerialization: which results are dropped and computed anew, so that the bytes live at one
+// Recomputation: which results are dropped and recomputed, so that the bytes live at one
 // time keep a limit, at the least added cost.
 //
 // A sequence runs every op at least once, and no op before what it reads has been made. A value
@@ -14,14 +14,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "solvers/order/order.h"
+#include "solvers/common/rows.h"
 
 namespace memc {
 
 struct RematProblem {
   std::vector<int64_t> sizes;    // Bytes of each value.
   std::vector<int64_t> costs;    // Of each op: what one more run costs, in any unit.
-  std::vector<char> once;        // Of each op: whether it must not run again.
+  std::vector<char> once;        // Of each op: whether it must not be recomputed.
   std::vector<int64_t> scratch;  // Of each op: bytes live during it only.
   Rows reads;                    // Of each op: values, without repeats.
   Rows makes;                    // Of each op: values. Each value is made by exactly one op.

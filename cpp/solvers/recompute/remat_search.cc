@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Search for recomputation by ruin and recreate (Schrimpf et al. 2000) under simulated annealing:
 // some recomputations are taken back, and whatever is then over the limit is relieved at the
-// fullest moment, again and again, by running anew what frees the most bytes for its cost.
+// fullest moment, again and again, by recomputing what frees the most bytes for its cost.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -74,7 +74,7 @@ class RematSearch {
   };
 
   struct Candidate {
-    int32_t value, run;  // What is made anew, and for whom.
+    int32_t value, run;  // What is recomputed, and for whom.
     int64_t cost;        // Of that op: none if it runs there instead of earlier.
     double rank;
   };
@@ -296,7 +296,7 @@ class RematSearch {
     for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
       if (problem_.sizes[*v] == 0) continue;
       const int32_t read = state_.NextRead(*v, moment);
-      if (read < 0) return 0;  // Made anew for this run.
+      if (read < 0) return 0;  // Recomputed for this run.
       if (read == run && state_.NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
     }
     return static_cast<double>(gain);
@@ -316,7 +316,7 @@ class RematSearch {
   }
 
   // Adds to the chain what must run before `run` so that `op` can: operands that are not live there
-  // are kept for longer where that fits, else made anew.
+  // are kept for longer where that fits, else recomputed.
   bool Need(int32_t op, int32_t run, int32_t moment, int64_t limit, bool vary, Chain* chain) {
     if (mark_[op] == epoch_) return true;
     mark_[op] = epoch_;

@@ -9,7 +9,7 @@ namespace memc {
 
 namespace {
 
-constexpr int32_t kSpacing = 16;   // Slots for each run when they are spaced anew.
+constexpr int32_t kSpacing = 16;   // Slots for each run when they are respaced.
 constexpr int32_t kSlotsFor = 32;  // Slots for each op in all.
 constexpr int kNeighbours = 32;    // Runs on either side that make room first.
 
@@ -176,7 +176,7 @@ bool RematState::RespaceAround(int32_t previous, int32_t next) {
   return true;
 }
 
-// Spreads the runs over all slots. Everything that is kept by slot is made anew.
+// Spreads the runs over all slots. Everything that is kept by slot is rebuilt.
 void RematState::Respace() {
   int32_t count = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) ++count;
@@ -313,7 +313,7 @@ void RematState::RollBack() {
   Update();
 }
 
-// Whether `run` is the last to read the value before it is made anew.
+// Whether `run` is the last to read the value before it is recomputed.
 bool RematState::EndsAt(int32_t value, int32_t run) const {
   return NextRead(value, slot_of(run) + 1) < 0;
 }

@@ -96,7 +96,7 @@ class RematState {
   std::vector<std::vector<int32_t>>
       rivals_;  // Of each value: others that the same op may take over.
   std::vector<Run> runs_;
-  std::vector<int32_t> unused_;               // Runs that may be given out anew.
+  std::vector<int32_t> unused_;               // Runs that may be reused.
   std::vector<std::vector<int32_t>> before_;  // Of each op: ops that must not run after it.
   int32_t first_ = -1;
   std::vector<std::vector<int32_t>> runs_of_;   // Of each op, by slot.

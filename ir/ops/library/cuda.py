@@ -375,7 +375,7 @@ CONV_GRAD_WEIGHT_CUDA = LibraryKernel(
 # Attention
 
 MOST_COLUMNS = 128
-"""Of a head, that the kernels have room for."""
+"""The most columns of a head that the kernels have room for."""
 
 
 def _attention_supports(op: Op) -> bool:

@@ -138,7 +138,7 @@ ComputeFn = Callable[[Builder, Op, Sequence[Tensor]], Sequence[Tensor]]
 GradientFn = Callable[[IRBuilder, Op, Sequence[Union[Value, None]]], Sequence[Union[Value, None]]]
 """Builds the gradient of the loss in each operand from those in the results (None where a result does not matter).
 
-It may read the op's operands and results: what it reads is what must be kept, or computed anew, for the backward
+It may read the op's operands and results: what it reads is what must be kept, or recomputed, for the backward
 pass. None for an operand says that the loss does not change with it: it is not a float, or the op is flat in it.
 """
 
@@ -191,7 +191,7 @@ class LibraryKernel:
     packing: Callable[[Op], Packing] | None = None
     """How the kernel wants operand 1, a weight that nothing else reads, to be laid out; None for plainly."""
     replaces: str | None = None
-    """With a packing: the symbol of the kernel whose place it takes where the weight can be laid out so."""
+    """The symbol of the kernel that this one replaces where the weight can be packed; None without a packing."""
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def inner_ops(op: Op) -> Sequence[Op]:
 def chosen_kernel(op: Op) -> LibraryKernel | None:
     """The library kernel that the attribute `library_kernel` of an op, or of a group that begins with one, names."""
     symbol = op.attrs.get("library_kernel")
-    if not isinstance(symbol, str):  # Pools have an attribute of that name too: their window.
+    if not isinstance(symbol, str):
         return None
     found = lookup(main_op(op).name)
     return next((k for k in (found.library if found is not None else ()) if k.symbol == symbol), None)
@@ -279,5 +279,5 @@ def result_elements(op: Op) -> int:
 
 
 def no_flops(op: Op) -> int:
-    """For ops that only move data."""
+    """The number of operations of ops that only move data."""
     return 0

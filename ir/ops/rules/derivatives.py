@@ -12,7 +12,7 @@ from .casts import HALF, cast, widen
 
 
 def again(b: IRBuilder, name: str, operands: Sequence[Value], time: int, **attrs: Attr) -> Value:
-    """A cheap op for one reader only, which it is fused into: computed each `time` anew, it is never kept."""
+    """A cheap op for one reader only, which it is fused into: recomputed for each `time`, it is never kept."""
     return b.op(name, operands, **attrs, **{RECOMPUTE: time})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from rich.console import Console
@@ -17,12 +17,20 @@ from memc.measure.benchmark import Benchmark, bench
 from memc.measure.op_times import Profile
 
 from . import options
+from .compile_options import takes_options
 from .console import progress, set_up_logging, stdout_console, write_text
-from .values import parse_inputs, parse_options, parse_pairs, parse_seconds
+from .values import parse_inputs, parse_pairs, parse_seconds
 
 PROFILED_RUNS = 10
 
+NOT_MEASURED = (
+    *("plan_only", "print_ir_after_all", "print_ir_after_change"),
+    *("labels", "ignore_index", "check_labels", "seed"),
+)
+"""Options of a compilation, and of its training step, that this verb does not have; its own seed is dropout's, too."""
 
+
+@takes_options(but=NOT_MEASURED)
 def bench_model(
     model: Annotated[
         str, typer.Argument(metavar="ARTIFACT|MODEL", help="A folder that `memc compile` wrote, or a model to compile.")
@@ -56,30 +64,8 @@ def bench_model(
         Optional[str],
         typer.Option("--save-profile", metavar="FILE", help="Write the ops' seconds as `rematerialize` reads them."),
     ] = None,
-    target: options.TargetName = "llvm",
-    arch: options.Arch = None,
-    mcpu: options.Mcpu = None,
-    opt_level: options.OptLevel = 2,
-    dim: options.Dims = None,
-    input_shapes: options.InputShapes = None,
-    bind: options.Bind = None,
-    pass_pipeline: options.Pipeline = None,
-    disabled_pass: options.DisabledPasses = None,
-    memory_budget: options.MemoryBudget = None,
-    train: options.Train = False,
-    loss: options.Loss = None,
-    optimizer: options.OptimizerName = None,
-    optimizer_options: options.OptimizerOptions = None,
-    clip_norm: options.ClipNorm = None,
-    loss_scale: options.LossScale = None,
-    accumulate: options.Accumulate = None,
-    freeze: options.Freeze = None,
-    no_dropout: options.NoDropout = False,
-    mirror: options.Mirror = None,
-    alignment: options.Alignment = None,
-    kernels: options.Kernels = "auto",
-    precision: options.Precision = "f32",
-    workspace: options.Workspace = "free",
+    *,
+    settings: dict[str, Any],
     json: options.Json = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -95,33 +81,6 @@ def bench_model(
     to_stdout = [option for option, file in files.items() if file == "-"]
     if len(to_stdout) > 1:
         raise UsageError(f"{' - and '.join(to_stdout)} -: only one of them can have standard output")
-    settings = parse_options(
-        target=target,
-        arch=arch,
-        mcpu=mcpu,
-        opt_level=opt_level,
-        dim=dim,
-        input_shapes=input_shapes,
-        bind=bind,
-        pass_pipeline=pass_pipeline,
-        disabled_pass=disabled_pass,
-        memory_budget=memory_budget,
-        train=train,
-        loss=loss,
-        optimizer=optimizer,
-        optimizer_options=optimizer_options,
-        clip_norm=clip_norm,
-        loss_scale=loss_scale,
-        accumulate=accumulate,
-        freeze=freeze,
-        no_dropout=no_dropout,
-        seed=seed if train else None,
-        mirror=mirror,
-        alignment=alignment,
-        kernels=kernels,
-        precision=precision,
-        workspace=workspace,
-    )
     given = parse_pairs(input or [], "--input")
     profiled = profile or trace is not None or save_profile is not None
     with progress(quiet) as report_stage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from rich.console import Console
@@ -17,51 +17,19 @@ from memc.ir.sizes import format_size
 from memc.report.compilation import Report
 
 from . import options
+from .compile_options import takes_options
 from .console import progress, set_up_logging, stdout_console, write_text
-from .values import parse_options
 
 
+@takes_options()
 def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model, or .memir text.")],
     output: Annotated[
         Optional[Path], typer.Option("-o", "--output", help="Artifact folder (default: MODEL's name, .memc).")
     ] = None,
-    target: options.TargetName = "llvm",
-    arch: options.Arch = None,
-    mcpu: options.Mcpu = None,
-    opt_level: options.OptLevel = 2,
-    dim: options.Dims = None,
-    input_shapes: options.InputShapes = None,
-    bind: options.Bind = None,
-    pass_pipeline: options.Pipeline = None,
-    disabled_pass: options.DisabledPasses = None,
-    memory_budget: options.MemoryBudget = None,
-    train: options.Train = False,
-    loss: options.Loss = None,
-    labels: options.Labels = None,
-    ignore_index: options.IgnoreIndex = None,
-    check_labels: options.CheckLabels = False,
-    optimizer: options.OptimizerName = None,
-    optimizer_options: options.OptimizerOptions = None,
-    clip_norm: options.ClipNorm = None,
-    loss_scale: options.LossScale = None,
-    accumulate: options.Accumulate = None,
-    freeze: options.Freeze = None,
-    no_dropout: options.NoDropout = False,
-    seed: Annotated[
-        Optional[int], typer.Option("--seed", help="With --train: seed of dropout's masks (default: 0).")
-    ] = None,
-    mirror: options.Mirror = None,
-    alignment: options.Alignment = None,
-    kernels: options.Kernels = "auto",
-    precision: options.Precision = "f32",
-    workspace: options.Workspace = "free",
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Stop after the passes; -o takes the planned IR as text.")
-    ] = False,
+    *,
+    settings: dict[str, Any],
     json: options.Json = None,
-    print_ir_after_all: options.PrintAfterAll = False,
-    print_ir_after_change: options.PrintAfterChange = False,
     print_pass_times: options.PassTimes = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = 0,
@@ -69,49 +37,12 @@ def compile_model(
 ) -> None:
     """Compile a model into an artifact that runs from one planned arena."""
     set_up_logging(verbose, quiet)
+    plan_only = settings["plan_only"]
     if plan_only and json == "-" and str(output) == "-":
         raise UsageError("--json - and --output -: only one of them can have standard output")
-    settings = parse_options(
-        target=target,
-        arch=arch,
-        mcpu=mcpu,
-        opt_level=opt_level,
-        dim=dim,
-        input_shapes=input_shapes,
-        bind=bind,
-        pass_pipeline=pass_pipeline,
-        disabled_pass=disabled_pass,
-        memory_budget=memory_budget,
-        train=train,
-        loss=loss,
-        labels=labels,
-        ignore_index=ignore_index,
-        check_labels=check_labels,
-        optimizer=optimizer,
-        optimizer_options=optimizer_options,
-        clip_norm=clip_norm,
-        loss_scale=loss_scale,
-        accumulate=accumulate,
-        freeze=freeze,
-        no_dropout=no_dropout,
-        seed=seed,
-        mirror=mirror,
-        alignment=alignment,
-        kernels=kernels,
-        precision=precision,
-        workspace=workspace,
-    )
     destination = None if plan_only else output or Path(Path(model).stem + ".memc")
     with progress(quiet) as report_stage:
-        compilation = driver.compile(
-            model,
-            destination,
-            progress=report_stage,
-            plan_only=plan_only,
-            print_ir_after_all=print_ir_after_all,
-            print_ir_after_change=print_ir_after_change,
-            **settings,
-        )
+        compilation = driver.compile(model, destination, progress=report_stage, **settings)
     if plan_only and output is not None:
         write_text(str(output), str(compilation.module).rstrip("\n"))
     if print_pass_times:
@@ -155,8 +86,8 @@ def print_summary(console: Console, model: str, report: Report, path: str | None
     row("peak", report.peak_bytes)
     if report.recomputation is not None:
         found = report.recomputation
-        row("peak, no op run again", found.peak_bytes_without)
-        table.add_row("ops run again", f"{found.ops}", f"{found.added_percent:.2f} % more time")
+        row("peak, no recomputation", found.peak_bytes_without)
+        table.add_row("ops recomputed", f"{found.ops}", f"{found.added_percent:.2f} % more time")
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")
     for name, seconds in report.seconds.items():

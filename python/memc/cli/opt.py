@@ -3,33 +3,37 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
 from memc import driver
 from memc.frontend.memir import STDIN, read_text, verified
+from memc.frontend.sources import MEMIR, format_of
 from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.ir.module import Module
+from memc.options import Options
 from memc.passes.manager import PassManager
 
 from . import options
 from .compile import print_times
+from .compile_options import takes_options
 from .console import error_line, set_up_logging, write_text
-from .values import parse_bindings, parse_dims, parse_shapes
 
 SEPARATOR = "// -----"
 
 
+@takes_options(
+    *("dims", "input_shapes", "bind", "pass_pipeline"),
+    *("print_ir_after_all", "print_ir_after_change"),
+)
 def opt(
     file: Annotated[
         Optional[str], typer.Argument(metavar="FILE", help=".memir text, .onnx or a .json graph; - for text on stdin.")
     ] = None,
-    pass_pipeline: options.Pipeline = None,
     output: Annotated[str, typer.Option("-o", "--output", help="Where the IR goes; - for stdout.")] = "-",
-    dim: options.Dims = None,
-    input_shapes: options.InputShapes = None,
-    bind: options.Bind = None,
+    *,
+    settings: dict[str, Any],
     split_input_file: Annotated[
         bool, typer.Option("--split-input-file", help=f"Treat the parts between `{SEPARATOR}` lines one by one.")
     ] = False,
@@ -37,8 +41,6 @@ def opt(
     stop_after: Annotated[
         Optional[int], typer.Option("--stop-after", metavar="N", min=0, help="Run only the first N passes.")
     ] = None,
-    print_ir_after_all: options.PrintAfterAll = False,
-    print_ir_after_change: options.PrintAfterChange = False,
     print_pass_times: options.PassTimes = False,
     list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and their options.")] = False,
     list_ops: Annotated[bool, typer.Option("--list-ops", help="List the registered ops.")] = False,
@@ -55,10 +57,11 @@ def opt(
         return
     if file is None:
         raise UsageError("missing FILE: give .memir text, an .onnx model, or - for standard input")
-    manager = PassManager.parse(pass_pipeline or "")
+    chosen = Options(**settings)
+    manager = PassManager.parse(chosen.pass_pipeline or "")
     manager.verify_each = verify_each
-    manager.print_ir_after_all = print_ir_after_all
-    manager.print_ir_after_change = print_ir_after_change
+    manager.print_ir_after_all = chosen.print_ir_after_all
+    manager.print_ir_after_change = chosen.print_ir_after_change
     manager.stop_after = stop_after
 
     def process(module: Module) -> str:
@@ -67,14 +70,8 @@ def opt(
             print_times(manager.timings)
         return str(module).rstrip("\n")
 
-    if file.endswith((".onnx", *driver.GRAPH_SUFFIXES)):
-        settings = driver.Options(
-            dims=parse_dims(dim or []),
-            input_shapes=parse_shapes(input_shapes),
-            bind=parse_bindings(bind or []),
-            pass_pipeline=pass_pipeline,
-        )
-        write_text(output, process(verified(driver.load_module(file, settings), file)))
+    if format_of(file) not in (None, MEMIR):
+        write_text(output, process(verified(driver.load_module(file, chosen), file)))
         return
     text, name = read_text(file), "<stdin>" if file == STDIN else file
     parts = text.split(f"\n{SEPARATOR}\n") if split_input_file else [text]

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 from rich.table import Table
 
 from memc.ir.errors import UsageError
 from memc.ir.sizes import format_size, parse_size
-from memc.planning import Plan
+from memc.planning import CapacityError, Plan
 from memc.planning import plan as make_plan
 from memc.planning.csv_file import plan_csv
 from memc.solvers.order import order_solver_names
@@ -63,8 +63,7 @@ def plan(
         raise UsageError("--order-solver: expected --reorder with it, without which the order is kept")
     if full and json_path is None:
         raise UsageError("--full: expected --json FILE with it, to which it adds order and offsets")
-    result = make_plan(
-        file,
+    arguments: dict[str, Any] = dict(
         capacity=_capacity(capacity or []),
         alignment=alignment,
         reorder=reorder,
@@ -73,6 +72,12 @@ def plan(
         time_limit=None if time_limit is None else parse_seconds(time_limit, "--time-limit"),
         threads=threads,
     )
+    try:
+        result = make_plan(file, **arguments)
+    except CapacityError as error:
+        if json_path is not None:
+            write_text(json_path, json.dumps(error.to_dict()))
+        raise
     if output is not None:
         write_text(output, plan_csv(result.tensors, result.offsets))
     if json_path is not None:

@@ -18,7 +18,6 @@ from memc.ir.checked import require_one_of
 from memc.ir.core import Array
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
-from memc.ir.sizes import parse_size
 from memc.ir.types import TensorType
 from memc.measure.verification import random_array
 from memc.passes.base import Pass
@@ -163,72 +162,6 @@ def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
             raise UsageError(f"--output {item}: no output `{name}`; expected one of {', '.join(names)}")
         targets[name] = Path(path)
     return targets
-
-
-def parse_options(
-    *,
-    target: str,
-    arch: str | None,
-    mcpu: str | None,
-    opt_level: int,
-    dim: list[str] | None,
-    input_shapes: str | None,
-    bind: list[str] | None,
-    pass_pipeline: str | None,
-    kernels: str,
-    precision: str,
-    workspace: str,
-    disabled_pass: str | None = None,
-    memory_budget: str | None = None,
-    train: bool = False,
-    loss: str | None = None,
-    labels: str | None = None,
-    ignore_index: int | None = None,
-    check_labels: bool = False,
-    optimizer: str | None = None,
-    optimizer_options: str | None = None,
-    clip_norm: float | None = None,
-    loss_scale: str | None = None,
-    accumulate: int | None = None,
-    freeze: list[str] | None = None,
-    no_dropout: bool = False,
-    seed: int | None = None,
-    mirror: str | None = None,
-    alignment: int | None = None,
-) -> dict[str, Any]:
-    """What was typed after the options of `memc compile`, as `driver.Options` takes it. Those that a verb does not have are
-    as if they were not typed. Raises UsageError."""
-    training = {
-        "loss": loss,
-        "labels": labels,
-        "ignore_index": ignore_index,
-        "check_labels": True if check_labels else None,
-        "optimizer": optimizer,
-        "clip_norm": clip_norm,
-        "loss_scale": loss_scale,
-        "accumulate": accumulate,
-        "frozen": freeze,
-        "dropout": False if no_dropout else None,
-        "seed": seed,
-        "mirror": mirror,
-    }
-    return {
-        "target": target,
-        "arch": arch,
-        "mcpu": mcpu,
-        "opt_level": opt_level,
-        "dims": parse_dims(dim or []),
-        "input_shapes": parse_shapes(input_shapes),
-        "bind": parse_bindings(bind or []),
-        "pass_pipeline": pass_pipeline,
-        "disabled_passes": tuple(name for name in (disabled_pass or "").split(",") if name),
-        "memory_budget": None if memory_budget is None else parse_size(memory_budget),
-        "train": parse_training(train, training, optimizer_options),
-        "alignment": alignment,
-        "kernels": kernels,
-        "precision": precision,
-        "workspace": workspace if workspace in ("none", "free") else parse_size(workspace),
-    }
 
 
 def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str | None) -> BuildGradient | None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json as json_module
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -12,12 +12,21 @@ from memc import driver
 from memc.ir.core import Role
 from memc.ir.errors import CheckError
 from memc.measure import verification
+from memc.options import Options
 
 from . import options
+from .compile_options import takes_options
 from .console import progress, set_up_logging, write_text
-from .values import parse_inputs, parse_options, parse_pairs
+from .values import parse_inputs, parse_pairs
+
+NOT_VERIFIED = (
+    *("disabled_passes", "memory_budget", "train", "alignment"),
+    *("plan_only", "print_ir_after_all", "print_ir_after_change"),
+)
+"""Options of a compilation that this verb does not have."""
 
 
+@takes_options(but=NOT_VERIFIED)
 def verify(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model; .memir text with --against numpy.")],
     against: Annotated[
@@ -27,17 +36,8 @@ def verify(
         Optional[list[str]],
         typer.Option("-i", "--input", metavar="NAME=VALUE", help="@file.npy, a number or JSON (default: random)."),
     ] = None,
-    target: options.TargetName = "llvm",
-    arch: options.Arch = None,
-    mcpu: options.Mcpu = None,
-    opt_level: options.OptLevel = 2,
-    dim: options.Dims = None,
-    input_shapes: options.InputShapes = None,
-    bind: options.Bind = None,
-    pass_pipeline: options.Pipeline = None,
-    kernels: options.Kernels = "auto",
-    precision: options.Precision = "f32",
-    workspace: options.Workspace = "free",
+    *,
+    settings: dict[str, Any],
     all_tensors: Annotated[bool, typer.Option("--all-tensors", help="Compare every tensor inside the model.")] = False,
     rtol: Annotated[
         Optional[float], typer.Option("--rtol", help="Relative tolerance, per element (1e-3; tf32: 2e-2).")
@@ -57,23 +57,10 @@ def verify(
 ) -> None:
     """Compile a model, run it, and compare its outputs with a reference."""
     set_up_logging(verbose, quiet)
-    settings = parse_options(
-        target=target,
-        arch=arch,
-        mcpu=mcpu,
-        opt_level=opt_level,
-        dim=dim,
-        input_shapes=input_shapes,
-        bind=bind,
-        pass_pipeline=pass_pipeline,
-        kernels=kernels,
-        precision=precision,
-        workspace=workspace,
-    )
     given = parse_pairs(input or [], "--input")
     arrays = {}
     if given:
-        module = driver.load_module(model, driver.Options(**settings))
+        module = driver.load_module(model, Options(**settings))
         arrays = parse_inputs(given, {p.name: p.type for p in module.main.params_of(Role.INPUT)}, seed)
     with progress(quiet) as report_stage:
         outcome = verification.verify(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import numpy as np
 
 from memc import driver
+from memc.frontend.sources import Source
 from memc.ir.checked import Amount, Range, require
 from memc.ir.core import Array
 from memc.ir.cost_model import DEVICES
@@ -24,9 +25,12 @@ from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.verification import random_inputs
+from memc.options import Keywords, Options, with_options
 from memc.runtime.target import CodeTarget
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from memc.runtime.artifact.manifest import Manifest, Spec
     from memc.runtime.execute.executable import Executable
 
@@ -42,11 +46,11 @@ class Benchmark:
     training: bool
     """Whether the runs were training steps."""
     threads: int | None
-    """That kernels used on the CPU; None on CUDA."""
+    """Threads that kernels used on the CPU; None on CUDA."""
     warmup: int
     """Runs before those that count."""
     seconds: tuple[float, ...]
-    """Of each run that counts, until its results were there."""
+    """Seconds of each run that counts, until its results were there."""
     batch: int | None
     """Items to a run: the first axis of all inputs, where they have one in common."""
     memory: Mapping[str, int]
@@ -78,7 +82,7 @@ class Benchmark:
 
     @property
     def runs_per_second(self) -> float:
-        """Of all runs that count, one after another."""
+        """The rate of all runs that count, one after another."""
         return self.runs / sum(self.seconds)
 
     @property
@@ -98,8 +102,9 @@ class Benchmark:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
 
 
+@with_options
 def bench(
-    source: driver.Source,
+    source: Source,
     *,
     inputs: Mapping[str, Array] | Callable[[Sequence[Spec]], Mapping[str, Array]] | None = None,
     seed: int = 0,
@@ -110,7 +115,7 @@ def bench(
     cuda_graph: bool = True,
     profiled_runs: int = 0,
     progress: driver.Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Benchmark:
     """Run an artifact again and again, and measure.
 
@@ -203,7 +208,7 @@ def _artifact(source: Any, progress: driver.Progress | None, options: Mapping[st
         if compilation.path is None:
             raise UsageError("nothing to run: compiled with plan_only")
         return compilation.path, compilation.temporary
-    standard = asdict(driver.Options())
+    standard = asdict(Options())
     said = [name for name, value in options.items() if name not in standard or value != standard[name]]
     if said:
         raise UsageError(f"{source}: is an artifact; expected a model for the option {said[0].replace('_', '-')}")

@@ -21,21 +21,21 @@ class OpTime:
     """One op of the planned function, with all its kernel calls."""
 
     index: int
-    """Among the function's ops, constants and views included."""
+    """Number of the op among the function's, constants and views included."""
     name: str
-    """Of a fused group: its ops' names."""
+    """The op's name; of a fused group, its ops' names."""
     result: str
     """Name of its first result in model.memir."""
     type: str
-    """Of that result."""
+    """The type of that result."""
     kernels: tuple[str, ...]
     seconds: float
     """Median of the profiled runs. Ops in one joint kernel (pass `join-kernels`) share its time by what the roofline says of
     each."""
     share: float
-    """Of all ops' seconds."""
+    """The share of all ops' seconds."""
     bytes: int
-    """Read and written, each operand once, were there no caches."""
+    """Bytes read and written, each operand once, as if there were no caches."""
     flops: int
     roofline: float
     """The least seconds that bytes and flops take on the described device, over `seconds`. More than 1: what it reads is
@@ -51,30 +51,30 @@ class Profile:
     ops: list[OpTime]
     """Those that call kernels, in the order of execution."""
     device: str
-    """Whose roofline: a name in `ir/cost_model.py`."""
+    """The device whose roofline it is: a name in `ir/cost_model.py`."""
     peak_flops: float
-    """Of that device, per second."""
+    """Floating-point operations of that device per second."""
     bandwidth: float
-    """Of that device, bytes per second."""
+    """Bytes per second of that device."""
     runs: int
     run_seconds: float
-    """From the first kernel's beginning to the last one's end, in the run that `calls` is of."""
+    """Seconds from the first kernel's beginning to the last one's end, in the run that `calls` lists."""
     calls: list[Call]
-    """Of the run of median length."""
+    """The kernel calls of the run of median duration."""
 
     @property
     def seconds(self) -> float:
-        """Of all ops."""
+        """Seconds of all ops."""
         return sum(op.seconds for op in self.ops)
 
     @property
     def bytes(self) -> int:
-        """Of all ops."""
+        """Bytes of all ops."""
         return sum(op.bytes for op in self.ops)
 
     @property
     def flops(self) -> int:
-        """Of all ops."""
+        """Floating-point operations of all ops."""
         return sum(op.flops for op in self.ops)
 
     @property
@@ -146,7 +146,7 @@ def make_profile(function: Function, runs: Sequence[Sequence[Call]], name: str, 
 
 
 def _parts(function: Function, device: Device) -> dict[int, dict[int, float]]:
-    """By the first op of each joint kernel: all its ops, and which part of the kernel's time is theirs."""
+    """All ops of each joint kernel, by its first op, and the share of the kernel's time that is each op's."""
     groups: dict[Any, list[int]] = {}
     for index, op in enumerate(function.ops):
         if JOINT in op.attrs:

@@ -7,12 +7,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
 import onnx
 
 from memc import driver
+from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
 from memc.ir.checked import Amount, require, require_one_of, shown
 from memc.ir.core import Array, Role
@@ -21,6 +22,10 @@ from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.types import DType, TensorType
 from memc.measure.compare import Difference, Tolerance, compare
+from memc.options import Keywords, checked_options, with_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 REFERENCES = ("onnxruntime", "numpy")
 
@@ -44,6 +49,7 @@ class Verification:
         return all(d.matches for d in self.differences.values())
 
 
+@with_options
 def verify(
     model: str | Path,
     *,
@@ -54,7 +60,7 @@ def verify(
     atol: float | None = None,
     all_tensors: bool = False,
     progress: driver.Progress | None = None,
-    **options: Any,
+    **options: Unpack[Keywords],
 ) -> Verification:
     """Compile `model`, run it, and compare each output with a reference.
 
@@ -79,10 +85,10 @@ def verify(
         raise UsageError(f"model: expected the path of a model, got {shown(model)}")
     if inputs is not None and not isinstance(inputs, Mapping):
         raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
-    if str(model).endswith(".memir") and (against != "numpy" or all_tensors):
+    if format_of(model) not in (None, ONNX) and (against != "numpy" or all_tensors):
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
     source: Any = with_all_outputs(Path(model)) if all_tensors else model
-    chosen = driver.checked_options(options)
+    chosen = checked_options(options)
     usual = TOLERANCES.get(chosen.precision, TOLERANCES["tf32"])
     module = driver.load_module(source, chosen)
     norm = NORMS.get(half_of(module) or chosen.precision) if rtol is None and atol is None else None

@@ -3,5 +3,6 @@
 
 from .planner import Plan, SpacePlan, plan
 from .tensors import Tensor
+from .unfit import CapacityError, Unfit
 
-__all__ = ["Plan", "SpacePlan", "Tensor", "plan"]
+__all__ = ["CapacityError", "Plan", "SpacePlan", "Tensor", "Unfit", "plan"]

@@ -7,6 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import NoReturn
@@ -15,15 +16,17 @@ import numpy as np
 
 from memc.ir.errors import InvalidError, UnsupportedError
 from memc.ir.files import read_bytes
+from memc.solvers.placement import Lives
 
-from .tensors import ARENA, Int64s, Tensor, TensorColumns, shown
+from .gaps import gaps_text, lives_of
+from .tensors import ARENA, MAX_ALIGNMENT, Int64s, Tensor, TensorColumns, shown
 
 _NAMES = {"buffer": "id", "buffer_id": "id", "start": "lower", "begin": "lower", "end": "upper"}
 _REQUIRED = ("id", "lower", "upper", "size")
 _KNOWN = (*_REQUIRED, "alignment", "offset", "hint", "gaps", "alias", "alias_offset", "space")
-_TEXTS = ("id", "alias", "space")
+_TEXTS = ("id", "alias", "space", "gaps")
 _DEFAULTS = {"alignment": 1, "offset": -1, "alias_offset": 0}
-"""Of columns of numbers that may be empty."""
+"""The values of empty fields in columns of numbers."""
 
 _PLAIN = re.compile(r"[-+\d\s,]*", re.ASCII)
 """Whole numbers in decimal digits."""
@@ -36,7 +39,7 @@ def read_csv(path: str | Path) -> tuple[TensorColumns, int]:
     """The tensors of a file and their alignment in bytes.
 
     Raises UsageError if the file cannot be read, InvalidError with file, line and field if it is malformed,
-    UnsupportedError for gaps in lifetimes and for alignments that differ.
+    UnsupportedError for gaps of a part of the bytes only.
     """
     parts = _parts(path, _text(path))
     widths, fields = next(parts)
@@ -57,12 +60,34 @@ def read_csv(path: str | Path) -> tuple[TensorColumns, int]:
         table.texts.get("alias") if any(table.texts.get("alias", ())) else None,
         table.numbers("alias_offset", 0),
         [space or ARENA for space in table.texts["space"]] if any(table.texts.get("space", ())) else None,
+        _lives(path, table, uppers, int("end" in header)),
     )
-    return tensors, table.alignment
+    alignments = table.numbers("alignment", 1)
+    if (alignments == alignments[:1]).all():
+        return tensors, int(alignments[0]) if len(alignments) else 1
+    return replace(tensors, alignments=alignments), 1
+
+
+def _lives(path: str | Path, table: _Table, uppers: Int64s, last: int) -> list[Lives] | None:
+    """Of each tensor: when it is live, if there are gaps; None if there are none at all."""
+    texts = table.texts.get("gaps", [])
+    if not any(map(str.strip, texts)):
+        return None
+    found: list[Lives] = []
+    for line, (text, lower, upper) in enumerate(zip(texts, table.numbers("lower").tolist(), uppers.tolist()), 2):
+        if "@" in text:
+            raise UnsupportedError(
+                f"{path}:{line}: gaps: expected gaps of all bytes, such as 3-7, got {shown(text)} with a window of bytes"
+            )
+        try:
+            found.append(lives_of(text, lower, upper, last))
+        except ValueError as error:
+            raise InvalidError(f"{path}:{line}: gaps: {error}, got {shown(text)}") from None
+    return found
 
 
 def plan_csv(tensors: Sequence[Tensor], offsets: Sequence[int]) -> str:
-    """A plan as `id,lower,upper,size,offset`; with the columns of aliases and spaces if there are any."""
+    """A plan as `id,lower,upper,size,offset`; with the columns of aliases, spaces, alignments and gaps if there are any."""
     t = TensorColumns.of(tensors)
     names = [*_REQUIRED, "offset"]
     numbers = [t.lowers.tolist(), t.uppers.tolist(), t.sizes.tolist(), offsets]
@@ -74,6 +99,12 @@ def plan_csv(tensors: Sequence[Tensor], offsets: Sequence[int]) -> str:
     if t.spaces is not None:
         names.append("space")
         columns.append(_quoted(t.spaces))
+    if t.alignments is not None:
+        names.append("alignment")
+        columns.append([str(alignment) if alignment else "" for alignment in t.alignments.tolist()])
+    if t.lives is not None:
+        names.append("gaps")
+        columns.append(map(gaps_text, t.lives))
     return "\n".join([",".join(names), *map(",".join, zip(*columns))])
 
 
@@ -136,7 +167,6 @@ class _Table:
         self.names = names
         self.count = 0
         self.texts: dict[str, list[str]] = {name: [] for name in names if name in _TEXTS}
-        self.alignment = 1
         self._parts: dict[str, list[Int64s]] = {name: [] for name in names}
 
     def add(self, widths: Sequence[int], fields: Sequence[str]) -> None:
@@ -153,8 +183,6 @@ class _Table:
                 self._parts[name].append(self._whole(name, texts, first))
             elif name in _DEFAULTS:
                 self._parts[name].append(self._optional(name, texts, first))
-            elif name == "gaps":
-                self._refuse_gaps(texts, first)
         if "alignment" in self.names and widths:
             self._align(self._parts["alignment"][-1], first)
         self.count += len(widths)
@@ -196,23 +224,11 @@ class _Table:
             self._fail(line, name, f"expected {expected}, got {shown(text)}")
         return number
 
-    def _refuse_gaps(self, texts: Sequence[str], first: int) -> None:
-        for line, text in enumerate(texts, first):
-            if text.strip():
-                raise UnsupportedError(
-                    f"{self.path}:{line}: gaps: lifetimes with gaps are not supported, got {shown(text)}"
-                )
-
     def _align(self, values: Int64s, first: int) -> None:
         for index in np.flatnonzero(values < 1)[:1]:
             self._fail(first + index, "alignment", f"expected 1 or more bytes, got {values[index]}")
-        if not self.count:
-            self.alignment = int(values[0])
-        for index in np.flatnonzero(values != self.alignment)[:1]:
-            raise UnsupportedError(
-                f"{self.path}:{first + index}: alignment: expected {self.alignment} as in line 2, got {values[index]}; "
-                "one for all"
-            )
+        for index in np.flatnonzero(values > MAX_ALIGNMENT)[:1]:
+            self._fail(first + index, "alignment", f"expected 2**40 bytes at most, got {values[index]}")
 
     def _fail(self, line: int, name: str, message: str) -> NoReturn:
         raise InvalidError(f"{self.path}:{line}: {name}: {message}")

@@ -2,7 +2,9 @@
 """A dataflow graph as an order problem, and an order of it as a placement problem.
 
 A storage is live from the first op that touches it through the last, to the end if it holds an output. Storages of the
-graph's inputs persist: they order the ops that read and write them but take no bytes of the plan.
+graph's inputs persist: they order the ops that read and write them but take no bytes of the plan. This is the definition
+by which graphs are planned and measured; `memc.passes.order.problem` gives the same dependencies between the ops that write,
+for the IR of the graph, in whose arena outputs take no bytes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
@@ -13,21 +13,24 @@ import numpy as np
 
 from memc import driver
 from memc.frontend.graph import Graph, read_graph
+from memc.frontend.sources import GRAPH, format_of
 from memc.ir.checked import Range, require, require_one_of
 from memc.ir.checked import shown as shown_value
 from memc.ir.durations import Seconds
-from memc.ir.errors import BudgetError, InvalidError, UsageError
+from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import lifetimes
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
+from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.solvers.order import order_lower_bound, order_peak, order_solver_names, solve_order
-from memc.solvers.placement import MAX_BYTES, BufferColumns, Problem, Violation, check, solve, solver_names
+from memc.solvers.placement import MAX_BYTES, BufferColumns, Problem, Solution, Violation, check, solve, solver_names
 
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem
 from .tensors import ARENA, Int64s, Tensor, TensorColumns, blocks_of, shown
+from .unfit import CapacityError, find_unfit
 
 PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]
 """A path to .csv, .json, .json.gz, .memir or .onnx; a graph; a module; or tensors."""
@@ -118,20 +121,23 @@ def plan(
     Args:
         source: what to plan. A module is planned as it is; an ONNX model as -O2 leaves it.
         capacity: bytes, of the only space or by the name of each.
-        alignment: bytes; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it.
+        alignment: bytes; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it. It
+            replaces a CSV file's alignments; a `Tensor` with an alignment keeps its own, and sizes are then rounded up to the
+            greatest common divisor of all.
         solver, order_solver: by name; see `solver_names` and `order_solver_names`.
         time_limit: seconds for the search, half of them at most for the order; without it, work is bounded by count.
         threads: for the search, by default one for each core.
 
     Raises:
-        BudgetError: nothing found that keeps the capacity; the message states the least peak found.
+        BudgetError: nothing found that keeps the capacity; the message states the least peak found. It is a
+            `CapacityError`, whose `unfit` names tensors that do not fit.
         MemcError: for anything wrong with the source or the options.
     """
     require_one_of(solver, solver_names(), f"solver `{solver}`")
     require_one_of(order_solver, order_solver_names(), f"order solver `{order_solver}`")
     alignment = require(alignment, Optional[Annotated[int, ALIGNMENTS]], "alignment")
     time_limit = require(time_limit, Optional[Seconds], "time_limit")
-    threads = require(threads, Optional[Annotated[int, Range(least=1, most=2**16)]], "threads")
+    threads = require(threads, Optional[Annotated[int, Range(least=1, most=MAX_THREADS)]], "threads")
     require(reorder, bool, "reorder")
     kind: Any = Mapping[str, int] if isinstance(capacity, Mapping) else Optional[int]
     capacity = require(capacity, kind, "capacity")
@@ -144,9 +150,12 @@ def plan(
     else:
         name, first_line, loaded = "tensors", None, source
         if isinstance(source, Module):
-            loaded = driver.load_module(source, driver.Options())
+            loaded = driver.load_module(source, Options())
         given_alignment = source.target.alignment if isinstance(source, Module) else 1
-    alignment = given_alignment if alignment is None else alignment
+    if alignment is None:
+        alignment = given_alignment
+    elif isinstance(source, (str, Path)) and isinstance(loaded, TensorColumns):
+        loaded = replace(loaded, alignments=None)
     if reorder and not isinstance(loaded, Graph):
         raise UsageError(f"{name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt")
     begin = time.perf_counter()
@@ -170,7 +179,8 @@ def plan(
         else:
             tensors = loaded
         left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - begin))
-        result = _place(tensors, name, first_line, capacity, alignment, solver, left, threads)
+        placing = _Placing(name, alignment, solver, left, threads)
+        result = placing.place(tensors, first_line, capacity)
     except OverflowError:
         raise InvalidError(f"{name}: the sizes together exceed 2**63 - 1 bytes") from None
     if isinstance(loaded, Graph):
@@ -179,7 +189,7 @@ def plan(
             spaces = [replace(space, lower_bound=bound) for space in result.spaces]
             result = replace(result, lower_bound=bound, spaces=spaces)
     result = replace(result, seconds=time.perf_counter() - begin)
-    _keep_capacity(result, name)
+    placing.keep_capacity(result, reorder)
     return result
 
 
@@ -189,17 +199,15 @@ def _part(time_limit: float | None, share: float) -> float | None:
 
 def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:
     """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
-    text = str(path)
-    if text.endswith(driver.GRAPH_SUFFIXES):
+    found = format_of(path)
+    if found is GRAPH:
         return read_graph(path), 1, None
-    if text.endswith(".memir"):
-        module = driver.load_module(path, driver.Options())
-        return module, module.target.alignment, None
-    if text.endswith(".onnx"):
-        module = driver.load_module(path, driver.Options())
-        manager = PassManager.parse(pipeline(2))
-        manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
-        manager.run(module)
+    if found is not None:
+        module = driver.load_module(path, Options())
+        if found.holds == "model":
+            manager = PassManager.parse(pipeline(2))
+            manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
+            manager.run(module)
         return module, module.target.alignment, None
     tensors, alignment = read_csv(path)
     return tensors, alignment, 2
@@ -212,46 +220,89 @@ def _storages(graph: Graph, order: Sequence[int]) -> TensorColumns:
     return TensorColumns(names, buffers.lowers, buffers.uppers, buffers.sizes, buffers.offsets)
 
 
-def _place(
-    tensors: Sequence[Tensor],
-    name: str,
-    first_line: int | None,
-    capacity: int | Mapping[str, int] | None,
-    alignment: int,
-    solver: str,
-    time_limit: float | None,
-    threads: int | None,
-) -> Plan:
-    """Place each space on its own. A space that is over its capacity stays so; the caller sees to it."""
-    columns = TensorColumns.of(tensors, name)
-    blocks = blocks_of(columns, name, first_line)
-    buffers = blocks.buffers
-    at = np.full(len(buffers), -1, np.int64)
-    names, number = _numbered(blocks.spaces)
-    limits = _capacities(capacity, names)
-    spaces: list[SpacePlan] = []
-    for index, space in enumerate(names):
-        members = np.flatnonzero(number == index) if len(names) > 1 else np.arange(len(buffers))
-        chosen = buffers.take(members)
-        _fixed_are_aligned(chosen, alignment, name)
-        problem = Problem(chosen, alignment, limits.get(space, MAX_BYTES))
-        share = None if time_limit is None else time_limit / (len(names) - index)
+@dataclass
+class _Placing:
+    """How the spaces are placed, and what was placed there."""
+
+    name: str
+    """Of the source, in errors."""
+    alignment: int
+    solver: str
+    time_limit: float | None
+    """Seconds that are left."""
+    threads: int | None
+    problems: list[tuple[Problem, list[str]]] = field(default_factory=list)
+    """Of each space, with the names of its buffers."""
+
+    def place(
+        self, tensors: Sequence[Tensor], first_line: int | None, capacity: int | Mapping[str, int] | None
+    ) -> Plan:
+        """Place each space on its own. A space that is over its capacity stays so; the caller sees to it."""
+        columns = TensorColumns.of(tensors, self.name)
+        blocks = blocks_of(columns, self.name, first_line)
+        buffers = blocks.buffers
+        at = np.full(len(buffers), -1, np.int64)
+        names, number = _numbered(blocks.spaces)
+        limits = _capacities(capacity, names)
+        firsts = np.arange(len(columns)) if columns.aliases is None else _roots(columns)
+        spaces: list[SpacePlan] = []
+        for index, space in enumerate(names):
+            members = np.flatnonzero(number == index) if len(names) > 1 else np.arange(len(buffers))
+            problem = _problem(buffers.take(members), self.alignment, limits.get(space, MAX_BYTES), self.name)
+            ids = [columns.ids[first] for first in firsts[members].tolist()]
+            self.problems.append((problem, ids))
+            share = None if self.time_limit is None else self.time_limit / (len(names) - index)
+            solution = self._solve(problem, ids, share)
+            at[members] = solution.offset_array()
+            spaces.append(SpacePlan(space, solution.peak, solution.lower_bound, limits.get(space)))
+        offsets: list[int] = (at[blocks.block] + blocks.within).tolist()
+        peak, bound = sum(space.peak for space in spaces), sum(space.lower_bound for space in spaces)
+        return Plan(peak, bound, 0.0, self.solver, tensors, offsets, spaces)
+
+    def _solve(self, problem: Problem, ids: Sequence[str], share: float | None) -> Solution:
         began = time.perf_counter()
-        solution = solve(problem, solver, time_limit=share, threads=threads)
-        if time_limit is not None:
-            time_limit = max(0.0, time_limit - (time.perf_counter() - began))
+        solution = solve(problem, self.solver, time_limit=share, threads=self.threads)
+        if self.time_limit is not None:
+            self.time_limit = max(0.0, self.time_limit - (time.perf_counter() - began))
         verdict = check(replace(problem, capacity=MAX_BYTES), solution)
         if not verdict.ok:
             pair = [i for i in (verdict.first, verdict.second) if i is not None]
-            if verdict.violation is Violation.OVERLAP and all(chosen[i].offset is not None for i in pair):
-                ids = [shown(columns.ids[int(np.argmax(blocks.block == members[i]))]) for i in pair]
-                raise InvalidError(f"{name}: offset: tensors {' and '.join(ids)} overlap where they are pre-placed")
-            raise RuntimeError(f"solver {solver} returned an invalid plan: {verdict}")
-        at[members] = solution.offset_array()
-        spaces.append(SpacePlan(space, solution.peak, solution.lower_bound, limits.get(space)))
-    offsets: list[int] = (at[blocks.block] + blocks.within).tolist()
-    peak, bound = sum(space.peak for space in spaces), sum(space.lower_bound for space in spaces)
-    return Plan(peak, bound, 0.0, solver, tensors, offsets, spaces)
+            if verdict.violation is Violation.OVERLAP and all(problem.buffers[i].offset is not None for i in pair):
+                both = " and ".join(shown(ids[i]) for i in pair)
+                raise InvalidError(f"{self.name}: offset: tensors {both} overlap where they are pre-placed")
+            raise RuntimeError(f"solver {self.solver} returned an invalid plan: {verdict}")
+        return solution
+
+    def keep_capacity(self, result: Plan, reordered: bool) -> None:
+        """Raise CapacityError if a space is over its capacity. It names tensors that do not fit in the order found."""
+        for space, (problem, ids) in zip(result.spaces, self.problems):
+            if space.capacity is None or space.peak <= space.capacity:
+                continue
+            unfit = find_unfit(problem, ids, space.name, self.time_limit, self.threads)
+            proven = space.lower_bound > space.capacity or (unfit is not None and unfit.proven and not reordered)
+            verdict = "proven not to fit" if proven else "not proven impossible"
+            raise CapacityError(
+                f"{self.name}: capacity of {space.capacity} bytes ({format_size(space.capacity)}) of {space.name} is not "
+                f"met: the least peak found is {space.peak} bytes, the lower bound {space.lower_bound}; {verdict}"
+                + ("" if unfit is None else f"; {'in the order found, ' if reordered else ''}{unfit.text()}"),
+                unfit,
+            )
+
+
+def _roots(columns: TensorColumns) -> Int64s:
+    """Of each block, the tensor that is no alias."""
+    return np.array([index for index, alias in enumerate(columns.aliases or ()) if not alias], np.int64)
+
+
+def _problem(buffers: BufferColumns, alignment: int, capacity: int, name: str) -> Problem:
+    """The buffers of a space, with the greatest alignment that all of theirs are multiples of."""
+    own = buffers.alignments
+    if own is not None:
+        own = np.where(own == 0, alignment, own)
+        buffers = BufferColumns(buffers.sizes, buffers.lowers, buffers.uppers, buffers.offsets, buffers.lives, own)
+        alignment = int(np.gcd.reduce(own))
+    _fixed_are_aligned(buffers, alignment, name)
+    return Problem(buffers, alignment, capacity)
 
 
 def _numbered(spaces: Sequence[str] | None) -> tuple[list[str], Int64s]:
@@ -263,9 +314,11 @@ def _numbered(spaces: Sequence[str] | None) -> tuple[list[str], Int64s]:
 
 
 def _fixed_are_aligned(buffers: BufferColumns, alignment: int, name: str) -> None:
-    fixed = buffers.offsets[buffers.offsets >= 0]
-    for offset in fixed[fixed % alignment != 0][:1]:
-        raise InvalidError(f"{name}: offset: expected multiples of the alignment {alignment}, got {offset}")
+    steps = np.full(len(buffers), alignment, np.int64) if buffers.alignments is None else buffers.alignments
+    for index in np.flatnonzero((buffers.offsets >= 0) & (buffers.offsets % steps != 0))[:1]:
+        raise InvalidError(
+            f"{name}: offset: expected multiples of the alignment {steps[index]}, got {buffers.offsets[index]}"
+        )
 
 
 def _capacities(capacity: int | Mapping[str, int] | None, names: Sequence[str]) -> dict[str, int]:
@@ -281,13 +334,3 @@ def _capacities(capacity: int | Mapping[str, int] | None, names: Sequence[str]) 
         if type(size) is not int or not 0 <= size <= MAX_BYTES:
             raise UsageError(f"capacity: expected bytes from 0 to 2**63 - 1, got {size}")
     return dict(capacity)
-
-
-def _keep_capacity(result: Plan, name: str) -> None:
-    for space in result.spaces:
-        if space.capacity is not None and space.peak > space.capacity:
-            verdict = "proven not to fit" if space.lower_bound > space.capacity else "not proven impossible"
-            raise BudgetError(
-                f"{name}: capacity of {space.capacity} bytes ({format_size(space.capacity)}) of {space.name} is not met: "
-                f"the least peak found is {space.peak} bytes, the lower bound {space.lower_bound}; {verdict}"
-            )

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn, overload
@@ -13,12 +14,17 @@ import numpy.typing as npt
 from memc.ir.checked import is_whole
 from memc.ir.checked import shown as shown_value
 from memc.ir.errors import InvalidError
-from memc.solvers.placement import BufferColumns
+from memc.solvers.placement import BufferColumns, Lives
+
+from .gaps import block_lives, is_lives
 
 Int64s = npt.NDArray[np.int64]
 
 MAX_SIZE = 2**62
 """Bytes of the largest block."""
+
+MAX_ALIGNMENT = 2**40
+"""Bytes."""
 
 ARENA = "arena"
 """The space of a tensor that names none."""
@@ -48,6 +54,11 @@ class Tensor:
     alias_offset: int = 0
     """Bytes from the start of `alias`."""
     space: str = ARENA
+    lives: Lives = ()
+    """When it is live, if there are gaps: half-open intervals, the first from `lower`, the last to `upper`. Its bytes are
+    not kept in the gaps."""
+    alignment: int | None = None
+    """Bytes: its offset is a multiple of it. By default the plan's alignment."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +77,10 @@ class TensorColumns(Sequence[Tensor]):
     """None: all 0."""
     spaces: Sequence[str] | None = None
     """None: all are in the arena."""
+    lives: Sequence[Lives] | None = None
+    """() where a tensor has no gaps; None if none has."""
+    alignments: Int64s | None = None
+    """0 where a tensor has the plan's alignment; None if all have."""
 
     @staticmethod
     def of(tensors: Sequence[Tensor], source: str = "tensors") -> TensorColumns:
@@ -80,11 +95,12 @@ class TensorColumns(Sequence[Tensor]):
                         f"{source}[{index}]: {field}: expected a whole number, got {shown_value(number)}"
                     )
                 if not -(2**63) <= number < 2**63:
-                    raise InvalidError(f"{source}[{index}]: {field}: expected a number of 64 bits, got {number}")
+                    raise InvalidError(f"{source}[{index}]: {field}: expected a whole number of 64 bits, got {number}")
             return np.array(numbers, np.int64)
 
         for index, tensor in enumerate(tensors):
             _require_text(tensor, f"{source}[{index}]")
+            _require_own(tensor, f"{source}[{index}]")
             if tensor.offset is not None and is_whole(tensor.offset) and tensor.offset < 0:
                 raise InvalidError(f"{source}[{index}]: offset: expected bytes from 0 to 2**62, got {tensor.offset}")
         return TensorColumns(
@@ -96,6 +112,8 @@ class TensorColumns(Sequence[Tensor]):
             [t.alias or "" for t in tensors] if any(t.alias is not None for t in tensors) else None,
             column("alias_offset", [t.alias_offset for t in tensors]),
             [t.space for t in tensors] if any(t.space != ARENA for t in tensors) else None,
+            [t.lives for t in tensors] if any(t.lives for t in tensors) else None,
+            column("alignment", [t.alignment or 0 for t in tensors]) if any(t.alignment for t in tensors) else None,
         )
 
     def __len__(self) -> int:
@@ -118,6 +136,8 @@ class TensorColumns(Sequence[Tensor]):
             (self.aliases[index] or None) if self.aliases is not None else None,
             int(self.alias_offsets[index]) if self.alias_offsets is not None else 0,
             self.spaces[index] if self.spaces is not None else ARENA,
+            self.lives[index] if self.lives is not None else (),
+            (int(self.alignments[index]) or None) if self.alignments is not None else None,
         )
 
 
@@ -130,12 +150,24 @@ def _require_text(tensor: object, where: str) -> None:
             raise InvalidError(f"{where}: {field}: expected text, got {shown_value(value)}")
 
 
+def _require_own(tensor: Tensor, where: str) -> None:
+    """Raise InvalidError for intervals that are not those of a lifetime, or an alignment out of range."""
+    if tensor.lives != () and not is_lives(tensor.lives, tensor.lower, tensor.upper):
+        raise InvalidError(
+            f"{where}: lives: expected intervals with gaps between them, from lower to upper, got "
+            f"{shown_value(tensor.lives)}"
+        )
+    if tensor.alignment is not None and not (is_whole(tensor.alignment) and 1 <= tensor.alignment <= MAX_ALIGNMENT):
+        raise InvalidError(f"{where}: alignment: expected 1 to 2**40 bytes, got {shown_value(tensor.alignment)}")
+
+
 @dataclass(frozen=True)
 class Blocks:
     """What is placed: each tensor with its aliases is one block."""
 
     buffers: BufferColumns
-    """Live from the first of its tensors to the last, and as long as the furthest of them needs."""
+    """Live from the first of its tensors to the last, but in their gaps; as long as the furthest of them needs. `alignments`
+    has 0 for the plan's."""
     spaces: Sequence[str] | None
     """Of each block; None if all are in the arena."""
     block: Int64s
@@ -166,7 +198,7 @@ class _Grouping:
         t = self.tensors
         self._check()
         if t.aliases is None:
-            buffers = BufferColumns(t.sizes, t.lowers, t.uppers, t.offsets)
+            buffers = BufferColumns(t.sizes, t.lowers, t.uppers, t.offsets, t.lives, t.alignments)
             return Blocks(buffers, t.spaces, np.arange(len(t)), np.zeros(len(t), np.int64))
         is_root = np.fromiter((not alias for alias in t.aliases), np.bool_, len(t))
         roots = self._roots(t.aliases, is_root)
@@ -182,7 +214,8 @@ class _Grouping:
         np.maximum.at(uppers, roots, t.uppers)
         offsets = self._fixed(roots, within, is_root)
         number = np.cumsum(is_root, dtype=np.int64) - 1
-        buffers = BufferColumns(sizes[is_root], lowers[is_root], uppers[is_root], offsets[is_root])
+        lives, alignments = self._lives(roots, is_root), self._alignments(roots, within, is_root)
+        buffers = BufferColumns(sizes[is_root], lowers[is_root], uppers[is_root], offsets[is_root], lives, alignments)
         spaces = None if t.spaces is None else [space for space, root in zip(t.spaces, is_root) if root]
         return Blocks(buffers, spaces, number[roots], within)
 
@@ -227,6 +260,35 @@ class _Grouping:
                 )
             roots[index] = root
         return roots
+
+    def _lives(self, roots: Int64s, is_root: npt.NDArray[np.bool_]) -> list[Lives] | None:
+        """Of each block: when it is live, if there are gaps."""
+        t = self.tensors
+        if t.lives is None:
+            return None
+        members: dict[int, list[Lives]] = {}
+        for index, root in enumerate(roots.tolist()):
+            whole = ((int(t.lowers[index]), int(t.uppers[index])),)
+            members.setdefault(root, []).append(t.lives[index] or whole)
+        return [block_lives(members[root]) for root in np.flatnonzero(is_root).tolist()]
+
+    def _alignments(self, roots: Int64s, within: Int64s, is_root: npt.NDArray[np.bool_]) -> Int64s | None:
+        """Of each block: an alignment by which all of its tensors have theirs; 0 for the plan's."""
+        own = self.tensors.alignments
+        if own is None:
+            return None
+        blocks: Int64s = own.copy()
+        for index in np.flatnonzero(~is_root & (own > 0)).tolist():
+            root, alignment = int(roots[index]), int(own[index])
+            if within[index] % alignment:
+                self.fail(
+                    index, "alias_offset", f"expected a multiple of its alignment {alignment}, got {within[index]}"
+                )
+            common = math.lcm(max(1, int(blocks[root])), alignment)
+            if common > MAX_ALIGNMENT:
+                self.fail(index, "alignment", f"expected 2**40 bytes at most with its alias, got {common}")
+            blocks[root] = common
+        return blocks[is_root]
 
     def _fixed(self, roots: Int64s, within: Int64s, is_root: npt.NDArray[np.bool_]) -> Int64s:
         """Of each root: where its block must lie, as it or one of its aliases says; -1 if none does."""

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from memc.ir.core import Function
-from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, weights_bytes
+from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, unoptimized_bytes, weights_bytes
 from memc.ir.module import Module
+from memc.ir.snapshot import Snapshot
+from memc.passes.base import Finding
+from memc.passes.manager import PassManager
 from memc.passes.recompute.rematerialize import Recomputation
-from memc.passes.training.labels import LabelInput
+from memc.passes.training.labels import LabelInput, label_inputs
 from memc.passes.training.step_builder import Training
+
+F = TypeVar("F", bound=Finding)
 
 
 @dataclass(frozen=True)
@@ -34,11 +39,11 @@ class Recomputed:
     """What keeping a memory budget costs."""
 
     ops: int
-    """Ops that run again, each time counted; 0 if the budget is kept without."""
+    """Recomputed ops, each time counted; 0 if the budget is kept without."""
     added_percent: float
     """Time that they add in the cost model, in percent of one run of every op."""
     arena_bytes_without: int
-    """The arena if nothing ran again, in the order that `reorder` finds."""
+    """The arena without recomputation, in the order that `reorder` finds."""
     peak_bytes_without: int
     """The same with weights, inputs and outputs."""
 
@@ -104,7 +109,7 @@ class Report:
 
     @property
     def order_gain_percent(self) -> float | None:
-        """By how much `reorder` lowered the lower bound, in percent of what it was."""
+        """The reduction of the lower bound by `reorder`, in percent of what it was."""
         if self.given_order_bytes is None:
             return None
         saved = self.given_order_bytes - self.lower_bound_bytes
@@ -128,31 +133,41 @@ def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:
     return [LargestTensor(t.root.name, str(t.root.type), t.nbytes, t.lower, t.upper) for t in found]
 
 
+@dataclass(frozen=True)
+class Baseline(Finding):
+    """A program before any pass works on its memory."""
+
+    arena_bytes: int
+    """Without any memory optimization (-O0)."""
+    labels: tuple[LabelInput, ...]
+
+
+def baseline(module: Module) -> Baseline:
+    """What a program is measured against. Leaves it as it is."""
+    before = Snapshot.of(module, module.main)
+    labels = tuple(label_inputs(module.main.ops))
+    manager = PassManager.parse("materialize-returns,decompose")
+    manager.verify_each = False  # The pipeline's own run of them is verified.
+    manager.run(module)
+    unoptimized = unoptimized_bytes(module.main, module.target.alignment)
+    before.restore()
+    return Baseline(unoptimized, labels)
+
+
 def make_report(
-    module: Module,
-    *,
-    unoptimized: int,
-    given_order: int | None,
-    alignment: int,
-    target: str,
-    opt_level: int,
-    dims: Mapping[str, int],
-    kernels: int,
-    seconds: Mapping[str, float],
-    pipeline: str,
-    pass_seconds: Sequence[tuple[str, float]],
-    recomputation: Recomputation | None,
-    training: Training | None,
-    labels: Sequence[LabelInput],
+    module: Module, manager: PassManager, *, alignment: int, target: str, opt_level: int, dims: Mapping[str, int]
 ) -> Report:
-    """The report of a planned module."""
+    """The report of a module that `manager` has planned, with `baseline` as its measure; no code is made of it yet."""
     function = module.main
     weights, io = weights_bytes(function, alignment), io_bytes(function)
+    measured = _found(manager, Baseline)
+    assert measured is not None
+    recomputation, training = _found(manager, Recomputation), _found(manager, Training)
     return Report(
-        unoptimized_bytes=unoptimized,
+        unoptimized_bytes=measured.arena_bytes,
         arena_bytes=arena_bytes(function, alignment),
         lower_bound_bytes=lower_bound(lifetimes(function), alignment),
-        given_order_bytes=given_order,
+        given_order_bytes=manager.given_peak,
         weights_bytes=weights,
         io_bytes=io,
         workspace_bytes=max((op.workspace.type.nbytes for op in function.ops if op.workspace is not None), default=0),
@@ -160,15 +175,20 @@ def make_report(
         opt_level=opt_level,
         dims=dict(dims),
         ops=len(function.ops),
-        kernels=kernels,
-        seconds={name: round(value, 4) for name, value in seconds.items()},
+        kernels=0,
+        seconds={},
         largest=largest_tensors(function),
-        pipeline=pipeline,
-        pass_seconds=[(name, round(value, 4)) for name, value in pass_seconds],
+        pipeline=str(manager),
+        pass_seconds=[(name, round(value, 4)) for name, value in manager.timings],
         recomputation=None if recomputation is None else _recomputed(recomputation, weights + io),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
-        labels=list(labels if training is None else training.labels),
+        labels=list(measured.labels if training is None else training.labels),
     )
+
+
+def _found(manager: PassManager, kind: type[F]) -> F | None:
+    """The first finding of a kind."""
+    return next((found for found in manager.findings if isinstance(found, kind)), None)
 
 
 def _recomputed(found: Recomputation, others: int) -> Recomputed:

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
+from .buffers import Buffer, BufferColumns, Lives
 from .placement_problem import (
     MAX_BYTES,
-    Buffer,
-    BufferColumns,
     CheckResult,
+    Conflict,
     Problem,
     Solution,
     Violation,
     check,
+    find_conflict,
     lower_bound,
     native_solvers,
     solve_native,
@@ -22,10 +23,13 @@ __all__ = [
     "Buffer",
     "BufferColumns",
     "CheckResult",
+    "Conflict",
+    "Lives",
     "Problem",
     "Solution",
     "Violation",
     "check",
+    "find_conflict",
     "lower_bound",
     "solve",
     "solver_names",

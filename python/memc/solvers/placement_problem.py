@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Problems of static storage allocation, and typed doors to their native solvers.
 
-A problem is a list of buffers with sizes in bytes and half-open lifetimes; a solution gives each a byte offset so
-that no two buffers share bytes while both are live. See `cpp/solvers/placement/solvers.h` for the solvers. A problem of very
-many buffers is given as columns (`BufferColumns`), without an object for each buffer.
+A problem is a list of buffers with sizes in bytes and half-open lifetimes, which may have gaps; a solution gives each a
+byte offset so that no two buffers share bytes while both are live. See `cpp/solvers/placement/solvers.h` for the
+solvers. A problem of very many buffers is given as columns (`BufferColumns`), without an object for each buffer.
 """
 
 from __future__ import annotations
@@ -11,87 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from memc import native
 
-from .arrays import tensor
+from .arrays import rows, tensor
+from .buffers import Buffer, BufferColumns, Int64s
 
 MAX_BYTES = 2**63 - 1
-
-Int64s = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A rectangle of bytes and time steps."""
-
-    size: int
-    """Bytes, 0 to 2**62."""
-    lower: int
-    """First time step at which it is live."""
-    upper: int
-    """Time step after the last; greater than `lower`."""
-    offset: int | None = None
-    """Bytes from the arena's start if it must lie there (a multiple of the alignment)."""
-
-
-class BufferColumns(Sequence[Buffer]):
-    """Buffers held as four arrays of one length; reads like a list of `Buffer`.
-
-    Units are those of `Buffer`; `offsets` has -1 where a buffer may lie anywhere, and is left out if all may. Raises
-    ValueError if the columns are not one-dimensional, of one length and of integers.
-    """
-
-    def __init__(
-        self, sizes: npt.ArrayLike, lowers: npt.ArrayLike, uppers: npt.ArrayLike, offsets: npt.ArrayLike | None = None
-    ) -> None:
-        self.sizes = _column(sizes, "sizes")
-        self.lowers = _column(lowers, "lowers")
-        self.uppers = _column(uppers, "uppers")
-        free = np.full(len(self.sizes), -1, np.int64)
-        self.offsets = free if offsets is None else _column(offsets, "offsets")
-        for name, column in (("lowers", self.lowers), ("uppers", self.uppers), ("offsets", self.offsets)):
-            if len(column) != len(self.sizes):
-                raise ValueError(f"{name}: expected {len(self.sizes)} values, one for each size, got {len(column)}")
-        if (wrong := np.flatnonzero(self.offsets < -1)).size:
-            raise ValueError(f"buffer {wrong[0]}: fixed offset {self.offsets[wrong[0]]} is negative")
-
-    @staticmethod
-    def of(buffers: Sequence[Buffer]) -> BufferColumns:
-        """The buffers as columns; themselves if they are columns."""
-        if isinstance(buffers, BufferColumns):
-            return buffers
-        for index, buffer in enumerate(buffers):
-            if buffer.offset is not None and buffer.offset < 0:
-                raise ValueError(f"buffer {index}: fixed offset {buffer.offset} is negative")
-        return BufferColumns(
-            np.array([b.size for b in buffers], np.int64),
-            np.array([b.lower for b in buffers], np.int64),
-            np.array([b.upper for b in buffers], np.int64),
-            np.array([-1 if b.offset is None else b.offset for b in buffers], np.int64),
-        )
-
-    def take(self, indices: Int64s) -> BufferColumns:
-        """The buffers at these indices, in their order."""
-        return BufferColumns(*(column[indices] for column in (self.sizes, self.lowers, self.uppers, self.offsets)))
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    @overload
-    def __getitem__(self, index: int) -> Buffer: ...
-    @overload
-    def __getitem__(self, index: slice) -> BufferColumns: ...
-    def __getitem__(self, index: int | slice) -> Buffer | BufferColumns:
-        if isinstance(index, slice):
-            return BufferColumns(self.sizes[index], self.lowers[index], self.uppers[index], self.offsets[index])
-        offset = int(self.offsets[index])
-        fixed = None if offset < 0 else offset
-        return Buffer(int(self.sizes[index]), int(self.lowers[index]), int(self.uppers[index]), fixed)
 
 
 @dataclass(frozen=True)
@@ -100,7 +29,8 @@ class Problem:
 
     buffers: Sequence[Buffer]
     alignment: int = 1
-    """Bytes: offsets are multiples of it, and sizes are rounded up to it."""
+    """Bytes: offsets are multiples of it, and sizes are rounded up to it. A buffer may have an alignment of its own, a
+    multiple of this one."""
     capacity: int = MAX_BYTES
     """Bytes a valid plan may use. Solvers minimize the peak whatever the capacity; `check` compares."""
 
@@ -191,17 +121,44 @@ def check(problem: Problem, solution: Solution, *, by_definition: bool = False) 
     return CheckResult(Violation(code), *indices)
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """Buffers that do not fit into the problem's capacity."""
+
+    buffers: tuple[int, ...]
+    """Their indices, ascending."""
+    moment: int | None
+    """The time step at which all of them are live and together exceed the capacity, if there is one."""
+    proven: bool
+    """Whether it is proven that they do not fit; otherwise no plan of theirs was found."""
+    minimal: bool
+    """Whether they fit as soon as any one of them is left out."""
+
+
+def find_conflict(problem: Problem, *, time_limit: float | None = None, threads: int | None = None) -> Conflict | None:
+    """Buffers that do not fit into the problem's capacity, as few as found; None if a plan for all is found.
+
+    Where a live set exceeds the capacity, they are the largest of the largest live set, as few as exceed it. Otherwise
+    buffers are left out, many at a time and then one by one, as long as no plan for the others is found. At most 256
+    subsets are searched, each with 1/64 of the work of a full search (20 s in all, or `time_limit` seconds); for more than
+    20,000 buffers none is, and all are returned. Raises as `solve`.
+    """
+    limits = (-1.0 if time_limit is None else time_limit, threads or 0)
+    found = native.load()["memc_find_conflict"](*_arguments(problem), problem.capacity, *limits)
+    moment, exists, proven, minimal, *buffers = (int(number) for number in found)
+    if not buffers:
+        return None
+    return Conflict(tuple(buffers), moment if exists else None, bool(proven), bool(minimal))
+
+
 def _arguments(problem: Problem) -> tuple[Any, ...]:
     columns = BufferColumns.of(problem.buffers)
-    arrays = (columns.sizes, columns.lowers, columns.uppers, columns.offsets)
-    return (*(tensor(array) for array in arrays), problem.alignment)
-
-
-def _column(values: npt.ArrayLike, name: str) -> Int64s:
-    """A contiguous column of integers."""
-    array = np.asarray(values)
-    if array.size == 0:
-        array = array.astype(np.int64)  # An empty list makes an array of reals.
-    if array.ndim != 1 or not np.can_cast(array.dtype, np.int64):
-        raise ValueError(f"{name}: expected one dimension of integers up to 64 bits, got {array.ndim} of {array.dtype}")
-    return np.ascontiguousarray(array, np.int64)
+    own = np.zeros(0, np.int64)
+    if columns.alignments is not None:
+        own = np.where(columns.alignments == 0, problem.alignment, columns.alignments)
+    arrays = (columns.sizes, columns.lowers, columns.uppers, columns.offsets, own)
+    none = tensor(np.zeros(0, np.int64))
+    lives = (none, none)
+    if columns.lives is not None:
+        lives = rows([[time for interval in intervals for time in interval] for intervals in columns.lives])
+    return (*(tensor(array) for array in arrays), *lives, problem.alignment)

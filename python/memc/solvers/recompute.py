@@ -15,39 +15,40 @@ from memc.solvers.arrays import rows, tensor
 
 @dataclass(frozen=True)
 class RematProblem:
-    """Ops numbered in execution order, the values that they make and read, and what running one again costs."""
+    """Ops numbered in execution order, the values that they make and read, and what recomputing one costs."""
 
     sizes: Sequence[int]
     """Bytes of each value."""
     costs: Sequence[int]
-    """Of each op, in any unit."""
+    """The cost of each op, in any unit."""
     once: Sequence[bool]
-    """Of each op: whether it must not run again."""
+    """Whether each op must not be recomputed."""
     scratch: Sequence[int]
-    """Of each op: bytes live during it only."""
+    """Bytes live during each op only."""
     reads: Sequence[Sequence[int]]
-    """Of each op: values made by ops before it, without repeats."""
+    """The values that each op reads, made by ops before it, without repeats."""
     makes: Sequence[Sequence[int]]
-    """Of each op: values; each value is made by one op."""
+    """The values that each op makes; each value is made by one op."""
     over: Sequence[Sequence[int]]
-    """Of each op: values it reads whose bytes its first result may take over; the first that dies there is taken."""
+    """The values that each op reads whose bytes its first result may take over; the first that dies there is taken."""
     parts: Sequence[Sequence[int]]
-    """Of each op: values it reads, none in `over`, that its first result holds side by side; all that die there are taken."""
+    """The values that each op reads, none in `over`, that its first result holds side by side; all that die there
+    are taken."""
     until: Sequence[Sequence[int]]
-    """Of each op: later ops that run once, and after which it must not run."""
+    """The later ops, which run once, after which each op must not run."""
     in_order: bool = False
     """Whether ops must run the first time in the order of their numbers."""
 
 
 @dataclass(frozen=True)
 class RematPlan:
-    """In which sequence ops run, some more than once."""
+    """A sequence in which ops run, some of them more than once."""
 
     sequence: tuple[int, ...]
     peak: int
     """Bytes."""
     added_cost: int
-    """Of all runs but the first of each op."""
+    """The cost of all runs but the first of each op."""
 
 
 def remat_ladder(problem: RematProblem, lowest: int, bound: int = 0) -> list[RematPlan]:

@@ -21,7 +21,7 @@ from memc.ir.types import DType
 from memc.runtime.codegen import cuda
 
 FOLDER = Path(__file__).parent
-"""Where the kernels' source is."""
+"""The folder of the kernels' source."""
 
 SOURCES = ("attention.cu", "split_product.cu", "winograd.cu")
 
@@ -53,12 +53,12 @@ def own_kernels(arch: str) -> bytes:
 
 
 def cache_folder() -> Path:
-    """Where memc keeps what it would make again otherwise: XDG_CACHE_HOME, or .cache at home."""
+    """The folder of what memc keeps between processes, such as compiled kernels: below XDG_CACHE_HOME, or .cache at home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memc"
 
 
 def _fingerprint() -> str:
-    """Of the sources and of the compiler."""
+    """A checksum of the sources and of the compiler's version."""
     sources = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cu*")))
     version = b""
     if shutil.which("nvcc") is not None:

@@ -12,8 +12,8 @@ import onnx.parser
 import pytest
 
 import memc
-from memc.driver import Options
 from memc.ir.core import Role
+from memc.options import Options
 from memc.runtime.artifact.write import precision_of
 
 
@@ -122,6 +122,19 @@ def test_a_budget_missed_at_a_low_level_says_so(model: onnx.ModelProto) -> None:
         with pytest.raises(memc.MemcError) as caught:
             memc.compile(model, opt_level=level, memory_budget=1, plan_only=True)
         assert caught.value.exit_code == 4 and ("-O2 may need less" in str(caught.value)) is says
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, 3])
+def test_a_budget_of_exactly_the_peak_is_kept(level: int) -> None:
+    two = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y) { a = Exp(x) b = Sin(a) y = Mul(a, b) }'
+    )
+    options: dict[str, Any] = {"opt_level": level, "plan_only": True}
+    peak = memc.compile(two, **options).report.peak_bytes
+    assert memc.compile(two, memory_budget=peak, **options).report.peak_bytes == peak
+    with pytest.raises(memc.MemcError, match=f"least reachable peak is {peak} bytes") as caught:
+        memc.compile(two, memory_budget=peak - 1, **options)
+    assert caught.value.exit_code == 4
 
 
 WRONG: dict[str, tuple[Any, ...]] = {

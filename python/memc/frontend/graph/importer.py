@@ -6,8 +6,8 @@ touches; views thus need no values of their own, and an op that only makes a vie
 storages that it writes: a new value where the storage begins, otherwise the next version, which aliases the first.
 
 So the contract for an unregistered op is: operands are read, and a result that aliases an older root reads and
-overwrites that storage. It may run again on the same operands for the same results, unless it says `once`: ops that the
-graph says so of, and those of PyTorch that draw random numbers.
+overwrites that storage. It may be recomputed, since the same operands give the same results, unless it says `once`, as do ops
+that the graph marks so and PyTorch's ops that draw random numbers.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class GraphOp:
     writes: tuple[int, ...]
     """Storages that it writes to, by index in `Graph.storage_bytes`; those that begin with it included."""
     once: bool = False
-    """It must not run again."""
+    """Whether the op must not be recomputed."""
 
 
 @dataclass(frozen=True)

@@ -169,12 +169,7 @@ def _default_batch(shapes: Mapping[str, tuple[Dim, ...] | None]) -> dict[str, tu
 
 def numbers(name: str, value: npt.ArrayLike) -> Array:
     """What input `name` is bound to, as an array. Raises UsageError for what is no tensor of numbers."""
-    try:
-        array = np.asarray(value)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise UsageError(
-            f"bind: input `{name}`: expected numbers, got {shown(value)}: {' '.join(str(error).split())}"
-        ) from None
+    array = plain(value, f"bind: input `{name}`")
     if array.dtype.kind in "OUSMm":  # Text would be read as numbers, None as nan.
         raise UsageError(f"bind: input `{name}`: expected numbers, got {shown(value)}")
     return array

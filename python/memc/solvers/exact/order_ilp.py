@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ..buffers import Buffer
 from ..order_problem import OrderProblem, OrderSolution, order_peak, solve_order_native
-from ..placement_problem import Buffer, Problem, Solution, check, solve_native
+from ..placement_problem import Problem, Solution, check, solve_native
 from .cp_sat import Limit
 from .order_precedence import (
     Expired,

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from math import gcd
+from typing import Any
 
+from ..buffers import Buffer
 from ..placement_problem import Problem, Solution, lower_bound, solve_native
 from .cp_sat import Limit
 
@@ -50,7 +52,10 @@ def _program(
 
     sizes = [-(-b.size // problem.alignment) * problem.alignment for b in problem.buffers]
     # Some optimal plan has all offsets at sums of sizes and fixed offsets, so all are multiples of their divisor.
-    unit = gcd(*sizes, *(b.offset or 0 for b in problem.buffers))
+    steps = [b.alignment or problem.alignment for b in problem.buffers]
+    unit = gcd(
+        *sizes, *(b.offset or 0 for b in problem.buffers), *(s for s, b in zip(steps, problem.buffers) if b.alignment)
+    )
     # W, the memory available: an optimal plan needs no more than the warm start.
     most = warm.peak // unit
     if most > MOST_UNITS:
@@ -59,13 +64,18 @@ def _program(
     peak = model.new_int_var(bound // unit, most, "u")  # (5)
     model.minimize(peak)  # (1)
     width = [size // unit for size in sizes]
-    x = {}
+    x: dict[int, Any] = {}
+    at: dict[int, Any] = {}
     for i in sorted({i for pair in pairs for i in pair}):
         fixed = problem.buffers[i].offset
-        x[i] = model.new_int_var(0, most - width[i], f"x{i}") if fixed is None else fixed // unit  # (6)
-        model.add(x[i] + width[i] <= peak)  # (2)
         if fixed is None:
-            model.add_hint(x[i], warm.offsets[i] // unit)
+            step = max(1, steps[i] // unit) if problem.buffers[i].alignment else 1
+            at[i] = model.new_int_var(0, (most - width[i]) // step, f"x{i}")  # (6)
+            model.add_hint(at[i], warm.offsets[i] // unit // step)
+            x[i] = step * at[i]
+        else:
+            x[i] = fixed // unit
+        model.add(x[i] + width[i] <= peak)  # (2)
     for i, j in pairs:
         z = model.new_bool_var(f"z{i},{j}")
         model.add(x[i] + width[i] <= x[j]).only_enforce_if(~z)  # (3)
@@ -93,6 +103,18 @@ def _colliding_pairs(problem: Problem) -> Iterator[tuple[int, int]]:
         buffer = problem.buffers[i]
         live = [j for j in live if problem.buffers[j].upper > buffer.lower]
         for j in live:
-            if buffer.offset is None or problem.buffers[j].offset is None:
+            other = problem.buffers[j]
+            if (buffer.offset is None or other.offset is None) and _share_time(buffer, other):
                 yield min(i, j), max(i, j)
         live.append(i)
+
+
+def _share_time(a: Buffer, b: Buffer) -> bool:
+    """Whether two buffers with overlapping lifetimes are live at one time."""
+    if not a.lives and not b.lives:
+        return True
+    return any(
+        lower < end and begin < upper
+        for lower, upper in a.lives or ((a.lower, a.upper),)
+        for begin, end in b.lives or ((b.lower, b.upper),)
+    )

@@ -26,7 +26,7 @@ class RematOptimum:
     """None if none was found."""
     lower_bound: int | None
     """No sequence within the limit whose first runs keep the given order has less added cost, however often and in whichever
-    order ops run again between them; None if it is shown that there is no such sequence."""
+    order ops are recomputed between them; None if it is shown that there is no such sequence."""
 
     @property
     def proven_optimal(self) -> bool:
@@ -83,7 +83,7 @@ def require_few(ops: int) -> None:
 
 
 def arranged(problem: RematProblem, limit: int, stages: Stages) -> tuple[list[int], list[int]]:
-    """A sequence, and the stages in which no order within the limit was found: what runs again there goes by number."""
+    """A sequence, and the stages in which no order within the limit was found: what is recomputed there goes by number."""
     sequence: list[int] = []
     stuck: list[int] = []
     for op, again in enumerate(stages.again):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The integer program of recomputation by stages, through CP-SAT: a relaxation that is tightened where it must be.
 
-As in Checkmate (Jain et al. 2020, section 4), binaries say what runs again in each stage and what is kept from stage to
-stage; the first runs keep the given order. Unlike there, nothing is stated about the order of what runs again in one
-stage, nor that it runs once: what is stated holds in every sequence, so the optimum is a bound for every sequence.
+As in Checkmate (Jain et al. 2020, section 4), binaries say what is recomputed in each stage and what is kept from stage to
+stage; the first runs keep the given order. Unlike there, nothing is stated about the order of recomputations in one
+stage, nor that an op is recomputed once: what is stated holds in every sequence, so the optimum is a bound for every sequence.
 Their memory rows for each op of each stage, of which few matter, come as cuts where an answer breaks them.
 """
 
@@ -19,7 +19,7 @@ from .cp_sat import Limit
 from .recompute_stages import Links, Stages
 
 MOST_ORDERED = 40
-"""Ops that run again in one stage beyond which nothing is stated of their order."""
+"""Ops that are recomputed in one stage beyond which nothing is stated of their order."""
 
 Literal = Any
 """A CP-SAT literal."""
@@ -37,13 +37,13 @@ class RematProgram:
         self.unit = gcd(*problem.sizes, *problem.scratch) or 1
         self.model = cp_model.CpModel()
         self.again: dict[tuple[int, int], Literal] = {}
-        """By op and stage: whether the op runs again there."""
+        """Whether an op is recomputed in a stage."""
         self.kept: dict[tuple[int, int], Term] = {}
-        """By value and stage: whether the value is live when the stage begins, and read in it or later."""
+        """Whether a value is live when a stage begins, and read in it or later."""
         self.twice: dict[tuple[int, int], Literal] = {}
-        """By op and stage: whether the op runs again there more than once. Where it is missing, nobody has asked."""
+        """Whether an op is recomputed in a stage more than once. Missing until it is needed."""
         self.before: dict[tuple[int, int, int], Literal] = {}
-        """By two ops, the lower number first, and stage: see `_before`."""
+        """The order of two ops, the lower number first, in a stage: see `_before`."""
         self.transitive: set[tuple[int, int, int, int]] = set()
         """Triples of ops, and the stage, of which it is stated that their order has no circles."""
         self.known: set[Hashable] = set()
@@ -76,7 +76,7 @@ class RematProgram:
                     self.kept[value, stage] = True if surely else self.model.new_bool_var("")
 
     def _last_stages(self) -> list[int]:
-        """Of each op: the last stage in which it may run again for somebody to read what it makes; -1 if it may not."""
+        """For each op, the last stage in which it may be recomputed for a reader of its results; -1 if it may not be."""
         problem = self.problem
         last = [-1] * len(problem.costs)
         for op in reversed(range(len(last))):
@@ -87,7 +87,7 @@ class RematProgram:
         return last
 
     def _availability(self) -> None:
-        """Who reads a value finds it kept from before, or made anew in the stage."""
+        """State that an op finds what it reads: kept from an earlier stage, or recomputed in this one."""
         for (value, stage), kept in self.kept.items():
             maker = self.links.maker[value]
             if kept is not True and stage > maker + 1:
@@ -155,10 +155,10 @@ class RematProgram:
     # --- Cuts.
 
     def cut(self, stages: Stages, stage: int) -> bool:
-        """State which bytes are live while each op that `stages` runs again in a stage does so, in whichever order they
-        run. Returns whether that is new.
+        """State which bytes are live while each op runs that `stages` recomputes in a stage, whatever their order. Returns
+        whether that is new.
 
-        Of an op's runs again in a stage the first one is looked at; these have an order.
+        Of an op's recomputations in a stage the first one counts; these have an order.
         """
         runs = stages.again[stage]
         key = (stage, runs, stages.kept[stage], stages.kept[stage + 1])
@@ -181,7 +181,7 @@ class RematProgram:
         return True
 
     def _run_again(self, op: int, runs: frozenset[int], stage: int) -> None:
-        """The bytes live during the first run again of `op` in a stage, as far as `runs` say, keep the limit."""
+        """State that the bytes live during the first recomputation of `op` in a stage, as far as `runs` say, keep the limit."""
         made = {v for r in runs for v in self.problem.makes[r] if self.problem.sizes[v]}
         values = sorted(made.union(v for v, at in self.kept if at == stage).difference(self.problem.makes[op]))
         live = {value: self._live_after(value, op, runs, stage) for value in values}
@@ -191,7 +191,7 @@ class RematProgram:
         self._within(op, self.again[op, stage], others, taken, parts)
 
     def _live_after(self, value: int, op: int, runs: frozenset[int], stage: int) -> Term:
-        """A literal that is true where the value is live both when `op` runs again and after it."""
+        """A literal that is true where the value is live both when `op` is recomputed and after that."""
         maker = self.links.maker[value]
         again = self.again.get((maker, stage), False)
         there = [[self._kept(value, stage), self._no(again)]]
@@ -213,7 +213,7 @@ class RematProgram:
         return live
 
     def _before(self, a: int, b: int, stage: int) -> Literal:
-        """Whether the first run again of op `a` in the stage comes before that of op `b`."""
+        """Whether the first recomputation of op `a` in the stage comes before that of op `b`."""
         low, high = min(a, b), max(a, b)
         if (low, high, stage) not in self.before:
             self.before[low, high, stage] = self.model.new_bool_var("")

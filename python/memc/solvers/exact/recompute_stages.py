@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recomputation by stages: stage i holds the first run of op i and, before it, what runs again since that of op i - 1.
+"""Recomputation by stages: stage i holds the first run of op i and, before it, what is recomputed since that of op i - 1.
 
-So a sequence is a set of ops for each stage, which is what `remat_program.py` decides, and an order of each set.
+So a sequence is a set of ops for each stage, which is what `recompute_program.py` decides, and an order of each set.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Links:
 
 @dataclass(frozen=True)
 class Stages:
-    """What runs again in each stage, and which values are kept from stage to stage."""
+    """Which ops are recomputed in each stage, and which values are kept from stage to stage."""
 
     again: Sequence[frozenset[int]]
-    """Of each stage: ops that run again in it."""
+    """The ops that are recomputed in each stage."""
     kept: Sequence[frozenset[int]]
-    """Of each stage, and of the end: values with bytes that live when it begins and are read in it or later."""
+    """The values with bytes that are live when each stage (or the end) begins and are read in it or later."""
 
     @staticmethod
     def of_sequence(problem: RematProblem, sequence: Sequence[int]) -> Stages:
@@ -64,7 +64,7 @@ class Stages:
         return Stages([frozenset(a) for a in again], [frozenset(k) for k in kept])
 
     def cleaned(self, problem: RematProblem) -> Stages:
-        """Without runs and keeping that nothing reads."""
+        """The same stages without runs and kept values that nothing reads."""
         ops = len(problem.costs)
         again, kept = list(self.again), list(self.kept)
         kept[ops] = frozenset()
@@ -82,7 +82,7 @@ class Stages:
 
 @dataclass
 class StageOrder:
-    """Orders of the ops that run again in one stage, within a limit of bytes."""
+    """Orders of the ops that are recomputed in one stage, within a limit of bytes."""
 
     problem: RematProblem
     limit: int

@@ -127,3 +127,121 @@ def test_the_manager_blames_the_pass() -> None:
     module = parse(TRANSPOSED)
     with pytest.raises(CheckError, match="after pass find-last: bad plan"):
         PassManager.parse("find-last").run(module)
+
+
+@pytest.mark.parametrize(("at", "refused"), [(0, False), (256, True)])
+def test_a_view_between_them_that_is_copied_is_refused(at: int, refused: bool) -> None:
+    """A view that lies where it looks makes no code; at other bytes of the same storage it is a copy."""
+    module = parse(f"""func @main(%x: f32[4,16] {{role = input}}) -> (f32[8,16], f32[4,16]) {{
+  %a = exp(%x) {{joint = 0}} : f32[4,16] alias %c[0]
+  %b = reshape(%a) {{shape = [4, 16]}} : f32[4,16] alias %c[{at}]
+  %d = neg(%x) {{joint = 0}} : f32[4,16]
+  %c = concat(%a, %b) {{axis = 0}} : f32[8,16]
+  return %c, %d
+}}
+""")
+    if not refused:
+        check_concurrency(module)
+        return
+    with pytest.raises(CheckError, match="@main, neg, %d: expected the ops of joint kernel 0 one after another"):
+        check_concurrency(module)
+
+
+def accepted(text: str) -> bool:
+    try:
+        check_concurrency(parse(text))
+    except CheckError as error:
+        assert (
+            "in the same kernel" in str(error) or "expected `rows`" in str(error) or "one after another" in str(error)
+        )
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("at", "right"), [(64, True), (32, True), (16, False), (0, False)])
+def test_lanes_may_lie_side_by_side(at: int, right: bool) -> None:
+    """In one space, as long as they have no bytes in common."""
+    text = f"""func @main(%x: f32[8] {{role = input}}, %y: f32[8] {{role = input}}) -> f32[8] {{
+  %a = exp(%x) {{joint = 0, lane = 0}} : f32[8] @arena[0]
+  %b = tanh(%y) {{joint = 0, lane = 1}} : f32[8] @arena[{at}]
+  %r = add(%a, %b) : f32[8]
+  return %r
+}}
+"""
+    assert accepted(text) is right
+
+
+@pytest.mark.parametrize(("rows", "right"), [(0, False), (1, True), (2, True), (3, False)])
+def test_rows_are_told_apart_by_one_axis_to_all(rows: int, right: bool) -> None:
+    text = f"""func @main(%x: f32[4,8] {{role = input}}) -> f32[4,8] {{
+  %a = exp(%x) {{joint = 0, rows = {rows}}} : f32[4,8] @arena[0]
+  %r = neg(%a) {{joint = 0, rows = {rows}}} : f32[4,8]
+  return %r
+}}
+"""
+    assert accepted(text) is right
+
+
+@pytest.mark.parametrize(("first", "second", "right"), [("exp", "neg", True), ("exp", "T", False), ("T", "neg", False)])
+@pytest.mark.parametrize("rows", ["", ", rows = 1"])
+def test_a_group_reads_what_its_ops_read(first: str, second: str, right: bool, rows: str) -> None:
+    """A group that moves elements, whichever of its ops does, reads those that other threads write."""
+
+    def step(name: str, operand: str) -> str:
+        return f"transpose({operand}) {{perm = [1, 0]}}" if name == "T" else f"{name}({operand})"
+
+    text = f"""func @main(%x: f32[8,8] {{role = input}}) -> f32[8,8] {{
+  %a = sin(%x) {{joint = 0{rows}}} : f32[8,8] @arena[0]
+  %r = fused(%a) {{joint = 0{rows}}} region(%p: f32[8,8]) {{
+    %0 = {step(first, "%p")} : f32[8,8]
+    %1 = {step(second, "%0")} : f32[8,8]
+    yield %1
+  }} : f32[8,8]
+  return %r
+}}
+"""
+    assert accepted(text) is right
+
+
+def test_a_view_in_bytes_of_its_own_is_a_copy() -> None:
+    text = """func @main(%x: f32[4,4] {role = input}) -> f32[4,4] {
+  %a = exp(%x) {joint = 0} : f32[4,4] @arena[0]
+  %v = reshape(%a) {shape = [16]} : f32[16] PLACE
+  %r = neg(%x) {joint = 0} : f32[4,4]
+  "f.use"(%v) : ()
+  return %r
+}
+"""
+    assert accepted(text.replace("PLACE", "alias %a[0] @arena[0]"))
+    assert not accepted(text.replace("PLACE", "@arena[64]"))
+
+
+@pytest.mark.parametrize(("at", "right"), [(1024, True), (0, False)])
+def test_numbers_of_rows_that_another_op_has_made_are_not_overwritten(at: int, right: bool) -> None:
+    text = f"""func @main(%x: f32[4,32] {{role = input}}) -> f32[4,32] {{
+  %n = reduce_max(%x) {{axes = [1], keepdims = true}} : f32[4,1] @arena[512]
+  %m = neg(%n) : f32[4,1] @arena[0]
+  %d = sub(%x, %m) {{joint = 0, rows = 1}} : f32[4,32] @arena[2048]
+  %s = reduce_sum(%d) {{axes = [1], joint = 0, keepdims = true, rows = 1}} : f32[4,1] @arena[{at}]
+  %r = div(%d, %s) {{joint = 0, rows = 1}} : f32[4,32]
+  return %r
+}}
+"""
+    assert accepted(text) is right
+
+
+def test_a_library_kernel_is_no_part_of_a_joint_one() -> None:
+    for attrs in ('library_kernel = "memc.cpu.matmul"', "joint = 0"):
+        text = f"""func @main(%x: f32[4,4] {{role = input}}) -> f32[4,4] {{
+  %a = exp(%x) {{joint = 0}} : f32[4,4] @arena[0]
+  %r = neg(%a) {{joint = 0, {attrs}}} : f32[4,4]
+  return %r
+}}
+""".replace("joint = 0, joint = 0", "joint = 0")
+        if "library_kernel" in text:
+            with pytest.raises(
+                CheckError, match="@main, neg, %r: expected one result, no workspace and no library kernel"
+            ):
+                check_concurrency(parse(text))
+        else:
+            assert accepted(text)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from memc.ir.core import Alias, Placement
 from memc.ir.errors import InvalidError
 from memc.ir.text.parser import parse
+from memc.ir.verify.memory import in_place_rule
 from memc.ir.verify.structure import verify
 
 
@@ -206,3 +208,81 @@ def test_an_in_place_operand_is_read_only_as_that() -> None:
     with pytest.raises(InvalidError, match=r"expected operand 1 \(%0\) apart from the result"):
         verify(parse(text(ops, "f32[4]")))
     verify(parse(text(ops.replace("(%0, %0)", "(%0, %w)"), "f32[4]")))
+
+
+@pytest.mark.parametrize(
+    ("body", "allowed"),
+    [
+        ("%0 = exp(%p) : f32[4,4]\n%1 = add(%0, %q) : f32[4,4]", [0, 1]),
+        ("%0 = transpose(%p) {perm = [1, 0]} : f32[4,4]\n%1 = add(%0, %q) : f32[4,4]", [1]),
+        ("%0 = exp(%p) : f32[4,4]\n%1 = transpose(%0) {perm = [1, 0]} : f32[4,4]", [1]),
+        ("%0 = add(%p, %q) : f32[4,4]\n%1 = transpose(%0) {perm = [1, 0]} : f32[4,4]", []),
+        ("%0 = transpose(%p) {perm = [1, 0]} : f32[4,4]\n%1 = add(%0, %p) : f32[4,4]", [1]),
+        ("%0 = reshape(%p) {shape = [16]} : f32[16]\n%1 = reshape(%0) {shape = [4,4]} : f32[4,4]", [0, 1]),
+        ("%0 = softmax(%p) {axis = 1} : f32[4,4]\n%1 = mul(%0, %q) : f32[4,4]", [1]),
+    ],
+)
+def test_what_a_group_may_overwrite(body: str, allowed: list[int]) -> None:
+    """Operands that it reads only at the element it is about to write; one that it does not read at all, too."""
+    module = parse(
+        "func @main(%x: f32[4,4] {role = input}, %y: f32[4,4] {role = input}) -> f32[4,4] {\n"
+        f"%r = fused(%x, %y) region(%p: f32[4,4], %q: f32[4,4]) {{\n{body}\nyield %1\n}} : f32[4,4]\nreturn %r\n}}"
+    )
+    assert list(in_place_rule(module.main.ops[0])) == allowed
+
+
+def accepted(ops: str, result: str = "f32[4]") -> bool:
+    try:
+        verify(parse(text(ops, result)))
+    except InvalidError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("place", "right"), [("arena[80]", True), ("arena[48]", False), ("arena[64]", False)])
+def test_a_part_is_placed_where_its_root_has_it(place: str, right: bool) -> None:
+    ops = f"""%0 = concat(%x, %x) {{axis = 0}} : f32[8] @arena[64]
+        %1 = slice(%0) {{starts = [4], stops = [8], steps = [1]}} : f32[4] alias %0[16] @{place}
+        %2 = neg(%1) : f32[4]
+        return %2"""
+    assert accepted(ops) is right
+
+
+def test_bytes_before_a_root_or_a_space() -> None:
+    ops = """%0 = concat(%x, %x) {axis = 0} : f32[8] @arena[64]
+        %1 = slice(%0) {starts = [0], stops = [4], steps = [1]} : f32[4] alias %0[0]
+        %2 = neg(%1) : f32[4]
+        return %2"""
+    for value, change in ((0, Placement("arena", -64)), (0, Placement("", 64)), (1, Alias)):
+        module = parse(text(ops, "f32[4]"))
+        verify(module)
+        result = module.main.ops[value].result
+        if isinstance(change, Placement):
+            result.placement = change
+        else:
+            result.alias = Alias(module.main.ops[0].result, -16)
+        with pytest.raises(InvalidError, match="non-negative offset|expected the alias's bytes inside"):
+            verify(module)
+
+
+def test_a_state_is_not_read_after_its_update() -> None:
+    update = "%0 = add(%s, %x) {in_place = 0} : f32[4] alias %s[0]\n"
+    assert accepted(f"%1 = neg(%s) : f32[4]\n{update}%2 = add(%0, %1) : f32[4]\nreturn %2")
+    assert not accepted(f"{update}%1 = neg(%s) : f32[4]\n%2 = add(%0, %1) : f32[4]\nreturn %2")
+
+
+@pytest.mark.parametrize(("second", "right"), [(16, True), (0, False), (8, False)])
+def test_two_results_in_one_storage(second: int, right: bool) -> None:
+    """They may, on bytes of their own; where they are no slices of it nothing says why."""
+    ops = f"""%0, %1 = "f.two"(%x) : f32[4] alias %2[0], f32[4] alias %2[{second}]
+        %2 = concat(%0, %1) {{axis = 0}} : f32[8]
+        return %2"""
+    assert accepted(ops, "f32[8]") is right
+
+
+@pytest.mark.parametrize(("type", "at", "right"), [("f32[4]", 0, True), ("f32[2]", 0, False), ("f32[2]", 8, False)])
+def test_a_foreign_op_takes_over_whole_operands(type: str, at: int, right: bool) -> None:
+    ops = f"""%0 = neg(%x) : f32[4]
+        %1 = "f.next"(%0) : {type} alias %0[{at}]
+        return %1"""
+    assert accepted(ops, type) is right

@@ -10,6 +10,7 @@ import pytest
 
 import memc as package
 from memc.ir.errors import InvalidError
+from memc.planning import CapacityError, Unfit, plan
 
 PROBLEM = "id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,4\n"
 
@@ -104,8 +105,64 @@ def test_over_capacity(memc) -> None:
     assert result.code == 4 and result.out == "" and not Path("out.csv").exists()
     assert result.err == (
         "memc: error: p.csv: capacity of 11 bytes (11 B) of arena is not met: the least peak found is 12 bytes, "
-        "the lower bound 12; proven not to fit\n"
+        "the lower bound 12; proven not to fit; live at step 0 with 12 bytes: `b1`, `b3`, `b5`\n"
     )
+    result = memc("plan", "p.csv", "--capacity", "11", "--json", "-")
+    assert result.code == 4
+    assert json.loads(result.out)["unfit"] == {
+        "space": "arena",
+        "capacity": 11,
+        "tensors": ["b1", "b3", "b5"],
+        "bytes": 12,
+        "moment": 0,
+        "proven": True,
+        "minimal": True,
+    }
+
+
+def test_a_set_that_does_not_fit_though_no_live_set_is_too_large(memc) -> None:
+    """One moment's tensors need 6 bytes at most, yet those aligned to 4 leave no room for the third."""
+    Path("p.csv").write_text(
+        "id,lower,upper,size,alignment,alias\na,0,2,3,4,\nb,0,2,2,4,\nc,0,2,1,1,\nv,0,1,1,,a\nd,5,6,1,1,\n"
+    )
+    result = memc("plan", "p.csv", "--capacity", "5")
+    assert result.code == 4 and result.err.endswith(
+        "proven not to fit; a set that does not fit (2 of the tensors): `a`, `b`\n"
+    )
+    with pytest.raises(CapacityError) as error:
+        plan("p.csv", capacity=5)
+    assert error.value.unfit == Unfit("arena", 5, ["a", "b"], 5, None, True, True)
+    assert memc("plan", "p.csv", "--capacity", "6").code == 0
+
+
+def test_a_heuristic_that_misses_the_capacity_proves_nothing(memc) -> None:
+    Path("p.csv").write_text("id,lower,upper,size\na,0,2,1\nb,1,3,2\nc,2,4,3\nd,3,5,2\n")
+    peak = json.loads(memc("plan", "p.csv", "--solver", "sequential", "--json", "-").out)["peak"]
+    result = memc("plan", "p.csv", "--solver", "sequential", "--capacity", str(peak - 1))
+    assert result.code == 4 and result.err.endswith("; not proven impossible\n")
+
+
+def test_gaps(memc) -> None:
+    content = "id,lower,upper,size,gaps\na,0,9,8,3-7\nb,3,7,8,\nc,8,12,4,9-10 10-11\n"
+    Path("p.csv").write_text(content.replace(" 10-11", ""))
+    assert json.loads(memc("plan", "p.csv", "--json", "-").out)["peak"] == 12
+    assert memc("plan", "p.csv", "--csv", "-").out == (
+        "id,lower,upper,size,offset,gaps\na,0,9,8,0,3-7\nb,3,7,8,0,\nc,8,12,4,8,9-10\n"
+    )
+    Path("p.csv").write_text("id,start,end,size,gaps\na,0,8,8,3-6\nb,3,6,8,\n")
+    assert json.loads(memc("plan", "p.csv", "--json", "-").out)["peak"] == 8
+
+
+def test_alignments_that_differ(memc) -> None:
+    Path("p.csv").write_text("id,lower,upper,size,alignment\na,0,2,3,4\nb,0,2,2,8\nc,0,2,1,\n")
+    plan_csv = memc("plan", "p.csv", "--csv", "-").out
+    assert plan_csv.startswith("id,lower,upper,size,offset,alignment\n")
+    offsets = {line.split(",")[0]: int(line.split(",")[4]) for line in plan_csv.splitlines()[1:]}
+    assert (
+        offsets["b"] % 8 == offsets["a"] % 4 == 0 and json.loads(memc("plan", "p.csv", "--json", "-").out)["peak"] == 7
+    )
+    # Instead of the file's.
+    assert json.loads(memc("plan", "p.csv", "--alignment", "16", "--json", "-").out)["peak"] == 48
 
 
 @pytest.mark.parametrize(
@@ -126,8 +183,16 @@ def test_over_capacity(memc) -> None:
         (f"id,lower,upper,size\na,0,1,{'9' * 5000}\n", 3, "p.csv:2: size: expected bytes from 0 to 2**62, got `999"),
         ("id,lower,upper,size\na,2,2,4\n", 3, "p.csv:2: upper: expected more than lower = 2, got 2"),
         ("id,lower,upper,size\na,0,1,4\na,0,1,4\n", 3, "p.csv:3: id: expected a new id, got `a` again"),
-        ("id,lower,upper,size,gaps\na,0,9,4,2-3\n", 3, "p.csv:2: gaps: lifetimes with gaps are not supported"),
-        ("id,lower,upper,size,alignment\na,0,9,4,2\nb,0,9,4,8\n", 3, "p.csv:3: alignment: expected 2 as in line 2"),
+        ("id,lower,upper,size,gaps\na,0,9,4,2\n", 3, "p.csv:2: gaps: expected gaps such as 3-7 9-11, got `2`"),
+        ("id,lower,upper,size,gaps\na,0,9,4,2-3@1:2\n", 3, "p.csv:2: gaps: expected gaps of all bytes, such as 3-7"),
+        (
+            "id,lower,upper,size,gaps\na,0,9,4,0-3\n",
+            3,
+            "p.csv:2: gaps: expected gaps in order within 0 to 9, with live",
+        ),
+        ("id,lower,upper,size,gaps\na,0,9,4,2-4 4-6\n", 3, "p.csv:2: gaps: expected gaps in order within 0 to 9"),
+        ("id,lower,upper,size,alignment\na,0,9,4,2\nb,0,9,4,0\n", 3, "p.csv:3: alignment: expected 1 or more bytes"),
+        (f"id,lower,upper,size,alignment\na,0,9,4,2\nb,0,9,4,{2**41}\n", 3, "p.csv:3: alignment: expected 2**40 bytes"),
         ("id,lower,upper,size,alignment\na,0,9,4,0\n", 3, "p.csv:2: alignment: expected 1 or more bytes, got 0"),
         ("id,lower,upper,size,alias\na,0,9,4,b\n", 3, "p.csv:2: alias: expected the id of a tensor that is no alias"),
         ("id,lower,upper,size,offset\na,0,9,4,0\nb,0,9,4,2\n", 3, "p.csv: offset: tensors `a` and `b` overlap"),
@@ -165,8 +230,9 @@ def test_sums_that_overflow(memc) -> None:
             "size `9999999999999999999999999999999999999999`: expected less than 2**63",
         ),
         (["p.csv", "--capacity", "9" * 400 + ".5T"], "size `9999999999999999999999999999999999999999`: expected less"),
-        (["p.csv", "--alignment", str(2**63)], "alignment: expected 1 or more bytes, got 9223372036854775808"),
-        (["p.csv", "--threads", str(10**40)], "threads: expected 1 to 1024, got 1000"),
+        (["p.csv", "--alignment", str(2**63)], "alignment: expected bytes, got 9223372036854775808"),
+        (["p.csv", "--threads", str(10**40)], "threads: expected a whole number of 64 bits, got 1000"),
+        (["p.csv", "--threads", "2000"], "threads: expected a whole number from 1 to 1024, got 2000"),
         (["/dev/zero"], "/dev/zero: cannot read: expected a file, got a device"),
         (["p.csv\n.csv"], "p.csv .csv: cannot read"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),

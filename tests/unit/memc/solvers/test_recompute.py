@@ -179,7 +179,7 @@ def test_malformed_problems(changes: dict, message: str) -> None:
     [
         ([0], "op 1 does not run"),
         ([1, 0], "op 1 runs before value 0, which it reads, is made"),
-        ([0, 1, 1], "op 1 must not run again"),
+        ([0, 1, 1], "op 1 must not be recomputed"),
     ],
 )
 def test_no_sequence(sequence: list[int], message: str) -> None:
@@ -217,7 +217,7 @@ def test_ops_are_moved_before_they_are_run_again() -> None:
 @pytest.mark.parametrize(("cheap", "dear"), [(6, 4), (12, 8)])
 def test_many_operands_of_one_op_do_not_hide_what_else_is_live(cheap: int, dear: int) -> None:
     """Cheap values that one op reads make the peak, with dear ones beside them: only the latter can be out of the way then,
-    and to make a cheap one anew before that op again and again, behind the others, helps nothing."""
+    and recomputing a cheap one before that op again and again, behind the others, helps nothing."""
     values = cheap + dear
     nothing: list[list[int]] = [[] for _ in range(values + 3)]
     ends = [list(range(cheap, values)), list(range(cheap)), list(range(cheap, values))]

@@ -26,6 +26,7 @@ from memc.passes.kernels.part_products import LEAST_DEPTH, part_products, read_p
 from memc.passes.manager import PassManager
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.training.build_gradient import build_gradient
+from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
 
 ROWS, COLUMNS = 3, 5
@@ -260,7 +261,7 @@ def lstm_step(optimizer: str) -> Module:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
     module = import_onnx(model, trainable=True)
-    build_gradient(module, "mse", Optimizer(optimizer))
+    build_gradient(module, Loss("mse"), Optimizer(optimizer))
     module.target = Target.of("cuda")
     text = "materialize-returns,canonicalize,decompose,canonicalize,join-products,fuse-library,fuse"
     PassManager.parse(f"{text},select-kernels{{workspace=least}}").run(module)

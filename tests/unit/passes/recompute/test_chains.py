@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which overwrites run again together with what they overwrite."""
+"""Which overwrites are recomputed together with what they overwrite."""
 
 from __future__ import annotations
 

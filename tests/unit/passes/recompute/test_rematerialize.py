@@ -22,10 +22,13 @@ from memc.ir.text.parser import parse
 from memc.passes.budget import Budget
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search
-from memc.passes.recompute.rematerialize import rematerialize
+from memc.passes.recompute.problem import RematGraph
+from memc.passes.recompute.rematerialize import Choice, Choices, rematerialize
 from memc.passes.training.build_gradient import build_gradient
+from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
 from memc.report.compilation import Recomputed
+from memc.solvers.recompute import RematPlan
 
 from ..training.test_mirror import residual
 
@@ -35,7 +38,7 @@ FINISH = "in-place,assign-addresses"
 
 def training_step(layers: int = 12, optimizer: str = "sgd") -> Module:
     module = residual(layers)
-    build_gradient(module, "mse", Optimizer(optimizer, momentum=0.9 if optimizer == "sgd" else 0.0))
+    build_gradient(module, Loss("mse"), Optimizer(optimizer, momentum=0.9 if optimizer == "sgd" else 0.0))
     PassManager.parse(PREPARE).run(module)
     return module
 
@@ -82,6 +85,22 @@ def test_a_lower_budget_never_gives_a_larger_arena() -> None:
     assert arenas == sorted(arenas, reverse=True)
     assert added == sorted(added)
     assert added[0] == 0 < added[-1] < 1
+
+
+def test_of_the_plans_that_fit_the_cheapest_comes_first() -> None:
+    module = training_step(1)
+    graph = RematGraph.of(module.main, CostModel(DEVICES["llvm"]).cost)
+    plans = [RematPlan((), peak, added) for peak, added in ((100, 0), (80, 5), (70, 9), (60, 9), (50, 20), (79, 5))]
+    choices = Choices(module.main, 64, tuple(Choice(graph, (), plan) for plan in plans))
+
+    def fitting(budget: int) -> list[tuple[int, int]]:
+        return [(choice.plan.peak, choice.plan.added_cost) for choice in choices.fitting(budget)]
+
+    assert fitting(100) == [(100, 0), (79, 5), (80, 5), (60, 9), (70, 9), (50, 20)]
+    assert fitting(99) == fitting(80) == [(79, 5), (80, 5), (60, 9), (70, 9), (50, 20)]
+    assert fitting(79)[0] == (79, 5) and fitting(69) == [(60, 9), (50, 20)]
+    assert fitting(50) == [(50, 20)] and fitting(49) == []
+    assert choices.least().plan.peak == 50
 
 
 def test_nothing_runs_again_without_need() -> None:
@@ -137,7 +156,7 @@ func @main(%x: f32[64,4] {role = input}) -> (f32[] {name = "y"}) {
 
 
 def test_measured_seconds_count(tmp_path: Path) -> None:
-    """What a profile calls slow is not run again where something else can be."""
+    """What a profile calls slow is not recomputed where something else can be."""
     module = training_step()
     slow = {signature(op): 1.0 for op in module.main.ops if op.name == "add"}
     assert slow
@@ -184,7 +203,7 @@ def test_compile_keeps_the_memory_budget(tmp_path: Path) -> None:
         step.learning_rate = 0.05
         given = inputs_of(residual(12)) | {"labels": np.zeros((64, 8), np.float32)}
         losses.append([float(step(given["x"], given["labels"])) for _ in range(5)])
-    assert reports[1].peak_bytes == full  # New contents of states are no outputs, so nothing had to run again.
+    assert reports[1].peak_bytes == full  # New contents of states are no outputs, so nothing had to be recomputed.
     assert reports[2].peak_bytes <= full * 70 // 100
     assert reports[2].arena_bytes < reports[0].arena_bytes
     assert reports[0].recomputation is None

@@ -63,12 +63,14 @@ def test_nothing_is_padded_for_one_row(row: int) -> None:
     assert "pad" not in rewritten(module)
 
 
-def test_a_gradient_of_zeros_is_not_added() -> None:
+@pytest.mark.parametrize(("zero", "left"), [(-0.0, ["neg", "exp"]), (0.0, ["constant", "neg", "add", "exp"])])
+def test_a_gradient_of_zeros_is_not_added(zero: float, left: list[str]) -> None:
+    """But for zeros that would change the sign of another one."""
     module, b, x = module_with_input()
-    padded = b.op("pad", [x], low=(0, 0), high=(3, 0), mode="constant", value=0.0)
+    padded = b.op("pad", [x], low=(0, 0), high=(3, 0), mode="constant", value=zero)
     zeros = b.op("slice", [padded], starts=(3, 0), stops=(6, 4), steps=(1, 1))
     module.main.returns = [b.op("exp", [b.op("add", [b.op("neg", [x]), zeros])])]
-    assert rewritten(module) == ["neg", "exp"]
+    assert rewritten(module) == left
 
 
 @pytest.mark.parametrize(

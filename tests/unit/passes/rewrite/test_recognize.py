@@ -14,6 +14,7 @@ from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.training.build_gradient import BuildGradient, build_gradient
+from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
 
 
@@ -86,7 +87,7 @@ def test_gradients_are_those_of_the_pool_behind_relu() -> None:
         module = parse(text)
         module.weights["w"] = np.ones((1, 1, 8, 8), np.float32)
         PassManager.parse(passes).run(module)
-        build_gradient(module, "mse", Optimizer("none"))
+        build_gradient(module, Loss("mse"), Optimizer("none"))
         found.append(evaluate(module, inputs)["w.grad"])
         pooled = next(op for op in module.main.ops if op.name == "max_pool").result
     assert [op.name for op in module.main.uses()[pooled]] == ["relu", "max_pool_taps"]

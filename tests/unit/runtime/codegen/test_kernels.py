@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ml_dtypes
 import numpy as np
 import pytest
 import tvm
 
-from memc.ir.core import Array, Op
+from memc.ir.build import IRBuilder
+from memc.ir.core import Array, Op, Value
 from memc.ir.errors import OpError
 from memc.ir.evaluate import run_op as evaluate_op
+from memc.ir.module import Module
 from memc.ir.ops.rules.base import Trait, definition, registered
 from memc.ir.types import DType
 from memc.passes.kernels.fuse import expansion
@@ -21,6 +23,7 @@ from memc.runtime.codegen import schedule_cpu
 from memc.runtime.codegen.debug import run_op
 from memc.runtime.codegen.expressions import walk
 from memc.runtime.codegen.kernel import kernel_key, lower_op
+from memc.runtime.execute.load import load
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.5, 3e38], np.float32)
 
@@ -147,6 +150,26 @@ def test_kernels_differ_by_attribute_type_literal_and_in_place(build_op: Callabl
     assert first != second
     zero, minus = (kernel_key(build_op("leaky_relu", [a], alpha=v), None) for v in (0.0, -0.0))
     assert zero != minus
+
+
+def test_kernels_differ_by_literal_operands(
+    make_module: Callable[..., Module], plan: Callable, write: Callable
+) -> None:
+    """A repeated element is part of a kernel's code, so kernels with other ones, or with none, are others."""
+    x = np.arange(8, dtype=np.float32)
+
+    def body(b: IRBuilder, inputs: Sequence[Value]) -> Sequence[Value]:
+        numbers = [np.full(8, n, np.float32) for n in (2, 3, 2, -0.0, 0.0)]
+        return [b.op("div", [inputs[0], b.constant(n)]) for n in (*numbers, np.arange(1, 9, dtype=np.float32))]
+
+    module = make_module({"x": (DType.F32, (8,))}, body)
+    two, three, again, minus, zero, many = (kernel_key(op, None) for op in module.main.ops if op.name == "div")
+    assert two == again and len({two, three, minus, zero, many}) == 5
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = [x / d for d in (2, 3, 2, np.float32(-0.0), np.float32(0.0), np.arange(1, 9, dtype=np.float32))]
+    found = load(write(plan(module, level=0)))(x)
+    for n, value in enumerate(expected):
+        np.testing.assert_array_equal(found[f"y{n}"], value)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+import tvm_ffi
 
 import memc
 from memc.cli import main
@@ -84,6 +85,22 @@ def test_inputs(kind: str) -> None:
     np.testing.assert_array_equal(executable(**executable.placed_inputs({"x": given}))["y"], expected)
     zero_strided = np.broadcast_to(np.float32(2), W.shape)
     np.testing.assert_array_equal(executable(zero_strided)["y"], 2 * W)
+
+
+@pytest.mark.parametrize("offset", [0, 4, 16, 32])
+def test_dlpack_inputs_are_used_in_place_only_if_aligned(offset: int) -> None:
+    executable = memc.compile(module()).load()
+    raw = np.zeros(W.nbytes + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    array = raw[start : start + W.nbytes].view(np.float32).reshape(W.shape)
+    array[...] = W + 1
+    given = tvm_ffi.from_dlpack(array)
+    assert given.data_ptr() % 64 == offset
+    (spec,) = executable.inputs
+    used, own = executable.in_place(spec, given), executable.tensor(spec, given)
+    assert (used is None) == (offset != 0)
+    assert own.data_ptr() % 64 == 0 and (own.data_ptr() == given.data_ptr()) == (offset == 0)
+    np.testing.assert_array_equal(executable(given)["y"], (W + 1) * W)
 
 
 @pytest.mark.parametrize("kind", WRONG)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order a recurrent node's weights hold their gates.
+"""The order in which a recurrent node's weights hold their gates.
 
 Exporters whose framework has another order of gates than ONNX write slices and concats of the weights in front of the
 node. Weights that are trained would be copied at every step by those, and so would their gradients. Reading the weights
@@ -62,7 +62,7 @@ class GateRows:
 
     rows: RowRange
     places: tuple[int, ...]
-    """Of each gate: how many gates lie before its rows."""
+    """How many gates lie before each gate's rows."""
 
     def read(self, b: IRBuilder, row: tuple[int, ...]) -> Value:
         """The rows as a value [gates * hidden, *row]."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of domain ai.onnx.ml Binarizer and ArrayFeatureExtractor; and TfIdfVectorizer over integer tokens."""
+"""Binarizer and ArrayFeatureExtractor of domain ai.onnx.ml, and TfIdfVectorizer over integer tokens."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ class Weights:
     recurrent: Value
     """[gates * hidden, hidden]"""
     places: tuple[int, ...]
-    """Of each gate, in the order of ONNX: how many gates lie before it in these weights and their biases."""
+    """How many gates lie before each gate, in the order of ONNX, in these weights and their biases."""
     biases: tuple[GateRows, ...] = ()
-    """Where the biases of both products are, if that is not simply how the node gives them."""
+    """The places of the biases of both products, if they differ from the node's inputs."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Sequences:
     batch: int
     hidden: int
     directions: tuple[bool, ...]
-    """For each direction, whether it runs backwards."""
+    """Whether each direction runs backwards."""
     masks: list[Value | None]
-    """For each step, where it lies within a sequence [batch, 1]; None where it does for all."""
+    """Whether each step lies within a sequence, [batch, 1]; None where it does for all."""
 
     @property
     def b(self) -> IRBuilder:

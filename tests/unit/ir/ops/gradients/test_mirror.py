@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mirror counts: what is dropped and computed anew."""
+"""Mirror counts: what is dropped and recomputed."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_each_copy_is_made_once_and_only_if_needed():
 def test_copies_come_where_a_gradient_first_needs_them():
     module, _ = gradient_of([1, 1, 0, 1, 1, 0])
     kinds = ["copy" if RECOMPUTE in op.attrs else op.name for op in module.main.ops]
-    # The second segment is computed anew before the backward ops of its layers, the first one after those.
+    # The second segment is recomputed before the backward ops of its layers, the first one after those.
     first, last = kinds.index("copy"), len(kinds) - 1 - kinds[::-1].index("copy")
     assert kinds[first : first + 2] == ["copy", "copy"] and kinds[last - 1 : last + 1] == ["copy", "copy"]
     assert "mul" in kinds[first + 2 : last - 1]

@@ -115,7 +115,7 @@ def two_results(scratch: int) -> RematProblem:
 
 
 def test_bytes_while_an_op_runs_again_count() -> None:
-    """Only one result fits beside op 2. To make 0's anew beside 1's takes 36 bytes."""
+    """Only one result fits beside op 2. Recomputing 0's beside 1's takes 36 bytes."""
     solution = solve_remat(two_results(15), 30)
     assert solution.proven_optimal
     assert solution.plan is not None
@@ -123,7 +123,7 @@ def test_bytes_while_an_op_runs_again_count() -> None:
 
 
 def test_what_runs_again_before_one_op_is_put_in_order() -> None:
-    """No result fits beside op 2. Both are made anew, the first one first."""
+    """No result fits beside op 2. Both are recomputed, the first one first."""
     solution = solve_remat(two_results(25), 30)
     assert solution.proven_optimal
     assert solution.plan is not None

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "solvers/order/order_budget.h"
+#include "solvers/common/work_budget.h"
 
 #include <algorithm>
 #include <limits>
@@ -13,7 +13,7 @@ constexpr double kLongest = 1e8;                // Seconds; more would overflow 
 
 }  // namespace
 
-OrderBudget::OrderBudget(int64_t work, double time_limit)
+WorkBudget::WorkBudget(int64_t work, double time_limit)
     : timed_(time_limit >= 0),
       end_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(
                               std::min(std::max(time_limit, 0.0), kLongest)))),
@@ -21,13 +21,13 @@ OrderBudget::OrderBudget(int64_t work, double time_limit)
   ReadClock();
 }
 
-OrderBudget OrderBudget::Stage(int64_t work, double share) const {
-  if (!timed_) return OrderBudget(work, -1);
+WorkBudget WorkBudget::Stage(int64_t work, double share) const {
+  if (!timed_) return WorkBudget(work, -1);
   const std::chrono::duration<double> left = end_ - Clock::now();
-  return OrderBudget(work, share * std::max(left.count(), 0.0));
+  return WorkBudget(work, share * std::max(left.count(), 0.0));
 }
 
-void OrderBudget::ReadClock() {
+void WorkBudget::ReadClock() {
   until_clock_ = timed_ ? kWorkPerReading : std::numeric_limits<int64_t>::max();
   if (timed_ && Clock::now() >= end_) work_ = 0;
 }

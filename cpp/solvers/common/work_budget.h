@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long solvers of operator order may go on.
-#ifndef MEMC_ORDER_BUDGET_H_
-#define MEMC_ORDER_BUDGET_H_
+// When a search that counts its work must stop.
+#ifndef MEMC_WORK_BUDGET_H_
+#define MEMC_WORK_BUDGET_H_
 
 #include <chrono>
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace memc {
 
 // By counted work, so that a result depends on the problem only, or by the clock if the caller has
 // set a time limit.
-class OrderBudget {
+class WorkBudget {
  public:
   // A negative time limit (seconds) means that there is none. With one, the work is not bounded.
-  OrderBudget(int64_t work, double time_limit);
+  WorkBudget(int64_t work, double time_limit);
 
   // For one stage: this much work, or with a time limit this share of the time left. What the stage
   // spends is its own.
-  OrderBudget Stage(int64_t work, double share) const;
+  WorkBudget Stage(int64_t work, double share) const;
 
   // 100,000,000 units take about a second.
   void Spend(int64_t work) {
@@ -44,4 +44,4 @@ class OrderBudget {
 
 }  // namespace memc
 
-#endif  // MEMC_ORDER_BUDGET_H_
+#endif  // MEMC_WORK_BUDGET_H_

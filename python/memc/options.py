@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to compile: the one list of options, of which the command line's flags, the keyword arguments of Python's functions and
+the tables of the documentation are made.
+
+A new option is a field of `Options`, its name and type in `Keywords` (a test compares), and the code that heeds it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Annotated, Any, Optional, TypedDict, TypeVar, get_type_hints
+
+from memc.ir.checked import Alignment, Amount, Checked, Range, What, nearest
+from memc.ir.errors import UsageError
+from memc.ir.target import Kind
+from memc.passes.pipelines import Kernels, Precision, Workspace
+from memc.passes.training.build_gradient import BuildGradient
+from memc.runtime.target import CodeTarget
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+SIZES = Range(least=0, most=2**31 - 1)
+"""What a dimension can be."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option on the command line."""
+
+    names: tuple[str, ...]
+    help: str
+    metavar: str | None = None
+
+
+def _option(default: T, doc: str, *names: str, help: str, metavar: str | None = None) -> T:
+    """A field of `Options`. `doc` tells of it in Python's terms, `help` in those of the command line, where it has `names`."""
+    metadata = {"doc": doc, "flag": Flag(names, help, metavar)}
+    if isinstance(default, dict):
+        return field(default_factory=type(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Options(Checked):
+    """How to compile. Raises UsageError for a field of another type or value."""
+
+    target: Kind = _option("llvm", '`"llvm"`: the CPU; or `"cuda"`', "--target", help="llvm (CPU) or cuda.")
+    arch: Optional[str] = _option(
+        None,
+        'GPU architecture for cuda, by default `"sm_90"`',
+        "--arch",
+        help="GPU architecture for cuda, for example sm_90.",
+    )
+    mcpu: Optional[str] = _option(
+        None,
+        "CPU to generate code for, in LLVM's names; None: this machine's level of the x86-64 psABI",
+        "--mcpu",
+        help="CPU to compile for (default: native).",
+    )
+    opt_level: int = _option(2, "0 to 3", "-O", "--opt-level", metavar="N", help="Optimization level, 0 to 3.")
+    dims: Mapping[str, Annotated[int, SIZES]] = _option(
+        {},
+        "sizes of open dimensions by name",
+        "--dim",
+        metavar="NAME=N",
+        help="Bind a symbolic dimension (repeatable).",
+    )
+    input_shapes: Mapping[str, Sequence[Annotated[int, SIZES]]] = _option(
+        {},
+        "whole shapes by input name",
+        "--input-shapes",
+        metavar="SHAPES",
+        help='Shapes by input name: "x:[1,3,224,224] y:[1,2]".',
+    )
+    bind: Mapping[str, Any] = _option(
+        {},
+        "data of inputs that become constants, by name",
+        "--bind",
+        metavar="NAME=VALUE",
+        help="Make an input a constant: a number, JSON list or @file.npy.",
+    )
+    pass_pipeline: Optional[str] = _option(
+        None,
+        "pipeline text in place of the level's",
+        "-p",
+        "--pass-pipeline",
+        metavar="PASSES",
+        help="Passes to run, e.g. 'in-place,share{strategy=color}'.",
+    )
+    disabled_passes: Sequence[str] = _option(
+        (), "names of passes to leave out", "--disabled-pass", metavar="A,B", help="Passes to leave out."
+    )
+    memory_budget: Optional[Amount] = _option(
+        None,
+        "bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded; from `-O2` on ops run "
+        "again to keep it; `BudgetError` if that does not do",
+        "--memory-budget",
+        metavar="SIZE",
+        help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB.",
+    )
+    train: Optional[Annotated[BuildGradient, What("a BuildGradient, such as memc.BuildGradient()")]] = _option(
+        None,
+        "make a training step of the model, as this `memc.BuildGradient` says",
+        "--train",
+        help="Make a training step of the model.",
+    )
+    alignment: Optional[Alignment] = _option(
+        None,
+        "bytes that offsets are multiples of; None: 64 on the CPU, 256 on CUDA",
+        "--alignment",
+        help="Bytes that offsets are multiples of.",
+    )
+    kernels: Kernels = _option(
+        "auto",
+        '`"auto"`: library kernels, but for small ops whose workspace would raise the peak; `"library"`: wherever they exist; '
+        '`"generated"`: none',
+        "--kernels",
+        help="auto: library kernels unless a small op's raises the peak; library: always; or generated.",
+    )
+    precision: Precision = _option(
+        "f32",
+        '`"f32"`: strict; `"tf32"`: factors of matrix products and convolutions rounded to TF32, on CUDA; `"f16"`, `"bf16"`: '
+        "products, and what lies between them, in half precision, for training with weights and updates in f32",
+        "--precision",
+        help="f32: strict; tf32: products and convolutions on CUDA with factors rounded to TF32; f16, bf16: in half "
+        "precision, with what lies between them.",
+    )
+    workspace: Workspace = _option(
+        "free",
+        'what library kernels may use beyond their least: `"free"`: what lies free in the arena while they run, from `-O2` on; '
+        '`"none"`; or as many bytes, even if the arena grows',
+        "--workspace",
+        metavar="none|free|SIZE",
+        help="What library kernels may use beyond their least: none; free: what lies free in the arena, from -O2 on; or "
+        "SIZE, even if the arena grows.",
+    )
+    plan_only: bool = _option(
+        False,
+        "stop after the passes: module and plan, no code",
+        "--plan-only",
+        help="Stop after the passes; -o takes the planned IR as text.",
+    )
+    print_ir_after_all: bool = _option(
+        False,
+        "print the IR after each pass, to standard error",
+        "--print-ir-after-all",
+        help="Print the IR after each pass (stderr).",
+    )
+    print_ir_after_change: bool = _option(
+        False,
+        "print the IR after each pass that changed it, to standard error",
+        "--print-ir-after-change",
+        help="Print the IR after each pass that changed it (stderr).",
+    )
+
+    def check(self) -> None:
+        """Raise UsageError for a level that there is not, and a precision that nothing would be computed with."""
+        if not 0 <= self.opt_level <= 3:
+            raise UsageError(f"optimization level: expected 0 to 3, got {self.opt_level}")
+        self.code_target()
+        if self.precision != "tf32":
+            return
+        if self.target != "cuda":
+            raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
+        if self.kernels == "generated":
+            raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
+
+    def code_target(self) -> CodeTarget:
+        """What the module is planned, and its code generated, for. Raises UsageError for what there is not."""
+        return CodeTarget.create(self.target, self.arch, self.mcpu, self.alignment)
+
+
+class Keywords(TypedDict, total=False):
+    """The options as keyword arguments, for type checkers and editors; `Options` tells what each means."""
+
+    target: Kind
+    arch: str | None
+    mcpu: str | None
+    opt_level: int
+    dims: Mapping[str, int]
+    input_shapes: Mapping[str, Sequence[int]]
+    bind: Mapping[str, Any]
+    pass_pipeline: str | None
+    disabled_passes: Sequence[str]
+    memory_budget: int | None
+    train: BuildGradient | None
+    alignment: int | None
+    kernels: Kernels
+    precision: Precision
+    workspace: Workspace
+    plan_only: bool
+    print_ir_after_all: bool
+    print_ir_after_change: bool
+
+
+def checked_options(given: Mapping[str, Any]) -> Options:
+    """The options by name. Raises UsageError for an unknown one, and as `Options` does, before anything is used."""
+    known = [item.name for item in fields(Options)]
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            raise UsageError(f"compile: no option `{name}`; options are {', '.join(known)}{near}")
+    return Options(**given)
+
+
+def default_of(option: Field[Any]) -> Any:
+    """What an option is where it is not given."""
+    return option.default if option.default_factory is MISSING else option.default_factory()
+
+
+def with_options(function: F) -> F:
+    """Show the options of a function that takes them as `**options`: one by one in its signature, as `help` and notebooks
+    have it, and in its docstring."""
+    signature = inspect.signature(function)
+    own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    types = get_type_hints(Keywords)
+    options = [
+        inspect.Parameter(
+            each.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(each), annotation=types[each.name]
+        )
+        for each in fields(Options)
+    ]
+    function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+    told = [
+        textwrap.fill(f"{each.name}: {each.metadata['doc']}.", 112, initial_indent=" " * 8, subsequent_indent=" " * 12)
+        for each in fields(Options)
+    ]
+    before, marked, after = (function.__doc__ or "").partition("        **options: ")
+    if marked:
+        function.__doc__ = before + "\n".join(told) + "\n" + after.partition("\n")[2]
+    return function
