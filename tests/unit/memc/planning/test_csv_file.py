@@ -104,7 +104,7 @@ def test_errors_are_one_line_whatever_the_text_holds(tmp_path: Path, content: st
 
 
 def test_numbers_beyond_64_bits() -> None:
-    with pytest.raises(InvalidError, match=r"tensors\[1\]: size: expected a number of 64 bits, got 9"):
+    with pytest.raises(InvalidError, match=r"tensors\[1\]: size: expected a whole number of 64 bits, got 9"):
         TensorColumns.of([Tensor("a", 0, 1, 1), Tensor("b", 0, 1, 2**63)])
 
 
