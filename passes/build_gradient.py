@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Optional, Union
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Range, require
+from memc.ir.checked import Range
 from memc.ir.core import Function, Module, Role, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.ops.casts import cast
@@ -28,7 +28,7 @@ from memc.passes import micro_batches
 from memc.passes.base import Pass
 from memc.passes.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.labels import LabelInput, append_outside, label_inputs
-from memc.passes.losses import IGNORED, LabelKind, Loss, LossName
+from memc.passes.losses import IGNORED, Label, LabelKind, Loss, LossName
 from memc.passes.mirror import Depth, Mirror, Policy
 from memc.passes.optimizers import Decay, NotNegative, Optimizer, OptimizerName, Positive, append_updates
 from memc.passes.recognize import recognize
@@ -39,7 +39,7 @@ from memc.passes.undo import is_raw
 
 def build_gradient(
     module: Module,
-    loss: Loss,
+    loss: Loss | LossName,
     optimizer: Optimizer,
     *,
     output: str | None = None,
@@ -69,7 +69,8 @@ def build_gradient(
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
-    require(loss, LossName, "build-gradient: loss")
+    if not isinstance(loss, Loss):
+        loss = Loss(loss)
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
@@ -284,7 +285,7 @@ class BuildGradient(Pass):
     """`mirror`'s depth of recursion, for `sublinear`."""
     labels: LabelKind = "classes"
     """What softmax-cross-entropy takes: i64 classes [N, ...], or `probabilities` of the scores' type and shape."""
-    ignore_index: Annotated[int, Range(least=-(2**63), most=2**63 - 1)] = IGNORED
+    ignore_index: Label = IGNORED
     """The label of classes that does not count."""
     check_labels: bool = False
     """Count the labels that name no class, on the device: a step with such changes no state, and to read its loss raises."""

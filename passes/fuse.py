@@ -37,12 +37,17 @@ NAMES = {
     **dict.fromkeys(("div", "shift_left", "shift_right"), 4),
     **dict.fromkeys(("mod", "fmod"), 6),
     "erf": 21,
+    "binary_cross_entropy": 2,
+    "binary_cross_entropy_with_logits": 14,
     "gelu": 24,
     **dict.fromkeys(("exp", "sigmoid"), 24),
     **dict.fromkeys(("elu", "silu"), 26),
     "softplus": 25,
 }
 """How often an elementwise op's kernel names an operand, where that is more than once."""
+
+INTEGER_POWER = 193
+"""As `NAMES`, for `pow` of integers, which squares and multiplies six times."""
 
 MAX_EXPANSION = 4096
 """Most reads in a group's kernel if every binding were written out: TVM takes time in proportion, although it never
@@ -78,8 +83,9 @@ def expansion(ops: Iterable[Op]) -> int:
     reads: dict[Value, int] = {}
     most = 0
     for op in ops:
-        names = NAMES.get(op.name, 1)
         for result in op.results:
+            integer_power = op.name == "pow" and not result.type.dtype.is_float
+            names = INTEGER_POWER if integer_power else NAMES.get(op.name, 1)
             # bf16 is rounded by its bits, which are named four times.
             rounding = 4 if result.type.dtype is DType.BF16 else 1
             reads[result] = sum(reads.get(v, 1) for v in op.operands) * names * rounding

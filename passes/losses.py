@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from memc.ir.build import IRBuilder
+from memc.ir.checked import Checked, Range
 from memc.ir.core import Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.ops.casts import cast, widen
@@ -32,16 +33,22 @@ LabelKind = Literal["classes", "probabilities"]
 IGNORED = -100
 """The label that does not count, unless another is chosen: PyTorch's."""
 
+Label = Annotated[int, Range(least=-(2**63), most=2**63 - 1)]
+
 Reduction = Literal["mean", "sum"]
 
 
 @dataclass(frozen=True)
-class Loss:
+class Loss(Checked):
     """A loss and its options."""
 
     name: LossName = "softmax-cross-entropy"
     labels: LabelKind = "classes"
-    ignore_index: int = IGNORED
+    ignore_index: Label = IGNORED
+
+    def owner(self) -> str:
+        """What messages call it."""
+        return "build-gradient"
 
     def label_type(self, scores: TensorType, parts: int) -> TensorType | None:
         """What a loss of `scores` takes as labels, those of `parts` micro-batches together; None if it takes none.

@@ -131,7 +131,7 @@ def plan(
     require_one_of(order_solver, order_solver_names(), f"order solver `{order_solver}`")
     alignment = require(alignment, Optional[Annotated[int, ALIGNMENTS]], "alignment")
     time_limit = require(time_limit, Optional[Seconds], "time_limit")
-    threads = require(threads, Optional[Annotated[int, Range(least=1, most=2**16)]], "threads")
+    threads = require(threads, Optional[Annotated[int, Range(least=1, most=MAX_THREADS)]], "threads")
     require(reorder, bool, "reorder")
     kind: Any = Mapping[str, int] if isinstance(capacity, Mapping) else Optional[int]
     capacity = require(capacity, kind, "capacity")

@@ -327,7 +327,7 @@ def test_a_result_of_one_element_can_be_the_loss_and_what_cannot_is_refused() ->
     with pytest.raises(UsageError, match="loss bce has no label to ignore"):
         trained(model(SIGMOIDS["plain"]), {}, loss="bce", ignore_index=2)
     for wrong in (1.5, True, "1", 2**63):
-        with pytest.raises(UsageError, match="expected an i64 as the label to ignore"):
+        with pytest.raises(UsageError, match="build-gradient: ignore_index: expected a whole number"):
             BuildGradient(ignore_index=wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="loss mse takes no labels of probabilities"):
         trained(model(SIGMOIDS["plain"]), {}, loss="mse", labels="probabilities")
