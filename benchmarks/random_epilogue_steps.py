@@ -366,7 +366,8 @@ def quantize(net: Net) -> None:
 
 def transpose(net: Net) -> None:
     order = [int(n) for n in net.rng.permutation(len(net.shape))]
-    net.op("Transpose", [net.last], perm=order)
+    if order:
+        net.op("Transpose", [net.last], perm=order)
     net.shape = tuple(net.shape[n] for n in order)
 
 

@@ -34,7 +34,7 @@ FLOATS = ("f32", "f16", "bf16", "f64")
 WIDE = ("f32", "f64", "i32", "i64")
 """Types in which sums of the data are exact."""
 
-OPSET = 21
+OPSET = 22
 
 ERRORS = {"f32": 1e-4, "f64": 1e-4, "f16": 2e-2, "bf16": 8e-2}
 """By the narrowest type of float that a model computes with: what may differ, relative to its largest value."""
