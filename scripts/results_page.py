@@ -32,7 +32,7 @@ SUBJECTS = {
         "steady_state",
     ),
     "Planning": ("placement", "order", "ilp", "joint"),
-    "Correctness": ("cpu_models", "gpu_h100", "training_step", "digits", "gpu_training"),
+    "Correctness": ("cpu_models", "gpu_h100", "gpu_conformance", "training_step", "digits", "gpu_training"),
     "Speed": ("cpu_speed", "gpu_speed", "gpu_half"),
 }
 """The pages by subject, in the order in which they are shown."""

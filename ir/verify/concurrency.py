@@ -159,8 +159,8 @@ def _row_accesses(function: Function, ops: Sequence[Op]) -> Iterator[Access]:
     """Accesses of a kernel with a team for each row; numbers of rows that the kernel has computed are not read again."""
     rows = ops[0].attrs[ROWS]
     shape = max((v.type.shape for op in ops for v in (*op.operands, op.result)), key=math.prod)
-    if type(rows) is not int or not 0 < rows <= len(shape):
-        _fail(function, ops[0], f"expected `rows` to be 1 to {len(shape)}, got {rows!r}")
+    if type(rows) is not int or not 0 <= rows <= len(shape):
+        _fail(function, ops[0], f"expected `rows` to be 0 to {len(shape)}, got {rows!r}")
     numbers = math.prod(shape[:rows])
     made: set[Value] = set()
     for op in ops:

@@ -57,6 +57,9 @@ ROWS = """func @main(%x: f32[4,32] {role = input}) -> f32[4,32] {
 }
 """
 
+WHOLE = ROWS.replace("axes = [1]", "axes = [0, 1]").replace("rows = 1", "rows = 0").replace("f32[4,1]", "f32[1,1]")
+"""The same with all values as one row."""
+
 COLUMNS = ROWS.replace(
     "  %r = div",
     "  %c = reduce_max(%e) {axes = [0], joint = 0, keepdims = true, rows = 1} : f32[1,32] @arena[1024]\n  %r = div",
@@ -96,10 +99,12 @@ def test_a_race_gives_other_values(text: str) -> None:
     assert not np.array_equal(found, expected)
 
 
-def test_rows_that_need_only_their_own_are_accepted() -> None:
-    module = parse(ROWS)
+@pytest.mark.parametrize("text", [ROWS, WHOLE])
+def test_rows_that_need_only_their_own_are_accepted(text: str) -> None:
+    """Also where all values are one row."""
+    module = parse(text)
     check_concurrency(module)
-    given = inputs_of(ROWS)
+    given = inputs_of(text)
     (expected,) = evaluate(module, given).values()
     (found,) = evaluate_in_arena(module, given).values()
     assert found.tobytes() == expected.tobytes()
@@ -171,8 +176,8 @@ def test_lanes_may_lie_side_by_side(at: int, right: bool) -> None:
     assert accepted(text) is right
 
 
-@pytest.mark.parametrize(("rows", "right"), [(0, False), (1, True), (2, True), (3, False)])
-def test_rows_are_told_apart_by_one_axis_to_all(rows: int, right: bool) -> None:
+@pytest.mark.parametrize(("rows", "right"), [(-1, False), (0, True), (1, True), (2, True), (3, False)])
+def test_rows_are_told_apart_by_no_axis_to_all(rows: int, right: bool) -> None:
     text = f"""func @main(%x: f32[4,8] {{role = input}}) -> f32[4,8] {{
   %a = exp(%x) {{joint = 0, rows = {rows}}} : f32[4,8] @arena[0]
   %r = neg(%a) {{joint = 0, rows = {rows}}} : f32[4,8]
