@@ -19,9 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .core import Function, Role, Value
-
-ALIGNMENT = 64
-"""Bytes. Generated CPU kernels assume data aligned to this."""
+from .target import ALIGNMENT as ALIGNMENT
 
 ARENA = "arena"
 OUTPUT = "output"

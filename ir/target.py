@@ -10,11 +10,13 @@ from typing import Literal, Optional
 
 from .checked import Alignment, Checked, require
 from .errors import UsageError
-from .liveness import ALIGNMENT
 
 Kind = Literal["llvm", "cuda"]
 
 KINDS: tuple[Kind, ...] = ("llvm", "cuda")
+
+ALIGNMENT = 64
+"""Bytes of which offsets are multiples where no target says otherwise: what kernels for the CPU assume."""
 
 ALIGNMENTS: Mapping[Kind, int] = {"llvm": ALIGNMENT, "cuda": 256}
 """Bytes of which the kernels of each kind assume offsets to be multiples."""

@@ -86,7 +86,7 @@ from memc import native
 from attention_cases import CASES
 from split_calls import assert_near, call, new_workspace
 from library_groups import make_op
-from memc.passes.select_kernels import library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 native.load()
 tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[{str(fake)!r}] * 3)
 for image in {images!r}:

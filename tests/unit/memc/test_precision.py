@@ -14,7 +14,6 @@ import pytest
 import memc
 from memc.ir.errors import CheckError
 from memc.measure import verification
-from memc.runtime.execute import executable
 
 HALVES = ("f16", "bf16")
 
@@ -77,7 +76,7 @@ def test_artifacts_take_half_the_bytes(model: Path, precision: str, tmp_path: Pa
     sizes = {}
     for chosen in ("f32", precision):
         done = memc.compile(model, tmp_path / chosen, precision=chosen, kernels="generated")
-        manifest = executable.load(tmp_path / chosen).manifest
+        manifest = memc.load(tmp_path / chosen).manifest
         assert manifest.precision == chosen and [s.dtype for s in manifest.outputs] == ["f32", "f32"]
         sizes[chosen] = (done.report.arena_bytes, done.report.weights_bytes)
     assert sizes[precision][0] <= 0.6 * sizes["f32"][0]

@@ -30,7 +30,7 @@ func @main(%x: f32[16,33] {role = input}, %w1: f32[33,70] {role = weight}, %b1: 
 }
 """
 
-GROUPED = pipeline(2, "llvm").replace("in-place{", "delay-updates,in-place{") + ",join-updates"
+GROUPED = pipeline(2, "llvm").replace(",in-place,", ",delay-updates,in-place,") + ",join-updates"
 
 
 def model() -> Module:
