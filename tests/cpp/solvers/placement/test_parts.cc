@@ -47,11 +47,12 @@ TEST(SectionsKeepEveryPair) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     memc::tests::Random random(seed);
     const Problem problem = memc::tests::RandomProblem(random, random.Within(1, 14), 10, 20);
-    std::vector<memc::Buffer> all;
+    Problem nonempty;
+    std::vector<memc::Buffer>& all = nonempty.buffers;
     for (const memc::Buffer& b : problem.buffers) {
       if (b.size > 0) all.push_back(b);
     }
-    const memc::Sections sections = memc::MakeSections(all);
+    const memc::Sections sections = memc::MakeSections(nonempty);
     for (size_t i = 0; i < all.size(); ++i) {
       std::vector<int32_t> expected;
       for (size_t j = 0; j < all.size(); ++j) {
@@ -95,11 +96,11 @@ TEST(SearchAndRaceDecideEveryLimit) {
     for (const int64_t limit : {least - 1, least, least + 3}) {
       const Status expected = limit < least ? Status::kInfeasible : Status::kFound;
       memc::CanonicalSearch search(
-          problem.buffers, {memc::Trait::kArea, memc::Trait::kTotal, memc::Trait::kWidth}, limit);
+          problem, {memc::Trait::kArea, memc::Trait::kTotal, memc::Trait::kWidth}, limit);
       while (search.status() == Status::kRunning) search.Run(3);  // Resumed again and again.
       CHECK(search.status() == expected);
       const memc::RaceResult race =
-          memc::Race(problem.buffers, limit, 1'000'000'000, memc::Budget({-1, 2}));
+          memc::Race(problem, limit, 1'000'000'000, memc::Budget({-1, 2}));
       CHECK(race.status == expected);
       if (expected == Status::kInfeasible) continue;
       for (const std::vector<int64_t>* offsets : {&search.offsets(), &race.offsets}) {

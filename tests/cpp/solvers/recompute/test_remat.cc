@@ -229,7 +229,7 @@ TEST(SequencesThatAreNoneAreRefused) {
   CHECK_THROWS(std::invalid_argument, memc::MeasureSequence(problem, {1, 0, 2}),
                "op 1 runs out of order");
   CHECK_THROWS(std::invalid_argument, memc::MeasureSequence(problem, {0, 1, 2, 2}),
-               "op 2 must not run again");
+               "op 2 must not be recomputed");
   CHECK_THROWS(std::invalid_argument, memc::MeasureSequence(problem, {0, 1, 3}), "no op 3");
   problem.in_order = false;
   CHECK_THROWS(std::invalid_argument, memc::MeasureSequence(problem, {1, 0, 2}),
