@@ -76,7 +76,7 @@ print("done", flush=True)
 """The grandchild runs it, too, and ends as processes do."""
 
 
-@pytest.mark.slow  # One run in many did not end within its limit; why is not known yet.
+@pytest.mark.slow  # One whole run of three did not end within its limit; why is not known yet.
 @pytest.mark.parametrize("kernels", ["auto", "generated"])
 @pytest.mark.parametrize(
     "before", ["pass", "t = threading.Thread(target=holds, args=(executable,)); t.start(); t.join()"]
