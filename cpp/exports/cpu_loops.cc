@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled loops and memc's kernels share one pool of threads, which survives forks.
+// Compiled loops and memc's kernels share pools of threads, which survive forks.
+//
+//   memc.cpu.serve_loops()
+//   memc.cpu.threads() -> the tasks of each launch of this thread
+//   memc.cpu.use_threads(count)  fewer of them in this thread; all for 0
 #include <tvm/ffi/extra/c_env_api.h>
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/reflection/registry.h>
 
 #include "kernels/parallel.h"
 
@@ -18,7 +23,8 @@ void ServeLoops() {
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  memc::LoopLauncher();  // Forks are watched from the start.
-  tvm::ffi::Function::SetGlobal("memc.cpu.serve_loops", tvm::ffi::Function::FromTyped(ServeLoops),
-                                true);
+  tvm::ffi::reflection::GlobalDef()
+      .def("memc.cpu.serve_loops", ServeLoops)
+      .def("memc.cpu.threads", memc::Threads)
+      .def("memc.cpu.use_threads", memc::UseThreads);
 }

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// TVM keeps a pool of threads for each thread that launches work. In a forked child the pool of the
-// thread that forked is without its threads: work that is given to it never ends, and once other
-// threads take their places, it ends the process when it is destroyed. So it is made again there,
-// before there are any.
+// Not TVM's pool: it cannot be destroyed in a forked child, whatever is done there, because its
+// condition variables wait for the threads that slept in the parent.
 #include "kernels/parallel.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
-#include <atomic>
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kernels/thread_pool.h"
 
 namespace memc {
 
@@ -21,57 +26,57 @@ struct ParallelGroup {
   int32_t num_task;
 };
 using ParallelLambda = int (*)(int task, ParallelGroup* group, void* data);
-using ParallelLaunch = int (*)(ParallelLambda lambda, void* data, int num_task);
 
-// A function of TVM's runtime; null where that is not loaded.
-void* FindInRuntime(const char* name) {
-  if (void* symbol = dlsym(RTLD_DEFAULT, name)) return symbol;
-  // Loaded, but not for everyone to see.
-  void* runtime = dlopen("libtvm_runtime.so", RTLD_LAZY | RTLD_NOLOAD);
-  return runtime == nullptr ? nullptr : dlsym(runtime, name);
-}
+thread_local std::unique_ptr<ThreadPool> pool;
+thread_local int limit = 0;         // What UseThreads has set.
+thread_local bool in_task = false;  // Whether this thread is running a task of some pool.
 
-// Replaces the pool of the calling thread. Looked up with TVM's launch: in a child that was just
-// forked, the loader's locks may be held by a thread that is not there.
-void (*reset_pool)() = nullptr;
-
-// TVM's launch, looked up again until it is there: its runtime may be loaded after this library.
-ParallelLaunch TvmLaunch() {
-  static std::atomic<ParallelLaunch> found{nullptr};
-  ParallelLaunch launch = found.load(std::memory_order_acquire);
-  if (launch == nullptr) {
-    launch = reinterpret_cast<ParallelLaunch>(FindInRuntime("TVMBackendParallelLaunch"));
-    constexpr const char* kReset = "_ZN3tvm7runtime9threading15ResetThreadPoolEv";
-    reset_pool = reinterpret_cast<void (*)()>(FindInRuntime(kReset));
-    found.store(launch, std::memory_order_release);
-  }
-  return launch;
-}
-
-thread_local bool has_pool = false;   // Whether this thread has launched work.
-thread_local bool lost_pool = false;  // Whether it forked, and its pool could not be replaced.
-
-// What compiled loops and memc's kernels launch their work with.
-int LaunchHere(ParallelLambda lambda, void* data, int num_task) {
-  if (lost_pool) {
-    ParallelGroup alone{nullptr, 1};
-    return lambda(0, &alone, data);
-  }
-  has_pool = true;
-  return TvmLaunch()(lambda, data, num_task);
-}
-
-// In the child, where only the thread that forked is left.
-void AfterFork() {
-  if (!has_pool || lost_pool) return;
-  lost_pool = true;
-  try {
-    if (reset_pool != nullptr) {
-      reset_pool();
-      lost_pool = false;
+int AllThreads() {
+  static const int threads = [] {
+    for (const char* name : {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}) {
+      if (const char* value = std::getenv(name)) return std::max(std::atoi(value), 1);
     }
-  } catch (...) {  // There can be no more threads.
-  }
+    // As TVM does: most machines that do not say otherwise show each core as two processors.
+    return std::max(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1);
+  }();
+  return threads;
+}
+
+// In the child, where only the thread that forked is left. Its pool cannot be destroyed.
+void AfterFork() {
+  static auto& lost = *new std::vector<ThreadPool*>;
+  if (pool != nullptr) lost.push_back(pool.release());
+}
+
+const int watched = pthread_atfork(nullptr, nullptr, AfterFork);
+
+// While it lives, launches of this thread are one task: its pool is at work.
+struct Inside {
+  const bool before = in_task;
+  Inside() { in_task = true; }
+  ~Inside() { in_task = before; }
+};
+
+int RunTasks(ThreadPool::Task fn, void* data, int tasks) {
+  if (tasks == 1 || in_task) return fn(data, 0, 1);
+  if (pool == nullptr) pool = std::make_unique<ThreadPool>();
+  return pool->Run(fn, data, tasks);
+}
+
+struct Loop {
+  ParallelLambda lambda;
+  void* data;
+};
+
+int LaunchLoop(ParallelLambda lambda, void* data, int num_task) {
+  Loop loop{lambda, data};
+  const auto run = [](void* opaque, int task, int tasks) {
+    const Loop* l = static_cast<const Loop*>(opaque);
+    ParallelGroup group{nullptr, tasks};
+    const Inside inside;
+    return l->lambda(task, &group, l->data);
+  };
+  return RunTasks(run, &loop, num_task == 0 ? Threads() : num_task);
 }
 
 struct Job {
@@ -81,25 +86,31 @@ struct Job {
 
 }  // namespace
 
-void Launch(TaskFn fn, void* data, bool serial) {
-  if (serial || TvmLaunch() == nullptr) {
-    fn(data, 0, 1);
-    return;
+int Threads() { return limit == 0 ? AllThreads() : limit; }
+
+void UseThreads(int count) {
+  if (count < 0 || count > AllThreads()) {
+    throw std::invalid_argument("threads: expected 0 to " + std::to_string(AllThreads()) +
+                                ", got " + std::to_string(count));
   }
+  limit = count;
+}
+
+void Launch(TaskFn fn, void* data, bool serial) {
   Job job{fn, data};
-  LaunchHere(
-      [](int task, ParallelGroup* group, void* opaque) {
-        const Job* j = static_cast<Job*>(opaque);
-        j->fn(j->data, task, group->num_task);
-        return 0;
-      },
-      &job, 0);
+  const auto run = [](void* opaque, int task, int tasks) {
+    const Job* j = static_cast<const Job*>(opaque);
+    const Inside inside;
+    j->fn(j->data, task, tasks);
+    return 0;
+  };
+  RunTasks(run, &job, serial ? 1 : Threads());
 }
 
 void* LoopLauncher() {
-  static const int watched = pthread_atfork(nullptr, nullptr, AfterFork);
-  static_cast<void>(watched);
-  return reinterpret_cast<void*>(LaunchHere);
+  AllThreads();  // Known before any fork, in which another thread could be the one that finds it
+                 // out.
+  return reinterpret_cast<void*>(LaunchLoop);
 }
 
 }  // namespace memc

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on TVM's thread pool, so that generated and library kernels share one set of threads.
+// Work of kernels and of compiled loops on several threads. Each thread that launches work has a
+// pool of its own. In a forked child, where the pool's threads are not, the pool is forgotten and
+// the next launch makes another one.
 #ifndef MEMC_PARALLEL_H_
 #define MEMC_PARALLEL_H_
 
@@ -10,13 +12,20 @@ namespace memc {
 
 using TaskFn = void (*)(void* data, int64_t task, int64_t tasks);
 
-// Calls fn(data, task, tasks) for 0 <= task < tasks, where `tasks` is the number of the pool's
-// threads, or 1 if `serial` or if there is no TVM runtime in the process. Returns after all have.
+// Calls fn(data, task, tasks) for 0 <= task < tasks, where `tasks` is Threads(), or 1 if `serial`
+// or if this is called in such a task. Returns after all have.
 void Launch(TaskFn fn, void* data, bool serial);
 
+// The number of tasks that this thread's launches have: what the environment variable
+// TVM_NUM_THREADS or OMP_NUM_THREADS says, or one for each core, unless UseThreads has set fewer.
+int Threads();
+
+// Has this thread's launches take `count` threads, or all of them for 0. Throws
+// std::invalid_argument for more than there are.
+void UseThreads(int count);
+
 // What compiled loops launch their work with in place of TVM's own function
-// (TVMBackendParallelLaunch, whose type it has): it knows of forks. Only once TVM's runtime is
-// loaded. At the first call, forks begin to be watched.
+// (TVMBackendParallelLaunch in tvm/runtime/c_backend_api.h, whose type it has).
 void* LoopLauncher();
 
 // As Launch, with any callable body(task, tasks), which must not throw.

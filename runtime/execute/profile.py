@@ -10,6 +10,7 @@ from typing import Any
 
 import tvm_ffi
 
+from memc import native
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.runtime.artifact.manifest import PLAN, Manifest
 from memc.runtime.execute.device_errors import device_errors
@@ -95,17 +96,16 @@ def named(manifest: Manifest, times: list[Any]) -> list[Call]:
 def threads(count: int | None) -> Iterator[int]:
     """Kernels that this thread calls in here use `count` threads, which is what this gives; None: as many as elsewhere.
     Raises UsageError for a number that there are not."""
-    import tvm  # noqa: F401  # Its runtime has the pool.
-
-    limit = int(tvm_ffi.get_global_func("runtime.NumThreads")())
+    native.load()
+    limit = int(tvm_ffi.get_global_func("memc.cpu.threads")())
     if count is None:
         yield limit
         return
     if not 1 <= count <= limit:
         raise UsageError(f"threads: expected 1 to {limit} (TVM_NUM_THREADS says how many there are), got {count}")
-    configure = tvm_ffi.get_global_func("runtime.config_threadpool")
-    configure(0, count)
+    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
+    use(count)
     try:
         yield count
     finally:
-        configure(0, limit)
+        use(limit)

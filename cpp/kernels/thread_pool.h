@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MEMC_THREAD_POOL_H_
+#define MEMC_THREAD_POOL_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace memc {
+
+// Threads that run tasks for the one that made them. The kernels of a run follow each other within
+// microseconds, so threads without work look for more during a millisecond before they sleep.
+class ThreadPool {
+ public:
+  // The status of one task; anything but 0 is an error.
+  using Task = int (*)(void* data, int task, int tasks);
+
+  ThreadPool() = default;
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // Calls fn(data, task, tasks) for each task, the first one here and each other on its own thread
+  // (threads are started as they are needed; where there can be no more, tasks run here). Returns
+  // after all have, with the first status that is not 0.
+  int Run(Task fn, void* data, int tasks);
+
+ private:
+  struct Job {
+    Task fn;
+    void* data;
+    int tasks;
+    std::atomic<int> left;
+    std::atomic<int> status{0};
+  };
+
+  // What one thread is given; on a cache line of its own.
+  struct alignas(64) Slot {
+    std::atomic<Job*> job{nullptr};
+    std::atomic<bool> asleep{false};
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::thread thread;
+  };
+
+  static void Serve(Slot* slot, int task);
+  static Job* Wait(Slot* slot);
+  static void Give(Slot* slot, Job* job);
+  int Grow(int threads);
+
+  std::deque<Slot> slots_;  // Slots stay where they are when there are more.
+};
+
+}  // namespace memc
+
+#endif  // MEMC_THREAD_POOL_H_
