@@ -30,6 +30,26 @@ NOT_MEASURED = (
 """Options of a compilation, and of its training step, that this verb does not have; its own seed is dropout's, too."""
 
 
+Warmup = Annotated[int, typer.Option("--warmup", metavar="N", help="Runs before those that count.")]
+Runs = Annotated[int, typer.Option("--runs", metavar="N", help="Runs that count, at least.")]
+MinTime = Annotated[
+    Optional[str],
+    typer.Option("--min-time", metavar="TIME", help="Run on until so much time is measured: 2s, 500ms."),
+]
+Threads = Annotated[
+    Optional[int], typer.Option("--threads", metavar="N", help="Threads of kernels on the CPU (default: all).")
+]
+ProfiledRuns = Annotated[int, typer.Option("--profiled-runs", metavar="N", help="Runs that take the ops' times.")]
+Top = Annotated[Optional[int], typer.Option("--top", metavar="N", help="With --profile: show the N slowest ops alone.")]
+Trace = Annotated[
+    Optional[str], typer.Option("--trace", metavar="FILE", help="Write a profiled run as a Chrome trace.")
+]
+SaveProfile = Annotated[
+    Optional[str],
+    typer.Option("--save-profile", metavar="FILE", help="Write the ops' seconds as `rematerialize` reads them."),
+]
+
+
 @takes_options(but=NOT_MEASURED)
 def bench_model(
     model: Annotated[
@@ -40,30 +60,16 @@ def bench_model(
         typer.Option("-i", "--input", metavar="NAME=VALUE", help="@file.npy, a number or JSON (default: random)."),
     ] = None,
     seed: options.Seed = 0,
-    warmup: Annotated[int, typer.Option("--warmup", metavar="N", help="Runs before those that count.")] = 5,
-    runs: Annotated[int, typer.Option("--runs", metavar="N", help="Runs that count, at least.")] = 50,
-    min_time: Annotated[
-        Optional[str],
-        typer.Option("--min-time", metavar="TIME", help="Run on until so much time is measured: 2s, 500ms."),
-    ] = None,
-    threads: Annotated[
-        Optional[int], typer.Option("--threads", metavar="N", help="Threads of kernels on the CPU (default: all).")
-    ] = None,
+    warmup: Warmup = 5,
+    runs: Runs = 50,
+    min_time: MinTime = None,
+    threads: Threads = None,
     cuda_graph: options.CudaGraph = True,
     profile: Annotated[bool, typer.Option("--profile", help="Take the time of each op, too.")] = False,
-    profiled_runs: Annotated[
-        int, typer.Option("--profiled-runs", metavar="N", help="Runs that take the ops' times.")
-    ] = PROFILED_RUNS,
-    top: Annotated[
-        Optional[int], typer.Option("--top", metavar="N", help="With --profile: show the N slowest ops alone.")
-    ] = None,
-    trace: Annotated[
-        Optional[str], typer.Option("--trace", metavar="FILE", help="Write a profiled run as a Chrome trace.")
-    ] = None,
-    save_profile: Annotated[
-        Optional[str],
-        typer.Option("--save-profile", metavar="FILE", help="Write the ops' seconds as `rematerialize` reads them."),
-    ] = None,
+    profiled_runs: ProfiledRuns = PROFILED_RUNS,
+    top: Top = None,
+    trace: Trace = None,
+    save_profile: SaveProfile = None,
     *,
     settings: dict[str, Any],
     json: options.Json = None,
@@ -73,14 +79,9 @@ def bench_model(
 ) -> None:
     """Measure how fast an artifact, or a model compiled with the options of `memc compile`, runs; a training step too."""
     set_up_logging(verbose, quiet)
-    if top is not None and not profile:
-        raise UsageError("--top: expected --profile beside it")
-    if top is not None and top < 1:
-        raise UsageError(f"--top {top}: expected a number from 1 on")
+    _require_top(top, profile)
     files = {"--json": json, "--trace": trace, "--save-profile": save_profile}
-    to_stdout = [option for option, file in files.items() if file == "-"]
-    if len(to_stdout) > 1:
-        raise UsageError(f"{' - and '.join(to_stdout)} -: only one of them can have standard output")
+    shown = not _wants_stdout(files) and not quiet
     given = parse_pairs(input or [], "--input")
     profiled = profile or trace is not None or save_profile is not None
     with progress(quiet) as report_stage:
@@ -97,17 +98,36 @@ def bench_model(
             progress=report_stage,
             **settings,
         )
+    _write(found, json, trace, save_profile)
+    if shown:
+        console = stdout_console(no_color)
+        print_summary(console, model, found)
+        if profile and found.profile is not None:
+            print_profile(console, found.profile, top)
+
+
+def _require_top(top: int | None, profile: bool) -> None:
+    if top is not None and not profile:
+        raise UsageError("--top: expected --profile beside it")
+    if top is not None and top < 1:
+        raise UsageError(f"--top {top}: expected a number from 1 on")
+
+
+def _wants_stdout(files: dict[str, str | None]) -> bool:
+    """Whether one of the options' files is standard output, which only one of them can have."""
+    to_stdout = [option for option, file in files.items() if file == "-"]
+    if len(to_stdout) > 1:
+        raise UsageError(f"{' - and '.join(to_stdout)} -: only one of them can have standard output")
+    return bool(to_stdout)
+
+
+def _write(found: Benchmark, json: str | None, trace: str | None, save_profile: str | None) -> None:
     if found.profile is not None and trace is not None:
         write_text(trace, json_module.dumps(found.profile.trace()))
     if found.profile is not None and save_profile is not None:
         write_text(save_profile, found.profile.signatures_json())
     if json is not None:
         write_text(json, found.to_json())
-    if not to_stdout and not quiet:
-        console = stdout_console(no_color)
-        print_summary(console, model, found)
-        if profile and found.profile is not None:
-            print_profile(console, found.profile, top)
 
 
 def print_summary(console: Console, model: str, found: Benchmark) -> None:

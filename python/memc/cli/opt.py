@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Optional
 
 import typer
@@ -73,26 +74,31 @@ def opt(
     if format_of(file) not in (None, MEMIR):
         write_text(output, process(verified(driver.load_module(file, chosen), file)))
         return
+    worst = _process_text(file, output, process, split_input_file)
+    if worst:
+        raise typer.Exit(worst)
+
+
+def _process_text(file: str, output: str, process: Callable[[Module], str], split: bool) -> int:
+    """Print what becomes of IR text, or of each of its parts, and return the exit code of the first part with an error; the
+    error of a text that is not split is raised."""
     text, name = read_text(file), "<stdin>" if file == STDIN else file
-    parts = text.split(f"\n{SEPARATOR}\n") if split_input_file else [text]
-    printed, worst = [], 0
-    line = 0
-    for part in parts:
+    printed, worst, line = [], 0, 0
+    for part in text.split(f"\n{SEPARATOR}\n") if split else [text]:
         try:
             module = _parse(part, name, line)
-            if not module.functions and not split_input_file:
+            if not module.functions and not split:
                 raise InvalidError(f"{name}: expected a function such as `func @main() -> () {{ return }}`, got none")
             printed.append(process(module))
         except MemcError as error:
-            if not split_input_file:
+            if not split:
                 raise
             error_line(str(error))
             worst = worst or error.exit_code
         line += part.count("\n") + 2
     if printed:
         write_text(output, f"\n{SEPARATOR}\n".join(printed))
-    if worst:
-        raise typer.Exit(worst)
+    return worst
 
 
 def _parse(text: str, name: str, line: int) -> Module:

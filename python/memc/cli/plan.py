@@ -57,12 +57,9 @@ def plan(
         return
     if file is None:
         raise UsageError("missing FILE: give a .csv problem, a .json graph, .memir text or an .onnx model")
-    if json_path == "-" and output == "-":
-        raise UsageError("--json and --csv: expected one of them on standard output, got both")
     if order_solver is not None and not reorder:
         raise UsageError("--order-solver: expected --reorder with it, without which the order is kept")
-    if full and json_path is None:
-        raise UsageError("--full: expected --json FILE with it, to which it adds order and offsets")
+    _require_files(output, json_path, full)
     arguments: dict[str, Any] = dict(
         capacity=_capacity(capacity or []),
         alignment=alignment,
@@ -84,6 +81,13 @@ def plan(
         write_text(json_path, json.dumps(result.to_dict(full=full)))
     if "-" not in (output, json_path) and not quiet:
         stdout_console(no_color).print(_table(result))
+
+
+def _require_files(output: str | None, json_path: str | None, full: bool) -> None:
+    if json_path == "-" and output == "-":
+        raise UsageError("--json and --csv: expected one of them on standard output, got both")
+    if full and json_path is None:
+        raise UsageError("--full: expected --json FILE with it, to which it adds order and offsets")
 
 
 def _capacity(items: list[str]) -> int | dict[str, int] | None:
