@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal, Union
 
 from memc.ir.checked import Range
@@ -41,11 +42,16 @@ def pipeline(
     workspace: Workspace = "free",
     precision: Precision = "f32",
 ) -> str:
-    """The passes of -O`level` for modules of a kind of target. `kernels`: `auto`, library kernels but for small ops whose workspace would raise the peak;
-    `library`, for those too; `generated`, none. `memory_budget`: bytes of the peak, weights, inputs and outputs included,
-    that -O2 and -O3 reach by recomputation where it is needed. `workspace`: what library kernels may use beyond the least that
-    they need: `none`; `free`, from -O2 on, what lies free in the arena while they run; or as many bytes, even if the arena grows. `precision`: of the
-    model's values, `tf32` of library calls alone.
+    """The passes of -O`level` for modules of a kind of target.
+
+    Args:
+        kernels: `auto`, library kernels but for small ops whose workspace would raise the peak; `library`, for those too;
+            `generated`, none.
+        memory_budget: bytes of the peak, weights, inputs and outputs included, that -O2 and -O3 reach by recomputation
+            where it is needed.
+        workspace: what library kernels may use beyond the least that they need: `none`; `free`, from -O2 on, what lies
+            free in the arena while they run; or as many bytes, even if the arena grows.
+        precision: of the model's values, `tf32` of library calls alone.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -55,72 +61,93 @@ def pipeline(
     At -O2 and -O3 the order is sought while library kernels have their least workspaces, which then grow into what is
     free under the peak. Raises UsageError for another level.
     """
-    library = "none" if kernels == "generated" else target
-    none = "target=none" if library == "none" else ""
-    slow = "slow-flops=0" if kernels == "library" else ""
-    select = _with("select-kernels", none, slow)
-    select_least = _with("select-kernels", none, "workspace=least", slow)
-    beyond = "" if isinstance(workspace, str) else f"beyond={workspace}"
-    half = [f"mixed-precision{{to={precision}}}"] if precision in HALVES else []
-    grow = _with("select-workspace", none, beyond)
-    if level == 0:
-        passes = [
-            "materialize-returns",
-            *half,
-            "decompose",
-            select_least,
-            "donate",
-            "assign-addresses{solver=none}",
-        ]
-        passes += [grow] if beyond else []
-    elif level == 1:
-        passes = [
-            "materialize-returns",
-            "canonicalize",
-            *half,
-            "decompose",
-            "canonicalize",
-            select_least,
-            *(["pack-weights"] if library == "llvm" else []),
-            "in-place",
-            "share{strategy=color}",
-            "assign-addresses{solver=sequential}",
-            *([grow] if beyond else []),
-        ]
-    elif level in (2, 3):
-        search = ["solver=auto"] if level == 2 else ["solver=auto", f"time-limit={TIME_LIMIT}"]
-        # Workspaces that grow before there are addresses may cost some.
-        late = library == "cuda" or memory_budget is not None or bool(beyond)
-        effort = [f"slack={SLACK}", f"work={WORK}"] if level == 2 else []
-        order = _with("reorder", *effort, *search)
-        if memory_budget is not None:
-            order = _with("rematerialize", f"budget={memory_budget}", "total", *effort)
-        passes = [
-            "materialize-returns",
-            "canonicalize",
-            *half,
-            *(["recognize-attention"] if library == "cuda" else []),
-            "decompose",
-            "canonicalize",
-            "join-products",
-            *(["find-last"] if target == "cuda" else []),
-            *(["fuse-library"] if library != "none" else []),
-            _with("fuse", none),
-            select_least,
-            *(["pack-weights"] if library == "llvm" else []),
-            order,
-            *(["delay-updates"] if target == "cuda" else []),
-            *([select] if workspace != "none" and not late else []),
-            "in-place",
-            _with("assign-addresses", *search),
-            *([grow] if workspace != "none" and late else []),
-            *(["join-updates", "join-rows", "join-kernels"] if target == "cuda" else []),
-        ]
-    else:
+    if level not in (0, 1, 2, 3):
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")
+    wanted = _Wanted(target, kernels, memory_budget, workspace, precision)
+    passes = _unplanned(wanted) if level == 0 else _linear(wanted) if level == 1 else _searched(wanted, level)
     if precision == "tf32":
         passes.append("set-precision{mode=tf32}")
     return ",".join(passes)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """`pipeline`'s arguments, and the passes that they decide the options of."""
+
+    target: Kind
+    kernels: Kernels
+    memory_budget: int | None
+    workspace: Workspace
+    precision: Precision
+
+    @property
+    def library(self) -> str:
+        return "none" if self.kernels == "generated" else self.target
+
+    @property
+    def no_library(self) -> str:
+        """The option by which a pass uses no library."""
+        return "target=none" if self.library == "none" else ""
+
+    def select(self, workspace: str = "") -> str:
+        slow = "slow-flops=0" if self.kernels == "library" else ""
+        return _with("select-kernels", self.no_library, workspace, slow)
+
+    @property
+    def beyond(self) -> str:
+        """The option by which workspaces may make the arena larger."""
+        return "" if isinstance(self.workspace, str) else f"beyond={self.workspace}"
+
+    @property
+    def grow(self) -> str:
+        return _with("select-workspace", self.no_library, self.beyond)
+
+    @property
+    def half(self) -> list[str]:
+        return [f"mixed-precision{{to={self.precision}}}"] if self.precision in HALVES else []
+
+    @property
+    def pack(self) -> list[str]:
+        return ["pack-weights"] if self.library == "llvm" else []
+
+
+LEAST = "workspace=least"
+
+
+def _unplanned(wanted: _Wanted) -> list[str]:
+    passes = ["materialize-returns", *wanted.half, "decompose", wanted.select(LEAST), "donate"]
+    return [*passes, "assign-addresses{solver=none}", *([wanted.grow] if wanted.beyond else [])]
+
+
+def _linear(wanted: _Wanted) -> list[str]:
+    passes = ["materialize-returns", "canonicalize", *wanted.half, "decompose", "canonicalize"]
+    passes += [wanted.select(LEAST), *wanted.pack, "in-place", "share{strategy=color}"]
+    return [*passes, "assign-addresses{solver=sequential}", *([wanted.grow] if wanted.beyond else [])]
+
+
+def _searched(wanted: _Wanted, level: int) -> list[str]:
+    cuda = wanted.target == "cuda"
+    search = ["solver=auto"] if level == 2 else ["solver=auto", f"time-limit={TIME_LIMIT}"]
+    effort = [f"slack={SLACK}", f"work={WORK}"] if level == 2 else []
+    order = _with("reorder", *effort, *search)
+    if wanted.memory_budget is not None:
+        order = _with("rematerialize", f"budget={wanted.memory_budget}", "total", *effort)
+    # Workspaces that grow before there are addresses may cost some.
+    late = wanted.library == "cuda" or wanted.memory_budget is not None or bool(wanted.beyond)
+    has_workspaces = wanted.workspace != "none"
+    return [
+        *("materialize-returns", "canonicalize", *wanted.half),
+        *(["recognize-attention"] if wanted.library == "cuda" else []),
+        *("decompose", "canonicalize", "join-products"),
+        *(["find-last"] if cuda else []),
+        *(["fuse-library"] if wanted.library != "none" else []),
+        *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),
+        *(["delay-updates"] if cuda else []),
+        *([wanted.select()] if has_workspaces and not late else []),
+        *("in-place", _with("assign-addresses", *search)),
+        *([wanted.grow] if has_workspaces and late else []),
+        *(["join-updates", "join-rows", "join-kernels"] if cuda else []),
+    ]
 
 
 def _with(name: str, *options: str) -> str:

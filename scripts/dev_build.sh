@@ -7,7 +7,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 python=${1:-${PYTHON:-python3}}
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
 cmake -S "$root" -B "$root/build/dev" -DPython3_EXECUTABLE="$(command -v "$python")" -DMEMC_WERROR=ON >/dev/null
-cmake --build "$root/build/dev" --parallel
+cmake --build "$root/build/dev" --parallel "$(nproc)"
 mkdir -p "$site/memc"
 # Renamed into place: a running process keeps the library it has loaded.
 cp "$root/build/dev/libmemc_core.so" "$site/memc/libmemc_core.so.new"

@@ -32,6 +32,7 @@ from memc.passes.training import micro_batches
 from memc.passes.training.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.training.labels import LabelInput, append_outside, label_inputs
 from memc.passes.training.losses import IGNORED, Label, LabelKind, Loss, LossName
+from memc.passes.training.micro_batches import Minimized
 from memc.passes.training.mirror import Depth, Mirror, Policy
 from memc.passes.training.optimizers import Decay, NotNegative, Optimizer, OptimizerName, Positive, append_updates
 from memc.passes.training.scores import Scores, scores_of, without_unread
@@ -70,84 +71,78 @@ def build_gradient(
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
-    if not isinstance(loss, Loss):
-        loss = Loss(loss)
     function = module.main
     if not is_raw(function):
         raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
     names = fresh_names([*(v.name for v in function.values()), LOSS, LABELS, RATE, STEP, DRAWS])
     result = _output(function, output)
-    loss = _fitting(loss, result)
+    loss = named = _fitting(loss if isinstance(loss, Loss) else Loss(loss), result)
     forward, function.ops = function.ops, []
     if not dropout:
         forward, result = without_dropout(forward, result)
     scores = scores_of(module, IRBuilder(module, function, forward, names), result, loss)
-    named = loss
     if scores.activation is not None:
         loss = replace(loss, name="bce-with-logits") if scores.activation == "sigmoid" else loss
         forward = without_unread(forward, result, [scores.value])
-    logits = scores.value
     drawn_from = share_seed(forward)
     trained = _train_weights(module, function, frozen)
     step = TrainingStep(module, function, IRBuilder(module, function, function.ops, names))
-    inputs = function.params_of(Role.INPUT)
-    batches = [micro_batches.split(step, value, accumulate) for value in inputs]
-    found = label_inputs(forward)
-    all_labels = None
-    label_type = loss.label_type(logits.type, accumulate)
-    labels: list[Value | None] = [None] * accumulate
-    if label_type is not None:
-        all_labels = step.input(LABELS, label_type)
-        labels = [*micro_batches.split(step, all_labels, accumulate, given=True)]
-        found = [*found, loss.labels_of(all_labels, logits.type)]
-    draws = micro_batches.draws(step, drawn_from, seed, accumulate)
+    minimized = Minimized(forward, scores.value, loss, trained)
+    batches = micro_batches.Batches.of(step, minimized, accumulate, drawn_from, seed)
+    found = [*label_inputs(forward), *batches.label_inputs(minimized)]
     scale = None if loss_scale is None else scaling.loss_scale(step.builder, loss_scale, step.state)
-    divisor = loss.divisor(step.builder, logits.type, all_labels, accumulate)
-    losses: list[Value] = []
-    sums: dict[Value, Value] = {}
-    for number in range(accumulate):
-        given = {value: parts[number] for value, parts in zip(inputs, batches)}
-        given.update(draws[number])
-        losses.append(
-            micro_batches.one_batch(
-                step, forward, given, logits, labels[number], loss, divisor, scale, trained, sums, number == 0
-            )
-        )
+    losses, sums = micro_batches.backward(step, minimized, batches, scale)
     outside = append_outside(step.builder, function.ops) if check_labels else None
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
     if not gradients:
-        raise UsageError(
-            f"build-gradient: nothing to train: result `{logits.name}` depends on no weight"
-            + (" that is not frozen" if frozen else "")
-        )
+        alive = " that is not frozen" if frozen else ""
+        raise UsageError(f"build-gradient: nothing to train: result `{scores.value.name}` depends on no weight{alive}")
+    gradients = _append_updates(step, optimizer, gradients, scale, clip_norm, outside)
+    _set_results(step, total, outside, gradients if optimizer.kind == "none" else [])
+    return _training(named, scores, result, found)
+
+
+def _append_updates(
+    step: TrainingStep,
+    optimizer: Optimizer,
+    gradients: list[tuple[Value, Value]],
+    scale: scaling.LossScale | None,
+    clip_norm: float | None,
+    outside: Value | None,
+) -> list[tuple[Value, Value]]:
+    """The optimizer's updates by the gradients, which are skipped where a gradient is not finite or labels lie `outside` the
+    classes. Returns the gradients as the optimizer takes them."""
+    b = step.builder
     finite = None
     if scale is not None:
-        gradients, finite = scaling.unscaled(step.builder, scale, gradients)
+        gradients, finite = scaling.unscaled(b, scale, gradients)
     if clip_norm is not None:
-        gradients = _clipped(step.builder, gradients, clip_norm)
+        gradients = _clipped(b, gradients, clip_norm)
     counter = _counter(step) if optimizer.counts_steps else None
-    good = None if outside is None else step.builder.op("equal", [outside, step.builder.scalar(0, DType.I64)])
+    good = None if outside is None else b.op("equal", [outside, b.scalar(0, DType.I64)])
     if good is not None:
-        finite = good if finite is None else step.builder.op("logical_and", [finite, good])
+        finite = good if finite is None else b.op("logical_and", [finite, good])
     if optimizer.kind != "none":
         rate = step.input(RATE, TensorType(DType.F32, ()))
         step.finite = finite
-        append_updates(step.builder, optimizer, gradients, rate, counter, step.state, step.update)
+        append_updates(b, optimizer, gradients, rate, counter, step.state, step.update)
     if finite is not None:
         _skip_unless(step, scale, finite, good)
-    function.returns = [total]
-    function.result_names = [LOSS]
-    if outside is not None:
-        function.returns.append(outside)
-        function.result_names.append(OUTSIDE)
-    if optimizer.kind == "none":
-        function.returns += [gradient for _, gradient in gradients]
-        function.result_names += [f"{weight.name}.grad" for weight, _ in gradients]
+    return gradients
+
+
+def _set_results(
+    step: TrainingStep, loss: Value, outside: Value | None, gradients: Sequence[tuple[Value, Value]]
+) -> None:
+    """Have the step return the loss, how many labels are `outside`, `gradients`, and every state's new content."""
+    function = step.function
+    function.returns = [loss, *([] if outside is None else [outside]), *(gradient for _, gradient in gradients)]
+    function.result_names = [LOSS, *([] if outside is None else [OUTSIDE])]
+    function.result_names += [f"{weight.name}.grad" for weight, _ in gradients]
     for state, content in step.assigned.items():
         function.returns.append(content if step.is_written(content) else step.builder.op("assign", [state, content]))
         function.result_names.append(state.name)
-    return _training(named, scores, result, found)
 
 
 def _fitting(loss: Loss, result: Value) -> Loss:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,9 +15,10 @@ from memc.ir.ops.rules.derivatives import scaled
 from memc.ir.types import DType
 from memc.passes.training.dropout_seeds import first_count
 from memc.passes.training.gradient import append_gradients
+from memc.passes.training.labels import LabelInput
 from memc.passes.training.loss_scale import LossScale, scaled_loss
 from memc.passes.training.losses import Loss
-from memc.passes.training.step_builder import DRAWS, TrainingStep
+from memc.passes.training.step_builder import DRAWS, LABELS, TrainingStep
 
 
 def split(step: TrainingStep, value: Value, parts: int, given: bool = False) -> list[Value]:
@@ -47,32 +49,83 @@ def draws(step: TrainingStep, shared: Value | None, seed: int, parts: int) -> li
     return [{shared: count} for count in counts]
 
 
-def one_batch(
+@dataclass(frozen=True)
+class Minimized:
+    """A loss of the scores that the model's ops compute, and the weights that are to lower it."""
+
+    forward: Sequence[Op]
+    scores: Value
+    loss: Loss
+    weights: Sequence[Value]
+
+
+@dataclass(frozen=True)
+class Batches:
+    """What each of a step's micro-batches is given."""
+
+    given: Sequence[Mapping[Value, Value]]
+    """Its part of each input, and what its dropout draws from."""
+    labels: Sequence[Value | None]
+    all_labels: Value | None
+    """None where the loss takes no labels."""
+
+    @classmethod
+    def of(cls, step: TrainingStep, minimized: Minimized, parts: int, shared: Value | None, seed: int) -> Batches:
+        """The parts of all inputs, and of the labels, which become one. `shared`: the seed of all dropout."""
+        inputs = step.function.params_of(Role.INPUT)
+        batches = [split(step, value, parts) for value in inputs]
+        all_labels = None
+        labels: list[Value | None] = [None] * parts
+        label_type = minimized.loss.label_type(minimized.scores.type, parts)
+        if label_type is not None:
+            all_labels = step.input(LABELS, label_type)
+            labels = [*split(step, all_labels, parts, given=True)]
+        drawn = draws(step, shared, seed, parts)
+        given = [{**{v: b[n] for v, b in zip(inputs, batches)}, **drawn[n]} for n in range(parts)]
+        return cls(given, labels, all_labels)
+
+    def label_inputs(self, minimized: Minimized) -> list[LabelInput]:
+        """The labels among the step's inputs."""
+        return [] if self.all_labels is None else [minimized.loss.labels_of(self.all_labels, minimized.scores.type)]
+
+
+def backward(
+    step: TrainingStep, minimized: Minimized, batches: Batches, scale: LossScale | None
+) -> tuple[list[Value], dict[Value, Value]]:
+    """Forward and backward ops of all micro-batches: their losses, and the sum of the gradients by weight."""
+    count = len(batches.given)
+    divisor = minimized.loss.divisor(step.builder, minimized.scores.type, batches.all_labels, count)
+    losses: list[Value] = []
+    sums: dict[Value, Value] = {}
+    for given, labels in zip(batches.given, batches.labels):
+        loss, gradients = _one_batch(step, minimized, given, labels, divisor, scale, first=not losses)
+        losses.append(loss)
+        for weight, gradient in gradients.items():
+            sums[weight] = step.builder.op("add", [sums[weight], gradient]) if weight in sums else gradient
+    return losses, sums
+
+
+def _one_batch(
     step: TrainingStep,
-    forward: Sequence[Op],
+    minimized: Minimized,
     given: Mapping[Value, Value],
-    logits: Value,
     labels: Value | None,
-    loss: Loss,
     divisor: Value | None,
     scale: LossScale | None,
-    trained: Sequence[Value],
-    sums: dict[Value, Value],
     first: bool,
-) -> Value:
-    """Forward and backward ops of one micro-batch, its gradients added to `sums`. Returns the loss."""
+) -> tuple[Value, dict[Value, Value]]:
+    """Forward and backward ops of one micro-batch: its loss, and its gradients by weight."""
     function, b = step.function, step.builder
     mapping = dict(given)
     start = len(function.ops)
-    for op in forward:
+    for op in minimized.forward:
         mapping.update(zip(op.results, _copied(step, op, mapping, first)))
-    made = loss.append(b, mapping.get(logits, logits), labels, divisor)
-    start_of_backward = made if scale is None else scaled_loss(b, scale, made)
-    found = append_gradients(step.module, function, start_of_backward, trained, function.ops[start:], b.names)
-    for weight, gradient in found.items():
-        gradient = _unrounded(gradient) if scale is None else gradient
-        sums[weight] = b.op("add", [sums[weight], gradient]) if weight in sums else gradient
-    return made
+    loss = minimized.loss.append(b, mapping.get(minimized.scores, minimized.scores), labels, divisor)
+    begin = loss if scale is None else scaled_loss(b, scale, loss)
+    found = append_gradients(step.module, function, begin, minimized.weights, function.ops[start:], b.names)
+    if scale is not None:
+        return loss, dict(found)
+    return loss, {weight: _unrounded(gradient) for weight, gradient in found.items()}
 
 
 def _copied(step: TrainingStep, op: Op, mapping: Mapping[Value, Value], first: bool) -> Sequence[Value]:
