@@ -280,7 +280,7 @@ def files() -> Path:
     noise = random.Random(0).randbytes(500)
     tensor = {"bytes": 16, "storage": 0, "storage_bytes": 16}
     graphs = {"inputs": [], "outputs": [0], "tensors": [tensor], "ops": [{"name": "a", "inputs": [], "outputs": [0]}]}
-    links = "".join(f"  %v{n + 1} = relu(%v{n}) {{in_place = 0}} : f32[4] alias %v0[0]\n" for n in range(3000))
+    links = "".join(f"  %v{n + 1} = relu(%v{n}) plan {{in_place = 0}} : f32[4] alias %v0[0]\n" for n in range(3000))
     chain = (
         f"func @main(%x: f32[4] {{role = input}}) -> f32[4] {{\n  %v0 = neg(%x) : f32[4]\n{links}  return %v3000\n}}\n"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .arrays import native
-from .core import Array, Attr, Function, Op, Role, Value, fresh_names, is_small
+from .core import UNPLANNED, Array, Attr, Function, Op, OpPlan, Role, Value, fresh_names, is_small
 from .errors import OpError
 from .inference import infer_types
 from .module import Module
@@ -35,11 +35,11 @@ class IRBuilder:
         self.names = names if names is not None else fresh_names(v.name for v in function.values())
         self.location = location
 
-    def op(self, name: str, operands: Sequence[Value], **attrs: Attr) -> Value:
+    def op(self, name: str, operands: Sequence[Value], plan: OpPlan = UNPLANNED, /, **attrs: Attr) -> Value:
         """Append an op with one result and return that. Raises OpError if its contract is broken."""
-        return self.multi(name, operands, **attrs).result
+        return self.multi(name, operands, plan, **attrs).result
 
-    def multi(self, name: str, operands: Sequence[Value], **attrs: Attr) -> Op:
+    def multi(self, name: str, operands: Sequence[Value], plan: OpPlan = UNPLANNED, /, **attrs: Attr) -> Op:
         """Append an op with any number of results and return it."""
         try:
             types = infer_types(name, [v.type for v in operands], attrs)
@@ -47,7 +47,7 @@ class IRBuilder:
             where = f" ({self.location})" if self.location else ""
             raise OpError(f"{name}{where}: {error}") from None
         results = [Value(next(self.names), t) for t in types]
-        op = Op(name, list(operands), results, dict(attrs), location=self.location)
+        op = Op(name, list(operands), results, dict(attrs), plan, location=self.location)
         self.ops.append(op)
         return op
 

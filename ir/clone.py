@@ -16,7 +16,7 @@ def clone_op(op: Op, operands: Sequence[Value], names: Iterator[str]) -> Op:
     results = [Value(next(names), v.type) for v in op.results]
     workspace = None if op.workspace is None else Value(next(names), op.workspace.type)
     region = None if op.region is None else clone_block(op.region)
-    return Op(op.name, list(operands), results, dict(op.attrs), region, workspace, op.location)
+    return Op(op.name, list(operands), results, dict(op.attrs), op.plan, region, workspace, op.location)
 
 
 def clone_block(block: Block) -> Block:
@@ -27,6 +27,7 @@ def clone_block(block: Block) -> Block:
     for op in block.ops:
         results = [Value(v.name, v.type) for v in op.results]
         region = None if op.region is None else clone_block(op.region)
-        ops.append(Op(op.name, [copies[v] for v in op.operands], results, dict(op.attrs), region, None, op.location))
+        operands = [copies[v] for v in op.operands]
+        ops.append(Op(op.name, operands, results, dict(op.attrs), op.plan, region, None, op.location))
         copies.update(zip(op.results, results))
     return Block(params, ops, [copies[v] for v in block.returns])

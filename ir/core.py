@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Union
+from typing import Annotated, Any, Literal, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 
+from .checked import Checked, Range
 from .types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -26,14 +27,11 @@ Attr = Union[bool, int, float, str, DType, Array, tuple["Attr", ...]]
 FUSED = "fused"
 """The op with a region: its body says what it computes."""
 
-MIRROR = "mirror"
-"""The attribute of an op whose results are dropped after the forward pass: how often they may be recomputed."""
-
 ONCE = "once"
 """The attribute, `true`, of an unregistered op that must not be recomputed, because it draws random numbers, for example."""
 
-RECOMPUTE = "recompute"
-"""The attribute of an op that recomputes what another op has computed: equal ops with different ones are never merged."""
+Index = Annotated[int, Range(least=0)]
+"""A number that counts from 0."""
 
 
 class Role(Enum):
@@ -95,6 +93,45 @@ class Value:
         return f"%{self.name}: {self.type}"
 
 
+@dataclass(frozen=True)
+class OpPlan(Checked):
+    """What planning decided about one op, apart from what the op means; a field at its default is not decided.
+
+    No field changes what the op's results are, but for `precision`, which changes how they are rounded. Raises UsageError for a
+    value that a field does not take; `verify` checks on what ops a field may be.
+    """
+
+    in_place: Optional[Index] = None
+    """The operand whose bytes result 0 takes over."""
+    library_kernel: Optional[str] = None
+    """The symbol of the library kernel that computes the op, or the group that begins with one; None: a generated kernel."""
+    precision: Optional[Literal["tf32"]] = None
+    """What the library kernel rounds the factors of products to; None: it does not."""
+    joint: Optional[Index] = None
+    """The number of the kernel that computes this op and others in one launch: horizontal fusion."""
+    lane: Optional[Index] = None
+    """The op's lane in its joint kernel, which is a multi-tensor kernel."""
+    rows: Optional[Index] = None
+    """How many leading axes tell the rows apart in its joint kernel, which is a row-wise fusion."""
+    mirror: Index = 0
+    """How often the results, dropped after the forward pass, may be recomputed for gradients."""
+    recompute: tuple[Index, ...] = ()
+    """Which recomputation this is of what other ops have computed; empty: the first computation. Equal ops that differ in it
+    are never merged."""
+
+    def owner(self) -> str:
+        """What messages call it."""
+        return "plan"
+
+    def inside(self) -> OpPlan:
+        """What stays of it on an op that joins a fused group, whose kernel, bytes and launch are the group's."""
+        return OpPlan(mirror=self.mirror, recompute=self.recompute)
+
+
+UNPLANNED = OpPlan()
+"""Nothing is decided."""
+
+
 @dataclass(eq=False)
 class Op:
     """One operation. `results[i].op is self` for every result, and likewise for the workspace."""
@@ -104,6 +141,9 @@ class Op:
     operands: list[Value]
     results: list[Value]
     attrs: dict[str, Attr] = field(default_factory=dict)
+    """What the op means, besides its name: all that its type inference, evaluation and kernel depend on."""
+    plan: OpPlan = UNPLANNED
+    """What planning decided; replaced, never changed."""
     region: Block | None = None
     """The body of a fused group; its parameters stand for the operands, its returns for the results."""
     workspace: Value | None = None

@@ -26,7 +26,7 @@ def flops(op: Op) -> int:
 def in_place_operands(op: Op) -> Sequence[int]:
     """Operands whose bytes result 0 may take over, as `OpDef.in_place` states it."""
     if op.name == FUSED:
-        return _in_place_of_library(op) if "library_kernel" in op.attrs else _in_place_of_region(op)
+        return _in_place_of_region(op) if op.plan.library_kernel is None else _in_place_of_library(op)
     definition = lookup(op.name)
     if definition is None or definition.in_place is None:
         return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memc.ir.core import Alias, Array, Attr, Function, Op, Placement, Value
+from memc.ir.core import Alias, Array, Attr, Function, Op, OpPlan, Placement, Value
 from memc.ir.module import Module
 
 
@@ -13,26 +13,26 @@ from memc.ir.module import Module
 class Snapshot:
     """The ops, operands, returns, parameters and weights of a function at one moment.
 
-    Passes may replace operands and attributes of ops, but make new values rather than change types or names.
+    Passes may replace operands, attributes and plans of ops, but make new values rather than change types or names.
     """
 
     function: Function
     module: Module
-    ops: list[tuple[Op, list[Value], dict[str, Attr]]]
+    ops: list[tuple[Op, list[Value], dict[str, Attr], OpPlan]]
     returns: list[Value]
     params: list[Value]
     weights: dict[str, Array]
 
     @staticmethod
     def of(module: Module, function: Function) -> Snapshot:
-        ops = [(op, list(op.operands), dict(op.attrs)) for op in function.ops]
+        ops = [(op, list(op.operands), dict(op.attrs), op.plan) for op in function.ops]
         return Snapshot(function, module, ops, list(function.returns), list(function.params), dict(module.weights))
 
     def restore(self) -> None:
         """Put everything back. May be called more than once."""
-        for op, operands, attrs in self.ops:
-            op.operands, op.attrs = list(operands), dict(attrs)
-        self.function.ops = [op for op, _, _ in self.ops]
+        for op, operands, attrs, plan in self.ops:
+            op.operands, op.attrs, op.plan = list(operands), dict(attrs), plan
+        self.function.ops = [op for op, *_ in self.ops]
         self.function.returns = list(self.returns)
         self.function.params = list(self.params)
         self.module.weights = dict(self.weights)

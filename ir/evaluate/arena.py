@@ -181,10 +181,10 @@ class ArenaRun:
 
 def _joint_kernels(function: Function) -> dict[Op, list[Op]]:
     """The ops of each joint kernel, by each of its ops."""
-    groups: dict[object, list[Op]] = {}
+    groups: dict[int, list[Op]] = {}
     for op in function.ops:
-        if "joint" in op.attrs:
-            groups.setdefault(op.attrs["joint"], []).append(op)
+        if op.plan.joint is not None:
+            groups.setdefault(op.plan.joint, []).append(op)
     return {op: ops for ops in groups.values() for op in ops}
 
 

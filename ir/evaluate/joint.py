@@ -29,11 +29,11 @@ def run_joint(ops: Sequence[Op], read: Callable[[Value], Array], seed: int) -> N
     rng = np.random.default_rng(seed)
     plain = _one_after_another(ops, read)
     first = {op: mask for op, mask in zip(ops, _halves(ops, rng))}
-    lanes = sorted({int(op.attrs.get("lane", 0)) for op in ops}, reverse=True)  # type: ignore[arg-type]
+    lanes = sorted({op.plan.lane or 0 for op in ops}, reverse=True)
     for half in (first, {op: ~mask for op, mask in first.items()}):
         for lane in lanes:
             for op in ops:
-                if op.attrs.get("lane", 0) == lane:
+                if (op.plan.lane or 0) == lane:
                     _store(op, half[op], plain, read)
 
 
@@ -51,10 +51,10 @@ def _halves(ops: Sequence[Op], rng: np.random.Generator) -> list[Mask]:
     drawn: dict[Any, Mask] = {}
     masks = []
     for op in ops:
-        rows = op.attrs.get("rows")
+        rows = op.plan.rows
         shape = op.result.type.shape
-        count = math.prod(shape[:rows]) if isinstance(rows, int) else op.result.type.elements
-        key = ("rows", count) if isinstance(rows, int) else (op.attrs.get("lane"), count)
+        count = op.result.type.elements if rows is None else math.prod(shape[:rows])
+        key = (op.plan.lane, count) if rows is None else ("rows", count)
         if key not in drawn:
             drawn[key] = rng.random(count) < 0.5
         masks.append(np.repeat(drawn[key], op.result.type.elements // max(count, 1)))

@@ -92,6 +92,8 @@ def _ops(a: Op, b: Op) -> str | None:
     for key in a.attrs:
         if not same_attr(a.attrs[key], b.attrs[key]):
             return f"attribute {key} {a.attrs[key]!r} against {b.attrs[key]!r}"
+    if a.plan != b.plan:
+        return f"plan {a.plan} against {b.plan}"
     if a.location != b.location:
         return f"location {a.location!r} against {b.location!r}"
     if a.region is None or b.region is None:

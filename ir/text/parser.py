@@ -14,11 +14,12 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from lark.lexer import PatternStr
 
 from ..checked import Refused, hints, require, taken
-from ..core import FUSED, Alias, Block, Function, Op, Placement, Role, Value
+from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
 from ..errors import InvalidError, UsageError
 from ..module import Module
 from ..ops.rules import base
 from ..target import Target
+from .plan_fields import planned_attribute
 from .syntax import (
     Fault,
     FunctionSyntax,
@@ -30,6 +31,7 @@ from .syntax import (
     ToSyntax,
     TypedSyntax,
     name_of,
+    name_of_field,
     unquote,
 )
 
@@ -85,24 +87,33 @@ def _module(whole: ModuleSyntax) -> Module:
 
 
 def _target(syntax: TargetSyntax) -> Target:
-    known = dict(hints(Target))
-    found: dict[str, Any] = {"kind": "llvm"}
-    given: dict[str, Token] = {}
-    for token, value in syntax.fields:
-        name = unquote(token, str(token)) if token.type == "STRING" else str(token)
+    found = {"kind": "llvm", **_fields(Target, "target", syntax.fields)}
+    try:
+        return Target.of(**found)
+    except UsageError as error:  # Each field has been checked by itself; only an arch can be wrong beside a kind.
+        arch = next(token for token, _ in syntax.fields if name_of_field(token) == "arch")
+        raise Fault(arch, str(error)) from None
+
+
+def _plan(given: list[tuple[Token, Any]]) -> OpPlan:
+    return OpPlan(**_fields(OpPlan, "plan", given)) if given else UNPLANNED
+
+
+def _fields(kind: type, what: str, given: list[tuple[Token, Any]]) -> dict[str, Any]:
+    """The fields of a dataclass that are given, each checked by itself."""
+    known = dict(hints(kind))
+    found: dict[str, Any] = {}
+    for token, value in given:
+        name = name_of_field(token)
         if name not in known:
-            raise Fault(token, f"expected a field of a target ({', '.join(known)}), got {name}{_hint(name, known)}")
-        if name in given:
-            raise Fault(token, f"expected each field of the target once, got {name} again")
-        given[name] = token
+            raise Fault(token, f"expected a field of a {what} ({', '.join(known)}), got {name}{_hint(name, known)}")
+        if name in found:
+            raise Fault(token, f"expected each field of the {what} once, got {name} again")
         try:
             found[name] = taken(value, known[name])
         except Refused as error:
             raise Fault(token, f"{name}: {error}") from None
-    try:
-        return Target.of(**found)
-    except UsageError as error:  # Each field has been checked by itself; only an arch can be wrong beside a kind.
-        raise Fault(given["arch"], str(error)) from None
+    return found
 
 
 def _function(name: str, syntax: FunctionSyntax) -> Function:
@@ -177,7 +188,12 @@ class _Scope:
         workspace = syntax.workspace
         scratch = self.define(workspace.name, workspace.typed) if workspace is not None else None
         body = _region(syntax.region, name) if syntax.region is not None else None
-        return Op(name, operands, results, syntax.attrs, body, scratch, syntax.location)
+        for attr, token in syntax.attrs.names.items():
+            misplaced = planned_attribute(name, attr, syntax.attrs.values[attr])
+            if misplaced is not None:
+                raise Fault(token, misplaced)
+        plan = _plan(syntax.plan)
+        return Op(name, operands, results, syntax.attrs.values, plan, body, scratch, syntax.location)
 
 
 def _region(syntax: RegionSyntax, name: str) -> Block:

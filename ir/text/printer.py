@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
+from dataclasses import fields
 
 import numpy as np
 
-from ..core import FUSED, Array, Attr, Block, Function, Op, Value
+from ..core import FUSED, UNPLANNED, Array, Attr, Block, Function, Op, OpPlan, Value
 from ..inference import is_registered
 from ..target import Target
 from ..types import DType, TensorType
@@ -42,7 +44,9 @@ def print_op(op: Op, indent: str = "") -> str:
     parts.append(op.name if known and op.name not in KEYWORDS else quote(op.name))
     parts.append(f"({', '.join(print_name(v) for v in op.operands)})")
     if op.attrs:
-        parts.append(" {" + ", ".join(f"{_key(k)} = {print_attr(v)}" for k, v in op.attrs.items()) + "}")
+        parts.append(f" {_braces(op.attrs)}")
+    if op.plan != UNPLANNED:
+        parts.append(f" plan {_braces(decisions(op.plan))}")
     if op.workspace is not None:
         parts.append(f" workspace({print_name(op.workspace)}: {op.workspace.type}{_place(op.workspace)})")
     if op.region is not None:
@@ -52,6 +56,12 @@ def print_op(op: Op, indent: str = "") -> str:
     if op.location is not None:
         parts.append(f" loc({quote(op.location)})")
     return "".join(parts)
+
+
+def decisions(plan: OpPlan) -> dict[str, Attr]:
+    """What a plan says, by the names of its fields."""
+    found = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return {name: value for name, value in found.items() if value != getattr(UNPLANNED, name)}
 
 
 def print_name(value: Value) -> str:
@@ -81,6 +91,10 @@ def print_attr(value: Attr) -> str:
 def quote(text: str) -> str:
     """A quoted string on one line, with JSON escapes."""
     return json.dumps(text, ensure_ascii=not text.isprintable())
+
+
+def _braces(attrs: Mapping[str, Attr]) -> str:
+    return "{" + ", ".join(f"{_key(k)} = {print_attr(v)}" for k, v in attrs.items()) + "}"
 
 
 def _body(block: Block, last: str, indent: str) -> list[str]:

@@ -77,13 +77,23 @@ class RegionSyntax:
 
 
 @dataclass(frozen=True)
+class AttrsSyntax:
+    """Attributes, and their names as they are given, for messages."""
+
+    values: dict[str, Attr]
+    names: dict[str, Token]
+
+
+@dataclass(frozen=True)
 class OpSyntax:
     """One operation."""
 
     targets: list[Token]
     callee: Token
     operands: list[Token]
-    attrs: dict[str, Attr]
+    attrs: AttrsSyntax
+    plan: list[tuple[Token, Any]]
+    """Names and values of the plan's fields, as they are given."""
     workspace: ParamSyntax | None
     region: RegionSyntax | None
     types: list[TypedSyntax]
@@ -145,6 +155,11 @@ def name_of(token: Token) -> str:
     """The name behind `%` or `@`, unquoted."""
     text = str(token)[1:]
     return unquote(token, text) if text.startswith('"') else text
+
+
+def name_of_field(token: Token) -> str:
+    """The name of an attribute or field, unquoted."""
+    return unquote(token, str(token)) if token.type == "STRING" else str(token)
 
 
 @lru_cache(maxsize=65536)
@@ -250,16 +265,20 @@ class ToSyntax(Transformer):  # type: ignore[misc]  # lark is Any to the checker
             raise Fault(found.callee, f"expected at most {MAX_REGION_DEPTH} nested regions")
         return found
 
-    def attrs(self, items: list[Any]) -> dict[str, Attr]:
+    def attrs(self, items: list[Any]) -> AttrsSyntax:
         found: dict[str, Attr] = {}
+        names: dict[str, Token] = {}
         for token, value in items:
-            name = unquote(token, str(token)) if token.type == "STRING" else str(token)
+            name = name_of_field(token)
             if name in found:
                 raise Fault(token, f"expected each attribute once, got `{name}` again")
             if isinstance(value, _List) and value.depth > MAX_LIST_DEPTH:
                 raise Fault(token, f"expected lists nested at most {MAX_LIST_DEPTH} deep, got depth {value.depth}")
-            found[name] = _plain(value)
-        return found
+            found[name], names[name] = _plain(value), token
+        return AttrsSyntax(found, names)
+
+    def plan(self, items: list[Any]) -> list[tuple[Token, Any]]:
+        return [(token, _plain(value)) for token, value in items]
 
     def attr(self, items: list[Any]) -> tuple[Token, Any]:
         return items[0], items[1]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that ops which share one kernel may do so: no thread reads or writes what another one writes.
 
-Shares no code with the passes that put ops into one kernel. Ops of one kernel have one number as attribute `joint`. Its
+Shares no code with the passes that put ops into one kernel. Ops of one kernel have one number as `joint` in their plans. Its
 threads run in any order and do not wait for each other:
 
 - alone, horizontal fusion: a thread computes the element with its number of each op's result, op by op;
@@ -26,8 +26,6 @@ from ..module import Module
 from ..op_rules import view_offset
 from ..ops.rules.base import Trait, lookup
 from ..ops.rules.common import ints_attr
-
-JOINT, LANE, ROWS = "joint", "lane", "rows"
 
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 
@@ -78,11 +76,11 @@ def check_concurrency(module: Module) -> None:
 
 def joint_groups(function: Function) -> Iterator[list[Op]]:
     """The ops of each joint kernel, in order. Raises CheckError where other ops with code stand between them."""
-    seen: set[object] = set()
+    seen: set[int] = set()
     group: list[Op] = []
     for op in function.ops:
-        number = op.attrs.get(JOINT)
-        if group and number == group[0].attrs[JOINT]:
+        number = op.plan.joint
+        if group and number == group[0].plan.joint:
             group.append(op)
             continue
         if has_no_code(op):
@@ -103,7 +101,7 @@ def has_no_code(op: Op) -> bool:
     """Whether nothing runs for an op: a constant, or a view of bytes where they lie."""
     if op.name == "constant":
         return True
-    within = None if JOINT in op.attrs else view_offset(op)
+    within = view_offset(op) if op.plan.joint is None else None
     if within is None or op.result.root is not op.operands[0].root:
         return False
     return op.result.offset_in_root == op.operands[0].offset_in_root + within
@@ -111,17 +109,17 @@ def has_no_code(op: Op) -> bool:
 
 def _check_group(function: Function, ops: Sequence[Op]) -> None:
     for op in ops:
-        if len(op.results) != 1 or op.workspace is not None or "library_kernel" in op.attrs:
+        if len(op.results) != 1 or op.workspace is not None or op.plan.library_kernel is not None:
             _fail(function, op, "expected one result, no workspace and no library kernel in a joint kernel")
-        for attr in (LANE, ROWS):
-            if (attr in op.attrs) != (attr in ops[0].attrs):
-                _fail(function, op, f"expected `{attr}` on all ops of joint kernel {op.attrs[JOINT]} or on none")
-    if ROWS in ops[0].attrs:
+        for name, own, first in (("lane", op.plan.lane, ops[0].plan.lane), ("rows", op.plan.rows, ops[0].plan.rows)):
+            if (own is None) != (first is None):
+                _fail(function, op, f"expected `{name}` on all ops of joint kernel {op.plan.joint} or on none")
+    if ops[0].plan.rows is not None:
         _check_pairs(function, list(_row_accesses(function, ops)))
         return
-    lanes: dict[object, list[Op]] = {}
+    lanes: dict[int | None, list[Op]] = {}
     for op in ops:
-        lanes.setdefault(op.attrs.get(LANE), []).append(op)
+        lanes.setdefault(op.plan.lane, []).append(op)
     for lane in lanes.values():
         for op in lane:
             if op.result.type.elements != lane[0].result.type.elements:
@@ -137,7 +135,7 @@ def _check_pairs(function: Function, accesses: Sequence[Access]) -> None:
         for other in accesses:
             if other.op is write.op:
                 continue
-            apart = write.op.attrs.get(LANE) != other.op.attrs.get(LANE)
+            apart = write.op.plan.lane != other.op.plan.lane
             if write.races_with(other) or (apart and _meet(write, other)):
                 what = "writes" if other.writes else "reads"
                 message = f"writes bytes that {other.op.name} %{other.op.result.name} {what} (%{other.value.name})"
@@ -157,15 +155,15 @@ def _element_accesses(op: Op) -> Iterator[Access]:
 
 def _row_accesses(function: Function, ops: Sequence[Op]) -> Iterator[Access]:
     """Accesses of a kernel with a team for each row; numbers of rows that the kernel has computed are not read again."""
-    rows = ops[0].attrs[ROWS]
+    rows = ops[0].plan.rows
     shape = max((v.type.shape for op in ops for v in (*op.operands, op.result)), key=math.prod)
-    if type(rows) is not int or not 0 <= rows <= len(shape):
+    if rows is None or rows > len(shape):
         _fail(function, ops[0], f"expected `rows` to be 0 to {len(shape)}, got {rows!r}")
     numbers = math.prod(shape[:rows])
     made: set[Value] = set()
     for op in ops:
         size = op.result.type.elements
-        if op.attrs[ROWS] != rows or size not in (math.prod(shape), numbers):
+        if op.plan.rows != rows or size not in (math.prod(shape), numbers):
             _fail(function, op, f"expected rows of {shape}, told apart by {rows} axes, got {op.result.type}")
         local = _stays_in_row(op)
         for operand in op.operands:

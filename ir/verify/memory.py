@@ -58,8 +58,8 @@ def ties_of(op: Op) -> Ties:
     if not op.results:
         return Ties()
     result = op.results[0]
-    key = op.attrs.get("in_place")
-    in_place = key if isinstance(key, int) and 0 <= key < len(op.operands) else None
+    key = op.plan.in_place
+    in_place = key if key is not None and key < len(op.operands) else None
     definition = lookup(op.name)
     if definition is None:
         return Ties(in_place=in_place, foreign=op.name != FUSED)
@@ -156,10 +156,10 @@ def _placement(where: Where, value: Value) -> None:
 
 
 def _in_place(where: Where, op: Op) -> None:
-    key = op.attrs.get("in_place")
+    key = op.plan.in_place
     if key is None:
         return
-    if type(key) is not int or not 0 <= key < len(op.operands) or not op.results:
+    if key >= len(op.operands) or not op.results:
         where.fail(f"expected in_place to be the index of one of {len(op.operands)} operands, got {key!r}")
     if key not in in_place_rule(op):
         where.fail(f"expected in_place to be one of {list(in_place_rule(op))} as {op.name} allows, got {key}")

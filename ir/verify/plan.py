@@ -214,7 +214,7 @@ class _Check:
 
     def _is_view(self, op: Op, source: _Range | None, result: Value) -> bool:
         """Whether the result is left where it already lies inside operand 0."""
-        within = view_offset(op) if "in_place" not in op.attrs else None
+        within = view_offset(op) if op.plan.in_place is None else None
         if within is None or source is None or result.alias is None:
             return False
         root, offset = result.alias.root, result.alias.offset
@@ -268,7 +268,7 @@ class _Check:
 
     def _apart(self, index: int, op: Op, at: _Range, reads: list[_Range], kept: dict[int, int], first: bool) -> None:
         """The bytes written must not be read by the same op, other than as its rules allow."""
-        over = op.attrs.get("in_place") if first else None
+        over = op.plan.in_place if first else None
         allowed = in_place_operands(op) if over is not None else ()
         if over is not None and over not in allowed and _registered(op):
             self._fail(op, at.value, f"expected in_place to be one of {list(allowed)}, got {over}", index)

@@ -17,6 +17,7 @@ from ..module import Module
 from ..ops.rules.base import lookup
 from ..types import DType, TensorType
 from .memory import verify_memory
+from .op_plan import verify_op_plan
 from .place import Where
 
 MAX_BYTES = 2**62
@@ -111,6 +112,7 @@ class _BlockCheck:
         if op.workspace is not None:
             self._workspace(where, op.workspace, op)
         self._region(where, op)
+        verify_op_plan(where, op, self.is_region)
         seen = ([v.type for v in (*op.operands, *op.results)], dict(op.attrs))
         if op.name == "constant" or self.known.get(op) != seen:  # Arrays do not compare.
             _infer(where, op)

@@ -293,7 +293,14 @@ def split_groups(function: Function, names: Collection[str]) -> None:
         for inner in op.region.ops:
             results = [Value(next(fresh), r.type) for r in inner.results]
             ops.append(
-                Op(inner.name, [known[v] for v in inner.operands], results, dict(inner.attrs), location=op.location)
+                Op(
+                    inner.name,
+                    [known[v] for v in inner.operands],
+                    results,
+                    dict(inner.attrs),
+                    inner.plan,
+                    location=op.location,
+                )
             )
             known.update(zip(inner.results, results))
         for result, returned in zip(op.results, op.region.returns):
@@ -312,11 +319,20 @@ def fused_op(group: Group) -> Op:
     ops: list[Op] = []
     for op in group.ops:
         results = [Value(str(len(ops)), r.type) for r in op.results]
-        ops.append(Op(op.name, [inner[v] for v in op.operands], results, dict(op.attrs), location=op.location))
+        ops.append(
+            Op(
+                op.name,
+                [inner[v] for v in op.operands],
+                results,
+                dict(op.attrs),
+                op.plan.inside(),
+                location=op.location,
+            )
+        )
         inner.update(zip(op.results, results))
     region = Block(params, ops, [inner[group.sink.result]])
     result = Value(group.sink.result.name, group.sink.result.type)
-    return Op(FUSED, operands, [result], {}, region, location=group.sink.location)
+    return Op(FUSED, operands, [result], {}, region=region, location=group.sink.location)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ convolution becomes an `add`, which later fuses with what comes next: alone, it 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 import numpy as np
@@ -27,7 +27,7 @@ from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.early_updates import move_updates
 from memc.passes.kernels.fuse import Group, fused_op, rewrite
 from memc.passes.kernels.part_products import part_products
-from memc.passes.kernels.select_kernels import KERNEL, library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak
 
 LONGEST = 4
@@ -57,9 +57,10 @@ def form_groups(module: Module, function: Function, target: str) -> None:
         add_biases(module, function, groups)
     rewrite(function, groups)
     for op in function.ops:
-        kernel = library_kernel(op, target) if op.region is not None and KERNEL not in op.attrs else None
+        is_new = op.region is not None and op.plan.library_kernel is None
+        kernel = library_kernel(op, target) if is_new else None
         if kernel is not None:
-            op.attrs[KERNEL] = kernel.symbol
+            op.plan = replace(op.plan, library_kernel=kernel.symbol)
     if target == "cuda":  # Others add a bias to what they have in registers.
         split_biases(module, function, target)
 
@@ -125,7 +126,7 @@ def split_biases(module: Module, function: Function, target: str) -> None:
             continue
         builder.ops, builder.location = ops, op.location
         x, w, bias = op.operands
-        value = builder.op(op.name, [x, w], **op.attrs)
+        value = builder.op(op.name, [x, w], op.plan, **op.attrs)
         replaced[op.result] = builder.op("add", [value, column(builder, bias, x.type)])
         replaced[op.result].name = op.result.name
     function.ops = ops

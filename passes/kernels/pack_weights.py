@@ -7,14 +7,13 @@ order: neither the weights nor the arena take more bytes, and kernels need no wo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import LibraryKernel, lookup, main_op
 from memc.passes.base import LibraryTarget, Pass, library_target
-from memc.passes.kernels.select_kernels import KERNEL
 
 
 def pack_weights(function: Function, target: str) -> None:
@@ -29,7 +28,7 @@ def pack_weights(function: Function, target: str) -> None:
         if len(found) < len(kernels) or len(layouts) != 1:
             continue
         for op, kernel in found:
-            op.attrs[KERNEL] = kernel.symbol
+            op.plan = replace(op.plan, library_kernel=kernel.symbol)
             op.workspace = None
 
 
@@ -41,9 +40,10 @@ def is_weight(value: Value) -> bool:
 def packed_kernel(op: Op, weight: Value, target: str) -> LibraryKernel | None:
     """The kernel that can take the place of the op's library kernel and reads `weight`, operand 1 alone, in panels."""
     found = lookup(main_op(op).name)
-    if found is None or KERNEL not in op.attrs or [n for n, v in enumerate(op.operands) if v is weight] != [1]:
+    replaced = op.plan.library_kernel
+    if found is None or replaced is None or [n for n, v in enumerate(op.operands) if v is weight] != [1]:
         return None
-    fitting = (k for k in found.library if k.target == target and k.replaces == op.attrs[KERNEL])
+    fitting = (k for k in found.library if k.target == target and k.replaces == replaced)
     return next((k for k in fitting if k.supports(op)), None)
 
 

@@ -11,18 +11,18 @@ the parts as well then.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import FUSED, Attr, Block, Function, Op, Role, Value, replace_all_uses
+from memc.ir.core import FUSED, UNPLANNED, Block, Function, Op, Role, Value, replace_all_uses
 from memc.ir.module import Module
 from memc.ir.op_rules import depth_axis, origin_of, slice_offsets, view_offset
 from memc.ir.ops.library.cuda import MATMUL_CUDA, call_of
 from memc.ir.ops.rules.base import main_op
 from memc.ir.snapshot import Snapshot
 from memc.ir.types import DType
-from memc.passes.kernels.select_kernels import KERNEL, library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 
@@ -150,21 +150,21 @@ def parted(op: Op, pairs: Sequence[tuple[Value, Value]]) -> Op:
     inner = dict(zip(given[2:], params[2 * len(pairs) :]))
     ops: list[Op] = []
 
-    def run(name: str, values: Sequence[Value], attrs: Mapping[str, Attr]) -> Value:
-        ops.append(Op(name, list(values), [Value(str(len(ops)), main.result.type)], dict(attrs), location=op.location))
-        return ops[-1].result
+    def run(like: Op, values: Sequence[Value]) -> Value:
+        result = Value(str(len(ops)), main.result.type)
+        plan = like.plan.inside()
+        ops.append(Op(like.name, list(values), [result], dict(like.attrs), plan, location=op.location))
+        return result
 
-    attrs = {key: value for key, value in main.attrs.items() if key != KERNEL}
-    total = run("matmul", params[:2], attrs)
+    total = run(main, params[:2])
     for k in range(1, len(pairs)):
-        total = run("add", [total, run("matmul", params[2 * k : 2 * k + 2], attrs)], {})
+        total = run(Op("add", [], []), [total, run(main, params[2 * k : 2 * k + 2])])
     inner[main.result] = total
     for step in steps[1:]:
-        inner[step.result] = run(step.name, [inner[v] for v in step.operands], step.attrs)
-    kept = {} if op.region is None else op.attrs
+        inner[step.result] = run(step, [inner[v] for v in step.operands])
+    plan = replace(UNPLANNED if op.region is None else op.plan, library_kernel=MATMUL_CUDA.symbol)
     region = Block(params, ops, [inner[steps[-1].result]])
-    result = Value(op.result.name, op.result.type)
-    return Op(FUSED, operands, [result], {**kept, KERNEL: MATMUL_CUDA.symbol}, region, location=op.location)
+    return Op(FUSED, operands, [Value(op.result.name, op.result.type)], {}, plan, region, location=op.location)
 
 
 def read_parts(module: Module, function: Function) -> None:

@@ -13,19 +13,19 @@ an op alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
-from memc.ir.core import Function, Op, Value, fresh_names, replace_all_uses
+from memc.ir.core import UNPLANNED, Function, Op, Value, fresh_names, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.ops.attention import heads_first
 from memc.ir.ops.rules.common import ints_attr
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
-from memc.passes.kernels.select_kernels import KERNEL, library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 from memc.passes.rewrite.recognize import constant_number
@@ -36,7 +36,7 @@ ATTRIBUTES = {
     "transpose": {"perm"},
     "reshape": {"shape"},
 }
-"""What ops of the pattern may say; others, such as marks of recomputation, leave them as they are."""
+"""What ops of the pattern may say. Those with a plan, such as recomputations, stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,12 @@ class _Recognizer:
     def scaled(self, value: Value, alone: bool = False) -> tuple[Value, float]:
         """What a value is a multiple of, and the factor. `alone`: through values with one reader only."""
         factor = 1.0
-        while value.op is not None and not value.op.attrs and not (alone and value not in self.alone):
+        while (
+            value.op is not None
+            and not value.op.attrs
+            and value.op.plan == UNPLANNED
+            and not (alone and value not in self.alone)
+        ):
             op = value.op
             pairs = {"mul": [(0, 1), (1, 0)], "div": [(0, 1)]}.get(op.name, [])
             known = [(op.operands[x], constant_number(self.module, op.operands[n])) for x, n in pairs]
@@ -177,7 +182,7 @@ class _Recognizer:
         kernel = library_kernel(made, self.target)
         if kernel is None:
             return []
-        made.attrs[KERNEL] = kernel.symbol
+        made.plan = replace(made.plan, library_kernel=kernel.symbol)
         replaced[result] = made.result
         return b.ops
 
@@ -196,7 +201,7 @@ class _Recognizer:
 
 
 def _is(op: Op, name: str) -> bool:
-    return op.name == name and set(op.attrs) <= ATTRIBUTES.get(name, set())
+    return op.name == name and op.plan == UNPLANNED and set(op.attrs) <= ATTRIBUTES.get(name, set())
 
 
 def _transposed(value: Value, crossed: bool = False) -> _Transposed:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """select-kernels: library kernels in place of generated ones, with workspaces from memory that is free anyway.
 
-An op gets the attribute `library_kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
+An op's plan gets `library_kernel` (the packed function's symbol), and a workspace value if the kernel takes one. The
 size is what is free under the peak at that op, between the least the kernel runs with and the most it can use. A
 second run (say, with `workspace=fit` after an order was found for the least workspaces) enlarges those of the first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment, Amount
@@ -21,9 +21,6 @@ from memc.ir.snapshot import is_unplaced
 from memc.ir.types import DType, TensorType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.placement.alias_plan import plan_aliases
-
-KERNEL = "library_kernel"
-"""The attribute that names an op's library kernel."""
 
 
 def library_kernel(op: Op, target: str) -> LibraryKernel | None:
@@ -44,7 +41,7 @@ def select_kernels(function: Function, target: str, workspace: str, slow_flops: 
     """
     found = [(index, op, library_kernel(op, target)) for index, op in enumerate(function.ops)]
     chosen = [
-        (index, op, kernel) for index, op, kernel in found if kernel and op.attrs.get(KERNEL) in (None, kernel.symbol)
+        (index, op, kernel) for index, op, kernel in found if kernel and op.plan.library_kernel in (None, kernel.symbol)
     ]
     if not chosen:
         return
@@ -56,10 +53,10 @@ def select_kernels(function: Function, target: str, workspace: str, slow_flops: 
         least, most = kernel.workspace(op) if kernel.workspace is not None else (0, 0)
         free = (peak - live[index] + own) // alignment * alignment
         size = least if workspace == "least" else max(least, min(most, free))
-        if KERNEL not in op.attrs:
+        if op.plan.library_kernel is None:
             if align(least, alignment) > free and flops(op) < slow_flops:
                 continue
-            op.attrs[KERNEL] = kernel.symbol
+            op.plan = replace(op.plan, library_kernel=kernel.symbol)
         placed = op.workspace is not None and op.workspace.placement is not None
         if size > (0 if op.workspace is None else op.workspace.type.nbytes) and not placed:
             name = next(names) if op.workspace is None else op.workspace.name

@@ -17,7 +17,7 @@ from memc.ir.liveness import ARENA, Lifetime, align, arena_bytes, lifetimes
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
-from memc.passes.kernels.select_kernels import KERNEL, library_kernel
+from memc.passes.kernels.select_kernels import library_kernel
 
 
 def select_workspace(function: Function, target: str, beyond: int, alignment: int) -> None:
@@ -49,8 +49,8 @@ def select_workspace(function: Function, target: str, beyond: int, alignment: in
 
 def most_useful(op: Op, target: str) -> int:
     """Bytes of workspace beyond which the op's library kernel has no use for more; 0 for other ops."""
-    kernel = library_kernel(op, target) if KERNEL in op.attrs else None
-    if kernel is None or kernel.workspace is None or op.attrs[KERNEL] != kernel.symbol:
+    kernel = library_kernel(op, target) if op.plan.library_kernel is not None else None
+    if kernel is None or kernel.workspace is None or op.plan.library_kernel != kernel.symbol:
         return 0
     return kernel.workspace(op)[1]
 

@@ -8,13 +8,13 @@ launch them. Threads do not wait for each other, so an op may join only if no th
 - what one of the ops writes, others read or overwrite at the same element only.
 
 Nothing is moved: ops keep their order, values and addresses, which is why this comes last. Ops of one kernel have one
-number as attribute `joint`; those that have one already, from `join-updates`, are left alone.
+number as `joint` in their plans; those that have one already, from `join-updates`, are left alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memc.ir.byte_range import ByteRange
@@ -23,10 +23,6 @@ from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands, slice_offsets, view_offset
 from memc.ir.ops.rules.base import Compute, Trait, inner_ops, lookup
 from memc.passes.base import Pass
-from memc.passes.kernels.select_kernels import KERNEL
-
-JOINT = "joint"
-"""The attribute of ops that share a kernel (by horizontal or row-wise fusion, or as a multi-tensor kernel): the kernel's number."""
 
 MOST_OPS = 12
 MOST_TENSORS = 24
@@ -81,7 +77,12 @@ class Run:
 
 def can_join(op: Op) -> bool:
     """Whether an op, by itself, could be part of a joint kernel: one result, each element computed from few others."""
-    if len(op.results) != 1 or op.result.type.elements == 0 or KERNEL in op.attrs or JOINT in op.attrs:
+    if (
+        len(op.results) != 1
+        or op.result.type.elements == 0
+        or op.plan.library_kernel is not None
+        or op.plan.joint is not None
+    ):
         return False
     if view_offset(op) is not None or any(offset is not None for offset in slice_offsets(op)):
         return False  # May need no kernel, or several that copy.
@@ -109,7 +110,7 @@ def has_no_code(op: Op) -> bool:
 
 def joint_kernels(function: Function) -> int:
     """How many there are already: the number of the next one."""
-    return len({op.attrs[JOINT] for op in function.ops if JOINT in op.attrs})
+    return len({op.plan.joint for op in function.ops if op.plan.joint is not None})
 
 
 def find_runs(function: Function) -> Iterator[list[Op]]:
@@ -139,4 +140,4 @@ class JoinKernels(Pass):
         for function in module.functions:
             for number, run in enumerate(find_runs(function), joint_kernels(function)):
                 for op in run:
-                    op.attrs[JOINT] = number
+                    op.plan = replace(op.plan, joint=number)

@@ -10,15 +10,15 @@ and the numbers of the row are known to all threads of the team. An op may join 
 - what one of the ops writes, others read or overwrite at the same place only;
 - none of the ops overwrites what several threads read from memory, such as a scale, a mask or a number for each row.
 
-Nothing is moved: ops keep their order, values and addresses. Ops of one kernel have one number as attribute `joint`; the
-attribute `rows` is the number of leading axes that tell rows apart.
+Nothing is moved: ops keep their order, values and addresses. Ops of one kernel have one number as
+`joint` in their plans, and as `rows` the number of leading axes that tell rows apart.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memc.ir.byte_range import ByteRange
@@ -29,11 +29,7 @@ from memc.ir.ops.rules.base import Compute, Trait, inner_ops, lookup
 from memc.ir.ops.rules.common import ints_attr
 from memc.ir.types import DType
 from memc.passes.base import Pass
-from memc.passes.kernels.select_kernels import KERNEL
-from memc.passes.launches.join_kernels import JOINT, MOST_OPS, MOST_TENSORS, has_no_code, joint_kernels
-
-ROWS = "rows"
-"""The attribute of row-wise fusion: the number of leading axes that tell rows apart."""
+from memc.passes.launches.join_kernels import MOST_OPS, MOST_TENSORS, has_no_code, joint_kernels
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_prod", "reduce_max", "reduce_min"})
 
@@ -106,7 +102,12 @@ def frame_of(op: Op, known: Frame | None) -> Frame | None:
 
 def can_work_by_rows(op: Op) -> bool:
     """Whether an op, by itself, could be part of such a kernel: one result, at most one reduction, else elementwise."""
-    if len(op.results) != 1 or op.result.type.elements == 0 or KERNEL in op.attrs or JOINT in op.attrs:
+    if (
+        len(op.results) != 1
+        or op.result.type.elements == 0
+        or op.plan.library_kernel is not None
+        or op.plan.joint is not None
+    ):
         return False
     if view_offset(op) is not None or any(offset is not None for offset in slice_offsets(op)) or not op.operands:
         return False  # May need no kernel, or several that copy.
@@ -198,4 +199,4 @@ class JoinRows(Pass):
             for number, run in enumerate(find_row_runs(function), joint_kernels(function)):
                 assert run.frame is not None and run.frame.rows is not None
                 for op in run.ops:
-                    op.attrs |= {JOINT: number, ROWS: run.frame.rows}
+                    op.plan = replace(op.plan, joint=number, rows=run.frame.rows)

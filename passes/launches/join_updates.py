@@ -3,13 +3,13 @@
 
 Its threads are divided among *lanes*. A lane is a run of ops on tensors of one size: all that a thread does with an element,
 such as the update of a weight and of its moments. Threads of different lanes do not wait for each other, so no lane may read or
-write what another writes. Ops of one kernel have one number as attribute `joint`, those of a lane one as attribute `lane`.
+write what another writes. Ops of one kernel have one number as `joint` in their plans, those of a lane one as `lane`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memc.ir.byte_range import ByteRange
@@ -17,11 +17,8 @@ from memc.ir.core import Function, Op
 from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands
 from memc.passes.base import Pass
-from memc.passes.launches.join_kernels import JOINT, Run, has_no_code
+from memc.passes.launches.join_kernels import Run, has_no_code
 from memc.passes.launches.update_ops import update_ops
-
-LANE = "lane"
-"""The attribute with the number of an op's lane in a multi-tensor kernel: ops on the same elements have the same."""
 
 MOST_LANES = 1024
 """The most lanes of one kernel, which bounds its table of tensors."""
@@ -101,4 +98,4 @@ class JoinUpdates(Pass):
             for number, runs in enumerate(find_lanes(function)):
                 for lane, run in enumerate(runs):
                     for op in run.ops:
-                        op.attrs |= {JOINT: number, LANE: lane}
+                        op.plan = replace(op.plan, joint=number, lane=lane)

@@ -7,7 +7,7 @@ alias of the parameter, so an update needs no bytes besides the state's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from memc.ir.core import Alias, Function, Op, Value
@@ -40,7 +40,7 @@ def donate(function: Function) -> None:
         if found is not None and op.results[0].alias is None:
             number, state = found
             op.results[0].alias = Alias(state, 0)
-            op.attrs["in_place"] = number
+            op.plan = replace(op.plan, in_place=number)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """in-place: results take over operands' bytes, views look into them, concats are written slice by slice.
 
-The decisions are `alias_plan.py`'s; this pass writes them down as aliases and `in_place` attributes.
+The decisions are `alias_plan.py`'s; this pass writes them down as aliases and as `in_place` in ops' plans.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
@@ -26,11 +26,11 @@ def make_in_place(function: Function, alignment: int = ALIGNMENT) -> None:
 
 
 def apply_plan(plan: AliasPlan) -> None:
-    """Write the decisions down as aliases and `in_place` attributes."""
+    """Write the decisions down as aliases and in the plans of ops."""
     for value, root, offset in aliased(plan):
         value.alias = Alias(root, offset)
     for op, operand in plan.in_place.items():
-        op.attrs["in_place"] = operand
+        op.plan = replace(op.plan, in_place=operand)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def applied(function: Function, plan: AliasPlan) -> Iterator[None]:
         for value in function.values():
             value.alias = None
         for op in plan.in_place:
-            del op.attrs["in_place"]
+            op.plan = replace(op.plan, in_place=None)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import MIRROR, RECOMPUTE, Array, Attr, Function, Op, Role, Value
+from memc.ir.core import Array, Function, Op, OpPlan, Role, Value
 from memc.ir.module import Module
 from memc.ir.op_rules import has
 from memc.ir.ops.rules.base import Trait, lookup
@@ -141,7 +141,7 @@ class _Rewriter:
 
     def remade(self, op: Op, operands: Sequence[Value]) -> None:
         """The op with half operands, and half results where it makes such."""
-        made = self.builder.multi(op.name, operands, **op.attrs)
+        made = self.builder.multi(op.name, operands, op.plan, **op.attrs)
         for old, new in zip(op.results, made.results):
             new.name = old.name
             if new.type.dtype is self.to:
@@ -181,11 +181,9 @@ class _Rewriter:
         if value not in self.half:
             return value
         self.widenings += 1
-        # A tuple, so that it differs from the marks of recomputation that gradients set.
-        attrs: dict[str, Attr] = {"to": DType.F32, RECOMPUTE: (0, self.widenings)}
-        if self.keep:
-            attrs[MIRROR] = 1
-        return self.builder.op("cast", [self.half[value]], **attrs)
+        # Of two numbers, so that it differs from the recomputations of gradients.
+        plan = OpPlan(mirror=int(self.keep), recompute=(0, self.widenings))
+        return self.builder.op("cast", [self.half[value]], plan, to=DType.F32)
 
     def is_widened(self, value: Value) -> bool:
         return value.op is not None and value.op.name == "cast" and value.op.operands[0].type.dtype is self.to

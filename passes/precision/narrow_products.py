@@ -61,7 +61,7 @@ def _narrowed(b: IRBuilder, value: Value, to: DType) -> Value:
     assert op is not None
     if op.name == "cast":
         return op.operands[0]
-    return b.op(op.name, [_narrowed(b, op.operands[0], to)], **op.attrs)
+    return b.op(op.name, [_narrowed(b, op.operands[0], to)], op.plan, **op.attrs)
 
 
 def _round_at_once(function: Function) -> None:

@@ -7,29 +7,21 @@ tensor cores, and products are added up in f32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from memc.ir.core import Function
 from memc.ir.module import Module
 from memc.passes.base import Pass
-from memc.passes.kernels.select_kernels import KERNEL
-
-PRECISION = "precision"
-"""The attribute of calls that are not in strict f32."""
 
 CUDA_LIBRARY = "memc.cuda."
 
 
-def set_precision(function: Function, mode: str) -> None:
-    """Give every call of a CUDA library the attribute, or take it away for `f32`."""
+def set_precision(function: Function, mode: Literal["f32", "tf32"]) -> None:
+    """Write the precision into the plan of every call of a CUDA library."""
     for op in function.ops:
-        if not str(op.attrs.get(KERNEL, "")).startswith(CUDA_LIBRARY):
-            continue
-        if mode == "f32":
-            op.attrs.pop(PRECISION, None)
-        else:
-            op.attrs[PRECISION] = mode
+        if op.plan.library_kernel is not None and op.plan.library_kernel.startswith(CUDA_LIBRARY):
+            op.plan = replace(op.plan, precision=None if mode == "f32" else mode)
 
 
 @dataclass(frozen=True)

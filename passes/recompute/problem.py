@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memc.ir.clone import clone_op
-from memc.ir.core import RECOMPUTE, Alias, Attr, Function, Op, Value, fresh_names
+from memc.ir.core import Alias, Function, Op, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, align
 from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
@@ -185,7 +185,7 @@ class _Writer:
             self.latest.update((v, v) for v in op.results)
             return
         copy = clone_op(op, operands, self.names)
-        copy.attrs[RECOMPUTE] = _level(op, repeat)
+        copy.plan = replace(op.plan, recompute=(*op.plan.recompute, repeat))
         self.written.append(copy)
         self.latest.update(zip(op.results, copy.results))
         for value, again in zip(op.results, copy.results):
@@ -217,8 +217,3 @@ class _Writer:
             view = copy.result
         self.views[value] = (source, view)
         return view
-
-
-def _level(op: Op, repeat: int) -> int | tuple[Attr, ...]:
-    """Distinguishes the copy from the op, which may be a copy itself, and from other copies."""
-    return repeat if RECOMPUTE not in op.attrs else (op.attrs[RECOMPUTE], repeat)

@@ -126,13 +126,14 @@ def _fold(context: Context, op: Op, fold_limit: int) -> Sequence[Value] | None:
 
 
 def _merge(op: Op, seen: dict[Hashable, Op]) -> Sequence[Value] | None:
-    """The results of an equal op met before."""
+    """The results of an equal op met before: of one that means the same, rounds alike, and is the same recomputation."""
     if lookup(op.name) is None or op.region is not None or has(op, Trait.RANDOM):
         return None
     operands = [id(v) for v in op.operands]
     if has(op, Trait.COMMUTATIVE):
         operands.sort()
-    key = (op.name, tuple(operands), tuple((k, attribute_key(v)) for k, v in sorted(op.attrs.items())))
+    attrs = tuple((k, attribute_key(v)) for k, v in sorted(op.attrs.items()))
+    key = (op.name, tuple(operands), attrs, op.plan.precision, op.plan.recompute)
     earlier = seen.setdefault(key, op)
     return None if earlier is op else earlier.results
 

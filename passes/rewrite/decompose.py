@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import RECOMPUTE, Function, Op, Value, fresh_names, replace_all_uses
+from memc.ir.core import Function, Op, Value, fresh_names, replace_all_uses
 from memc.ir.module import Module
 from memc.ir.ops.rules import base
 from memc.ir.snapshot import is_raw
@@ -41,9 +41,9 @@ def decompose(module: Module, function: Function) -> None:
         if found is None:
             done.append(op)
             continue
-        if RECOMPUTE in op.attrs:
+        if op.plan.recompute:
             for inner in expansion:
-                inner.attrs[RECOMPUTE] = (op.attrs[RECOMPUTE], inner.attrs.get(RECOMPUTE, 0))
+                inner.plan = replace(inner.plan, recompute=(*op.plan.recompute, *(inner.plan.recompute or (0,))))
         made = {value for inner in expansion for value in inner.results}
         for old, new in zip(op.results, found):
             replaced[old] = new

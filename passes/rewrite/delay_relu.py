@@ -29,8 +29,10 @@ def relu_later(function: Function, names: Iterator[str]) -> None:
             continue
         before = Value(next(names), op.result.type)
         ops = [other for other in ops if other not in relus]
-        ops.append(Op(op.name, [relu.operands[0] for relu in relus], [before], op.attrs, location=op.location))
-        ops.append(Op("relu", [before], op.results, relus[0].attrs, location=relus[0].location))
+        operands = [relu.operands[0] for relu in relus]
+        ops.append(Op(op.name, operands, [before], op.attrs, op.plan, location=op.location))
+        first = relus[0]
+        ops.append(Op("relu", [before], op.results, first.attrs, first.plan, location=first.location))
     function.ops = ops
 
 

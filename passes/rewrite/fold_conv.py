@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,8 +77,8 @@ def _fold(context: Context, name: str, conv: Op, constant: Array) -> Value | Non
     bias = bias.astype(dtype)
     if not (np.isfinite(weights).all() and np.isfinite(bias).all()):
         return None
-    attrs = {key: value for key, value in conv.attrs.items() if key != "library_kernel"}
     operands = [x]
     operands.append(w if weights is context.constant_of(w) else context.builder.constant(weights, w.name))
     operands.append(context.builder.constant(bias, rest[0].name if rest else f"{w.name}.bias"))
-    return context.builder.op(conv.name, operands, **attrs)
+    plan = replace(conv.plan, library_kernel=None, precision=None)  # Maybe none of its kernels takes a bias.
+    return context.builder.op(conv.name, operands, plan, **conv.attrs)

@@ -105,7 +105,7 @@ def _concat_of_few(context: Context, op: Op) -> Value | None:
         return full[0]
     if len(full) == len(op.operands):
         return None
-    return context.builder.op("concat", full, **op.attrs)
+    return context.builder.op("concat", full, op.plan, **op.attrs)
 
 
 def _pad_of_nothing(context: Context, op: Op) -> Value | None:
@@ -160,7 +160,7 @@ def _implicit_broadcast(context: Context, op: Op) -> Value | None:
             operands[index] = source
     if all(a is b for a, b in zip(operands, op.operands)):
         return None
-    return context.builder.op(op.name, operands, **op.attrs)
+    return context.builder.op(op.name, operands, op.plan, **op.attrs)
 
 
 def _perm(op: Op) -> tuple[int, ...]:

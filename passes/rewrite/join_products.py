@@ -15,7 +15,7 @@ from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
-from memc.ir.core import Function, Op, Role, Value
+from memc.ir.core import UNPLANNED, Function, Op, Role, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_rules import depth_axis
@@ -89,7 +89,7 @@ def _terms(root: Op, alone: Collection[Value]) -> list[Value]:
 
 def _may_hold(a: Op, b: Op) -> bool:
     """Whether `add` b may be a part of sum a: of its type, and neither is a recomputation."""
-    return a.name == "add" and a.result.type == b.result.type and not a.attrs and not b.attrs
+    return a.name == "add" and a.result.type == b.result.type and a.plan == b.plan == UNPLANNED
 
 
 def _is_product(value: Value, root: Op, alone: Collection[Value]) -> bool:
@@ -98,7 +98,7 @@ def _is_product(value: Value, root: Op, alone: Collection[Value]) -> bool:
     op = value.op
     if op is None or op.name != "matmul" or value.type != root.result.type or value not in alone:
         return False
-    plain = set(op.attrs) <= {"transpose_a", "transpose_b"}
+    plain = op.plan == UNPLANNED
     small = (not _is_weight(v) or v.type.nbytes < value.type.nbytes for v in op.operands)
     return plain and all(v.type.rank == 2 for v in op.operands) and all(small)
 

@@ -113,7 +113,7 @@ def transpose_of_pad(context: Context, op: Op) -> Value | None:
     perm = _integers(op, "perm")
     part = context.builder.op("transpose", [inner.operands[0]], perm=perm)
     widths = {name: tuple(_integers(inner, name)[axis] for axis in perm) for name in ("low", "high")}
-    return context.builder.op("pad", [part], **{**inner.attrs, **widths})
+    return context.builder.op("pad", [part], inner.plan, **{**inner.attrs, **widths})
 
 
 def concat_of_parts(context: Context, op: Op) -> Value | None:

@@ -64,7 +64,7 @@ def _activation(name: str, x: Value, op: Op, approximate: str | None = None) -> 
     if x.type != op.result.type or not x.type.dtype.is_float:
         return None
     attrs = dict(op.attrs) if approximate is None else {**op.attrs, "approximate": approximate}
-    return Op(name, [x], op.results, attrs, location=op.location)
+    return Op(name, [x], op.results, attrs, op.plan, location=op.location)
 
 
 def _transposed(op: Op) -> Op | None:
@@ -78,7 +78,7 @@ def _transposed(op: Op) -> Op | None:
         operands[side], attrs[key] = inner.operands[0], not attrs.get(key, False)
     if operands == op.operands:
         return None
-    return Op(op.name, operands, op.results, attrs, location=op.location)
+    return Op(op.name, operands, op.results, attrs, op.plan, location=op.location)
 
 
 def exchanges_matrix(transpose: Op) -> bool:

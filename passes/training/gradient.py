@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backward pass of a function: Chen et al. 2016, Algorithm 2, with the mirror counts of the ops.
 
-An op with `{mirror = k}` has its results dropped after the forward pass and recomputed up to k times: gradients read
+An op with `plan {mirror = k}` has its results dropped after the forward pass and recomputed up to k times: gradients read
 the copy of the highest count, and each copy reads the copies before it. Copies are appended where a gradient first
-needs them, in topological order, and carry `{recompute = i}`, so that they are never merged with what they repeat.
+needs them, in topological order, and carry `plan {recompute = [i]}`, so that they are never merged with what they repeat.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import MIRROR, RECOMPUTE, Function, Op, Value, fresh_names
+from memc.ir.core import Function, Op, Value, fresh_names
 from memc.ir.errors import UnsupportedError
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import lookup
@@ -170,7 +170,7 @@ class _Mirrors:
         self.latest: dict[Value, Value] = {}
         """a[v] of Algorithm 2: the copy that gradients read."""
         self.pending: set[Op] = set()
-        counts = {op: mirror_count(op) for op in forward}
+        counts = {op: op.plan.mirror for op in forward}
         for level in range(1, max(counts.values(), default=0) + 1):
             for op in forward:
                 if counts[op] >= level:
@@ -178,9 +178,9 @@ class _Mirrors:
 
     def _copy(self, op: Op, level: int) -> None:
         results = [Value(next(self.names), v.type) for v in op.results]
-        attrs = {key: value for key, value in op.attrs.items() if key != MIRROR}
         operands = [self.latest.get(v, v) for v in op.operands]
-        self.pending.add(Op(op.name, operands, results, {**attrs, RECOMPUTE: level}, location=op.location))
+        plan = replace(op.plan, mirror=0, recompute=(level,))
+        self.pending.add(Op(op.name, operands, results, dict(op.attrs), plan, location=op.location))
         self.latest.update(zip(op.results, results))
 
     def view(self, op: Op) -> Op:
@@ -209,17 +209,7 @@ class _Mirrors:
             yield op
 
 
-def mirror_count(op: Op) -> int:
-    """How often the op's results may be recomputed. Raises UnsupportedError for anything but a count."""
-    count = op.attrs.get(MIRROR, 0)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise UnsupportedError(f"op {op.name}: expected a count of at least 0 as attribute `{MIRROR}`, got {count!r}")
-    return count
-
-
 def set_mirrors(counts: Mapping[Op, int]) -> None:
-    """Write mirror counts into the ops' attributes; 0 removes them."""
+    """Write mirror counts into the ops' plans."""
     for op, count in counts.items():
-        op.attrs.pop(MIRROR, None)
-        if count:
-            op.attrs[MIRROR] = count
+        op.plan = replace(op.plan, mirror=count)

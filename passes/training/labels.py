@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import RECOMPUTE, Op, Role, Value
+from memc.ir.core import Op, Role, Value
 from memc.ir.ops.labels import LABEL_LOSSES, ignored_label, wrong
 from memc.ir.ops.rules.casts import cast
 from memc.ir.types import DType
@@ -54,7 +54,7 @@ def _input_of(labels: Value) -> Value | None:
 def append_outside(b: IRBuilder, ops: Sequence[Op]) -> Value:
     """How many labels of the losses among `ops` count but name no class, i64[]."""
     total = None
-    for op in [op for op in ops if op.name in LABEL_LOSSES and RECOMPUTE not in op.attrs]:
+    for op in [op for op in ops if op.name in LABEL_LOSSES and not op.plan.recompute]:
         bad = cast(b, wrong(b, op), DType.I64)
         count = b.op("reduce_sum", [bad], axes=tuple(range(bad.type.rank)), keepdims=False)
         total = count if total is None else b.op("add", [total, count])

@@ -138,7 +138,7 @@ def _copied(step: TrainingStep, op: Op, mapping: Mapping[Value, Value], first: b
     if op.name == "constant" and not first:
         return op.results
     results = op.results if first else [Value(next(b.names), v.type) for v in op.results]
-    step.function.ops.append(Op(op.name, operands, list(results), dict(op.attrs), location=op.location))
+    step.function.ops.append(Op(op.name, operands, list(results), dict(op.attrs), op.plan, location=op.location))
     return results
 
 
@@ -146,7 +146,7 @@ def _batch_norm(step: TrainingStep, op: Op, operands: Sequence[Value]) -> Value:
     """Normalization by the batch's own statistics, which also move the running ones (PyTorch: the unbiased variance)."""
     b = step.builder
     attrs = {key: op.attrs[key] for key in op.attrs if key not in ("momentum",)}
-    made = b.multi("batch_norm_training", operands[:3], **attrs)
+    made = b.multi("batch_norm_training", operands[:3], op.plan, **attrs)
     y, mean, _, variance = made.results
     x = operands[0].type
     samples = x.elements // x.shape[1]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """mirror: which results of the forward pass are dropped and recomputed for the gradients (Chen et al. 2016).
 
-Sets `{mirror = k}` on ops; `build-gradient` honours it (their Algorithm 2). Two policies:
+Sets `plan {mirror = k}` on ops; `build-gradient` honours it (their Algorithm 2). Two policies:
 
     cheap       section 4.2: results that cost little to recompute are dropped
     sublinear   Algorithm 3: the function is cut into stages, and only what crosses a cut is kept. The approximate

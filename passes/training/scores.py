@@ -68,7 +68,8 @@ def _build(b: IRBuilder, found: _Moved | Value) -> Value:
         return found
     b.location = found.op.location
     sources = [_build(b, source) for source in found.sources]
-    return b.op(found.op.name, [*sources, *found.op.operands[len(sources) :]], **found.op.attrs)
+    op = found.op
+    return b.op(op.name, [*sources, *op.operands[len(sources) :]], op.plan, **op.attrs)
 
 
 @dataclass

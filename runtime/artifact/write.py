@@ -125,7 +125,7 @@ def describe(
 def precision_of(function: Function) -> str:
     """What factors of products are rounded to: the type of half operands, what `set-precision` gave calls of libraries, or
     f32."""
-    found = {str(op.attrs["precision"]) for op in function.ops if "precision" in op.attrs}
+    found: set[str] = {op.plan.precision for op in function.ops if op.plan.precision is not None}
     products = (inner for op in function.ops for inner in inner_ops(op))
     factors = {op.operands[0].type.dtype for op in products if op.name in PRODUCTS}
     found |= {dtype.value for dtype in factors & {DType.F16, DType.BF16}}

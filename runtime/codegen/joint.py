@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -11,7 +12,7 @@ from tvm import te
 
 from memc.ir.core import Op, Value
 from memc.runtime.codegen.expressions import KernelError
-from memc.runtime.codegen.kernel import kernel_key, lower_body, splat
+from memc.runtime.codegen.kernel import KernelKey, kernel_key, lower_body, splat
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Literal, Operand, TEBuilder
 
 
@@ -52,11 +53,20 @@ def lower_joint(ops: Sequence[Op], target: str) -> tvm.tirx.PrimFunc:
     return te.create_prim_func([*given, *results]).without_attr("tirx.noalias")
 
 
-def joint_key(ops: Sequence[Op]) -> Any:
+@dataclass(frozen=True)
+class JointKey:
     """Equal exactly for runs whose kernels are the same: what each op computes, and which values they share."""
+
+    ops: tuple[KernelKey, ...]
+    shared: tuple[tuple[int, ...], ...]
+    """The numbers of each op's operands and result among all values."""
+
+
+def joint_key(ops: Sequence[Op]) -> JointKey:
+    """The key of a run of ops."""
     numbers: dict[Value, int] = {}
     for op in ops:
         for value in (*op.operands, op.result):
             numbers.setdefault(value, len(numbers))
     shared = tuple(tuple(numbers[v] for v in (*op.operands, op.result)) for op in ops)
-    return ("joint", tuple(kernel_key(op, 0) for op in ops), shared)
+    return JointKey(tuple(kernel_key(op, 0) for op in ops), shared)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy as np
 import tvm
 from tvm import te, tirx
 
-from memc.ir.core import MIRROR, RECOMPUTE, Array, Op, Value
+from memc.ir.core import Array, Op, Value
 from memc.ir.errors import UsageError
 from memc.ir.ops.rules.base import Compute, Trait, lookup
+from memc.ir.types import TensorType
 from memc.runtime.codegen.expressions import KernelError
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, TEBuilder
 
@@ -138,9 +139,25 @@ def used_at_most_one(stages: Sequence[te.Tensor], output: te.Tensor) -> bool:
     return sum(1 for s in stages if any(s.same_as(r) for r in reached)) <= 1
 
 
-def kernel_key(op: Op, in_place: int | None) -> Any:
-    """Equal exactly for ops whose kernels are the same: name, attributes, types, literals, region."""
-    body: list[Any] = []
+@dataclass(frozen=True)
+class KernelKey:
+    """Equal exactly for ops whose kernels are the same. Of an op's plan it has what the kernel depends on, and no more."""
+
+    name: str
+    attrs: Hashable
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    literals: tuple[Hashable, ...]
+    """What operands hold that are part of the kernel."""
+    body: tuple[Hashable, ...]
+    """The ops of the region."""
+    overwrites: int | None
+    """The operand that result 0 is written over; 0 for any, where no other result is to be written before."""
+
+
+def kernel_key(op: Op, in_place: int | None) -> KernelKey:
+    """The key of an op whose result 0 takes over operand `in_place`."""
+    body: list[Hashable] = []
     if op.region is not None:
         numbers = {param: n for n, param in enumerate(op.region.params)}
         for inner in op.region.ops:
@@ -149,7 +166,7 @@ def kernel_key(op: Op, in_place: int | None) -> Any:
                 numbers[value] = len(numbers)
             body.append((inner.name, attrs_key(inner), operands, tuple(v.type for v in inner.results)))
         body.append(tuple(numbers[v] for v in op.region.returns))
-    return (
+    return KernelKey(
         op.name,
         attrs_key(op),
         tuple(v.type for v in op.operands),
@@ -160,17 +177,12 @@ def kernel_key(op: Op, in_place: int | None) -> Any:
     )
 
 
-def attrs_key(op: Op) -> Any:
-    """The attributes that a kernel depends on (a library kernel's symbol is text; a pool's window is not)."""
-    chosen = [
-        n
-        for n in sorted(op.attrs)
-        if n not in ("in_place", "library_kernel", "joint", "lane", "rows", "precision", MIRROR, RECOMPUTE)
-    ]
-    return tuple((name, attr_key(op.attrs[name])) for name in chosen)
+def attrs_key(op: Op) -> Hashable:
+    """What an op means besides its name. What is planned of it is no part: keys name what their kernels depend on."""
+    return tuple((name, attr_key(op.attrs[name])) for name in sorted(op.attrs))
 
 
-def attr_key(attr: Any) -> Any:
+def attr_key(attr: Any) -> Hashable:
     """A hashable stand-in for an attribute; floats by their bits, so that 0.0 and -0.0 differ."""
     if isinstance(attr, np.ndarray):
         return ("array", str(attr.dtype), attr.shape, attr.tobytes())
@@ -179,6 +191,6 @@ def attr_key(attr: Any) -> Any:
     return (type(attr).__name__, attr.hex() if isinstance(attr, float) else str(attr))
 
 
-def literal_key(value: Value) -> Any:
+def literal_key(value: Value) -> Hashable:
     literal = splat(value)
     return None if literal is None else literal.tobytes()

@@ -119,7 +119,7 @@ def _of_rank_one(op: Op) -> Op:
     known = {v: flat(v) for v in op.region.values()}
     inner = [Op(o.name, [known[v] for v in o.operands], [known[o.result]], _flat_attrs(o)) for o in op.region.ops]
     region = Block([known[v] for v in op.region.params], inner, [known[v] for v in op.region.returns])
-    return Op(op.name, [flat(v) for v in op.operands], [flat(op.result)], dict(op.attrs), region)
+    return Op(op.name, [flat(v) for v in op.operands], [flat(op.result)], dict(op.attrs), region=region)
 
 
 def _flat_attrs(op: Op) -> dict[str, Any]:

@@ -240,7 +240,7 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
     with b.function("main", len(names), names):
         joint = joint_ops(function)
         for index, op in enumerate(function.ops):
-            number = op.attrs.get("joint")
+            number = op.plan.joint
             if number is None:
                 emitter.calls += [(index, name) for name in emit_op(emitter, op)]
             elif joint[number][0] is op:  # Between it and the others are none with code.
@@ -248,12 +248,12 @@ def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
         b.emit_ret(b.void_arg())
 
 
-def joint_ops(function: Function) -> dict[Any, list[Op]]:
+def joint_ops(function: Function) -> dict[int, list[Op]]:
     """The ops of each joint kernel, by its number."""
-    found: dict[Any, list[Op]] = {}
+    found: dict[int, list[Op]] = {}
     for op in function.ops:
-        if "joint" in op.attrs:
-            found.setdefault(op.attrs["joint"], []).append(op)
+        if op.plan.joint is not None:
+            found.setdefault(op.plan.joint, []).append(op)
     return found
 
 
@@ -274,8 +274,8 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
     """Emit the calls of one op, and give what they call; none for constants, views and results without elements."""
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return []
-    symbol = op.attrs.get("library_kernel")
-    if isinstance(symbol, str):
+    symbol = op.plan.library_kernel
+    if symbol is not None:
         emit_library(emitter, op, symbol)
         return [symbol]
     if lookup(op.name) is None and op.region is None:
@@ -341,9 +341,9 @@ def emit_library(emitter: Emitter, op: Op, symbol: str) -> None:
 
 
 def emit_joint(emitter: Emitter, ops: Sequence[Op]) -> list[str]:
-    if "lane" in ops[0].attrs:
+    if ops[0].plan.lane is not None:
         name = emit_lanes(emitter, ops)
-    elif "rows" in ops[0].attrs:
+    elif ops[0].plan.rows is not None:
         name = emit_rows(emitter, ops)
     else:
         name = emitter.table.joint(ops)
@@ -378,9 +378,9 @@ def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
 
 def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str | None:
     """One kernel on tensors of several sizes, which is given whole storages; None if there is none."""
-    lanes: dict[Any, list[Op]] = {}
+    lanes: dict[int | None, list[Op]] = {}
     for op in ops:
-        lanes.setdefault(op.attrs["lane"], []).append(op)
+        lanes.setdefault(op.plan.lane, []).append(op)
     storages: list[tuple[Value | int, DType]] = []
 
     def lowered() -> tvm.tirx.PrimFunc:
@@ -395,9 +395,7 @@ def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str | None:
 
 
 def emit_generated(emitter: Emitter, op: Op) -> list[str]:
-    in_place = op.attrs.get("in_place")
-    assert in_place is None or isinstance(in_place, int)
-    kernels = emitter.table.kernels(op, in_place)
+    kernels = emitter.table.kernels(op, op.plan.in_place)
     for kernel in kernels:
         values = [*[op.operands[n] for n in kernel.operands], op.results[kernel.result]]
         emitter.call(kernel.name, [emitter.builder.r(emitter.register_of(v)) for v in values])

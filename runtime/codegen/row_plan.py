@@ -80,8 +80,8 @@ def plan_rows(ops: Sequence[Op], is_read: Callable[[Value], bool], target: str) 
     for op in ops:
         given.update((v, None) for v in op.operands if v not in results and splat(v) is None)
     shape = np.broadcast_shapes(*(v.type.shape for v in (*given, *results)))
-    axes = ops[0].attrs["rows"]
-    assert isinstance(axes, int)
+    axes = ops[0].plan.rows
+    assert axes is not None
     columns = math.prod(shape[axes:])
     team = 1
     if target == "cuda":

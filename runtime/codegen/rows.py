@@ -20,7 +20,8 @@ from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
 from memc.runtime.codegen.exact import exact
 from memc.runtime.codegen.expressions import COMPUTED, STORED, const, dtype_of, node
-from memc.runtime.codegen.kernel import kernel_key, lower_body, splat
+from memc.runtime.codegen.joint import JointKey, joint_key
+from memc.runtime.codegen.kernel import lower_body, splat
 from memc.runtime.codegen.lanes import named
 from memc.runtime.codegen.row_plan import WARP, RowPlan
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, Scope, TEBuilder
@@ -32,15 +33,24 @@ TOGETHER = 4
 """Columns of a longer row that a thread reads before it writes one: reads that follow a write wait for it."""
 
 
-def rows_key(ops: Sequence[Op], plan: RowPlan) -> Any:
-    """Equal exactly for runs whose kernels are the same."""
+@dataclass(frozen=True)
+class RowsKey:
+    """Equal exactly for runs whose row-wise kernels are the same."""
+
+    axes: int
+    """How many leading axes tell rows apart."""
+    run: JointKey
+    stored: tuple[int, ...]
+    """The numbers of the values that are written, among all."""
+
+
+def rows_key(ops: Sequence[Op], plan: RowPlan) -> RowsKey:
+    """The key of a run of ops on the same rows."""
     numbers: dict[Value, int] = {}
     for op in ops:
         for value in (*op.operands, op.result):
             numbers.setdefault(value, len(numbers))
-    shared = tuple(tuple(numbers[v] for v in (*op.operands, op.result)) for op in ops)
-    stored = tuple(numbers[v] for v in plan.stored)
-    return ("rows", plan.axes, tuple(kernel_key(op, 0) for op in ops), shared, stored)
+    return RowsKey(plan.axes, joint_key(ops), tuple(numbers[v] for v in plan.stored))
 
 
 def lower_rows(ops: Sequence[Op], plan: RowPlan, target: str) -> tirx.PrimFunc:

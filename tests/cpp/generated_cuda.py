@@ -145,20 +145,20 @@ def runs_of(function: Function) -> list[list[Op]]:
     runs: dict[Any, list[Op]] = {}
     for number, op in enumerate(function.ops):
         has_code = op.name != "constant" and any(r.type.elements for r in op.results)
-        if has_code and not isinstance(op.attrs.get("library_kernel"), str):
-            runs.setdefault(op.attrs.get("joint", -1 - number), []).append(op)
+        if has_code and op.plan.library_kernel is None:
+            runs.setdefault(-1 - number if op.plan.joint is None else op.plan.joint, []).append(op)
     return list(runs.values())
 
 
 def calls_of(table: KernelTable, ops: Sequence[Op], function: Function) -> list[tuple[str, list[Value], list[Value]]]:
     """The kernels of ops: each with what it reads and what it writes."""
-    if "lane" in ops[0].attrs:  # They are given whole storages.
+    if ops[0].plan.lane is not None:  # They are given whole storages.
         return []
-    if "rows" in ops[0].attrs:
+    if ops[0].plan.rows is not None:
         readers, returned = function.uses(), set(function.returns)
         plan = plan_rows(ops, lambda v: v in returned or any(o not in ops for o in readers.get(v, ())), "cuda")
         return [(table.rows(ops, plan), list(plan.given), list(plan.stored))]
-    if "joint" in ops[0].attrs:
+    if ops[0].plan.joint is not None:
         made = [op.result for op in ops]
         return [(table.joint(ops), [v for v in parameters(ops) if v not in made], made)]
     (op,) = ops

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def check(arrays: Sequence[Array], *steps: Step, symbol: str, workspace: int = 0
     wide = [a.astype(np.float64) for a in arrays]
     (expected,) = run_op(make_op(wide, steps), wide)
     if in_place is not None:
-        op.attrs["library_kernel"] = symbol
+        op.plan = replace(op.plan, library_kernel=symbol)
         assert list(in_place_operands(op)) == [in_place]
     given = [a.copy() for a in arrays]
     result = np.full(op.result.type.shape, np.nan, np.float32) if in_place is None else given[in_place]
@@ -138,7 +139,7 @@ def test_a_matrix_that_a_product_reads_is_not_taken_over() -> None:
     )
     kernel = library_kernel(step, "cuda")
     assert kernel is not None
-    step.attrs["library_kernel"] = kernel.symbol
+    step.plan = replace(step.plan, library_kernel=kernel.symbol)
     assert not in_place_operands(step)
 
 
@@ -282,7 +283,7 @@ def test_precision_is_that_of_the_attribute(kernels: None, fake: Path) -> None:
         for precision, value in values.items():
             op = make_op(arrays, [step])
             if precision is not None:
-                op.attrs["precision"] = precision
+                op.plan = replace(op.plan, precision=precision)
             kernel = library_kernel(op, "cuda")
             assert kernel is not None
             ctypes.c_int.in_dll(library, counter).value = 0

@@ -122,7 +122,7 @@ def test_softmax_and_layer_norm_in_one_kernel(
     rng = np.random.default_rng(0)
     inputs = {p.name: rng.normal(size=p.type.shape).astype(p.type.dtype.numpy) for p in module.main.params}
     done = memc.compile(module, tmp_path / "m.memc", target="cuda", arch=arch)
-    assert any("rows" in op.attrs for op in done.module.main.ops)
+    assert any(op.plan.rows is not None for op in done.module.main.ops)
     found = done.load().run_numpy(inputs).values()
     for a, b in zip(found, evaluate(module, inputs).values()):
         wide, exact = a.astype(np.float64), b.astype(np.float64)
@@ -145,7 +145,7 @@ def test_extremes_of_rows_have_the_bits_of_numpy(arch: str, tmp_path: Path) -> N
     x = np.random.default_rng(0).normal(size=(300, 700)).astype(np.float32)
     x[7, 333], x[8, 699], x[9] = np.nan, np.inf, -np.inf
     done = memc.compile(module, tmp_path / "m.memc", target="cuda", arch=arch)
-    assert any("rows" in op.attrs for op in done.module.main.ops)
+    assert any(op.plan.rows is not None for op in done.module.main.ops)
     found = done.load().run_numpy({"x": x}).values()
     for a, b in zip(found, evaluate(module, {"x": x}).values()):
         np.testing.assert_array_equal(a, b)
@@ -183,7 +183,9 @@ def test_updates_in_one_kernel_have_the_bits_of_updates_one_by_one(
         step = done.load()
         for _ in range(3):
             step(rng.normal(size=(16, 33)).astype(np.float32), rng.integers(0, 5, 16))
-        calls = len({op.attrs.get("joint", op) for op in done.module.main.ops if op.name != "constant"})
+        calls = len(
+            {op if op.plan.joint is None else op.plan.joint for op in done.module.main.ops if op.name != "constant"}
+        )
         return {key: value.tobytes() for key, value in step.state().items()}, calls
 
     alone, many = states_after("alone.memc", ("delay-updates", "join-updates", "join-kernels"))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import event, given, note
 from hypothesis import strategies as st
@@ -54,7 +56,7 @@ def alias_at_random(function: Function, data: st.DataObject) -> None:
             _join(function, op.result, op.operands[0], offset)
         elif rule and data.draw(st.integers(0, 2)) == 0:
             chosen = rule[data.draw(st.integers(0, len(rule) - 1))]
-            op.attrs["in_place"] = chosen
+            op.plan = replace(op.plan, in_place=chosen)
             _join(function, op.result, op.operands[chosen], 0)
 
 

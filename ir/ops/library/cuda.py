@@ -177,7 +177,7 @@ def _optional(position: int | None) -> int:
 
 
 def _tf32(op: Op) -> int:
-    return int(op.attrs.get("precision") == "tf32")
+    return int(op.plan.precision == "tf32")
 
 
 # Matrix products

@@ -255,9 +255,9 @@ def inner_ops(op: Op) -> Sequence[Op]:
 
 
 def chosen_kernel(op: Op) -> LibraryKernel | None:
-    """The library kernel that the attribute `library_kernel` of an op, or of a group that begins with one, names."""
-    symbol = op.attrs.get("library_kernel")
-    if not isinstance(symbol, str):
+    """The library kernel that the plan of an op, or of a group that begins with one, names."""
+    symbol = op.plan.library_kernel
+    if symbol is None:
         return None
     found = lookup(main_op(op).name)
     return next((k for k in (found.library if found is not None else ()) if k.symbol == symbol), None)

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...build import IRBuilder
-from ...core import RECOMPUTE, Attr, Value
+from ...core import Attr, OpPlan, Value
 from ...types import DType, TensorType
 from .casts import HALF, cast, widen
 
 
 def again(b: IRBuilder, name: str, operands: Sequence[Value], time: int, **attrs: Attr) -> Value:
     """A cheap op for one reader only, which it is fused into: recomputed for each `time`, it is never kept."""
-    return b.op(name, operands, **attrs, **{RECOMPUTE: time})
+    return b.op(name, operands, OpPlan(recompute=(time,)), **attrs)
 
 
 def widen_again(b: IRBuilder, x: Value, time: int) -> Value:

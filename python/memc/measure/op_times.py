@@ -12,7 +12,6 @@ from typing import Any
 from memc.ir.core import Function, Op
 from memc.ir.cost_model import Device, moved_bytes, signature
 from memc.ir.op_rules import flops
-from memc.passes.launches.join_kernels import JOINT
 from memc.runtime.execute.profile import Call
 
 
@@ -149,8 +148,8 @@ def _parts(function: Function, device: Device) -> dict[int, dict[int, float]]:
     """All ops of each joint kernel, by its first op, and the share of the kernel's time that is each op's."""
     groups: dict[Any, list[int]] = {}
     for index, op in enumerate(function.ops):
-        if JOINT in op.attrs:
-            groups.setdefault(op.attrs[JOINT], []).append(index)
+        if op.plan.joint is not None:
+            groups.setdefault(op.plan.joint, []).append(index)
     found = {}
     for group in groups.values():
         least = [device.least_seconds(flops(function.ops[n]), moved_bytes(function.ops[n])) for n in group]

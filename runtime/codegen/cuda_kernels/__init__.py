@@ -31,9 +31,7 @@ CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv", "memc.cuda.conv_trans
 
 def may_call(function: Function) -> bool:
     """Whether some call of a function may take these kernels: they are of f32."""
-    return any(
-        op.attrs.get("library_kernel") in CALLERS and op.operands[0].type.dtype is DType.F32 for op in function.ops
-    )
+    return any(op.plan.library_kernel in CALLERS and op.operands[0].type.dtype is DType.F32 for op in function.ops)
 
 
 @functools.cache

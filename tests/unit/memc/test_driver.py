@@ -94,8 +94,8 @@ def test_a_precision_is_written_down(tmp_path: Path) -> None:
     )
     for precision in ("f32", "tf32", "f16", "bf16"):
         done = memc.compile(product, tmp_path / precision, target="cuda", precision=precision, plan_only=True)
-        (call,) = [op for op in done.module.main.ops if "library_kernel" in op.attrs]
-        assert call.attrs.get("precision") == ("tf32" if precision == "tf32" else None)
+        (call,) = [op for op in done.module.main.ops if op.plan.library_kernel is not None]
+        assert call.plan.precision == ("tf32" if precision == "tf32" else None)
         assert precision == precision_of(done.module.main)
 
 

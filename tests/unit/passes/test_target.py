@@ -103,7 +103,7 @@ def test_an_option_overrides_the_target() -> None:
     given += "  %y = matmul(%x, %w) {transpose_a = false, transpose_b = false} : f32[4,4]\n  return %y\n}\n"
     for option, kernel in (("", "memc.cuda.matmul"), ("{target=llvm}", "memc.cpu.matmul"), ("{target=none}", None)):
         module = planned(given, f"select-kernels{option}", CUDA)
-        assert module.main.ops[0].attrs.get("library_kernel") == kernel
+        assert module.main.ops[0].plan.library_kernel == kernel
         assert str(PassManager.parse(f"select-kernels{option}")) == f"select-kernels{option}"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -174,9 +175,9 @@ def test_dropout_set_by_hand_to_be_recomputed() -> None:
         module = import_onnx(network(), dims={"batch": 4}, trainable=True)
         for op in module.main.ops:
             if count and op.name in ("dropout", "tanh"):
-                op.attrs["mirror"] = count
+                op.plan = replace(op.plan, mirror=count)
         BuildGradient(optimizer="none").apply(module)
-        assert sum("recompute" in op.attrs and op.name == "dropout" for op in module.main.ops) == (2 if count else 0)
+        assert sum(bool(op.plan.recompute) and op.name == "dropout" for op in module.main.ops) == (2 if count else 0)
         results.append({name: array.tobytes() for name, array in evaluate(module, {"x": X, "labels": LABELS}).items()})
     assert results[0] == results[1]
 

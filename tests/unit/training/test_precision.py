@@ -207,7 +207,7 @@ def test_micro_batches_add_up_in_f32() -> None:
 def test_products_of_the_backward_pass_are_of_halves_and_gradients_of_weights_f32() -> None:
     done = memc.compile(model(), train=BuildGradient(), precision="bf16", target="cuda", plan_only=True)
     assert _products(done.module) == {DType.BF16}
-    calls = [op for op in done.module.main.ops if str(op.attrs.get("library_kernel", "")).startswith("memc.cuda")]
+    calls = [op for op in done.module.main.ops if str(op.plan.library_kernel).startswith("memc.cuda")]
     parts = [[inner.name for inner in op.region.ops] if op.region is not None else [op.name] for op in calls]
     assert ["matmul", "mul", "add", "assign"] in parts and ["conv_grad_weight", "cast"] in parts
     assert ["conv_transpose", "cast"] in parts

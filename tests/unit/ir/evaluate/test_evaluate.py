@@ -80,7 +80,7 @@ def test_foreign_op() -> None:
 GOOD = {
     "in place": """
       %0 = neg(%x) : f32[4] @arena[0]
-      %1 = relu(%0) {in_place = 0} : f32[4] alias %0[0] @arena[0]
+      %1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0] @arena[0]
       %2 = add(%1, %w) : f32[4]
       return %2""",
     "one place after another": """
@@ -112,7 +112,7 @@ GOOD = {
       return %2""",
     "written into the buffer of the result": """
       %0 = neg(%x) : f32[4]
-      %1 = relu(%0) {in_place = 0} : f32[4] alias %0[0]
+      %1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]
       return %1""",
 }
 
@@ -185,7 +185,7 @@ def test_a_storage_is_poisoned_after_its_last_use() -> None:
 
 def test_writes_to_inputs_and_weights_are_caught() -> None:
     for name in ("x", "w"):
-        text = f"%0 = relu(%{name}) {{in_place = 0}} : f32[4] alias %{name}[0]\n%1 = neg(%0) : f32[4]\nreturn %1"
+        text = f"%0 = relu(%{name}) plan {{in_place = 0}} : f32[4] alias %{name}[0]\n%1 = neg(%0) : f32[4]\nreturn %1"
         m = module(text, check=False)
         m.weights["w"] = -W
         with pytest.raises(CheckError, match=f"%{name}: expected its bytes unchanged by the run"):
@@ -198,7 +198,7 @@ def test_partial_overlap_of_an_in_place_operand_is_caught() -> None:
       %0 = concat(%x, %w) {axis = 0} : f32[8] @arena[0]
       %1 = slice(%0) {starts = [0], stops = [4], steps = [1]} : f32[4] alias %0[0] @arena[0]
       %2 = slice(%0) {starts = [1], stops = [5], steps = [1]} : f32[4] alias %0[4] @arena[4]
-      %3 = add(%1, %2) {in_place = 0} : f32[4] alias %0[0] @arena[0]
+      %3 = add(%1, %2) plan {in_place = 0} : f32[4] alias %0[0] @arena[0]
       %4 = neg(%3) : f32[4]
       return %4"""
     with pytest.raises(CheckError, match=r"add %3: expected operand 1 \(%2\) apart from the bytes written in place"):
@@ -233,7 +233,7 @@ def test_garbage_indices_are_an_error() -> None:
 def test_donated_state() -> None:
     m = parse("""
     func @main(%x: f32[4] {role = input}, %m: f32[4] {role = state}) -> (f32[4] {name = "m"}) {
-      %0 = add(%m, %x) {in_place = 0} : f32[4] alias %m[0]
+      %0 = add(%m, %x) plan {in_place = 0} : f32[4] alias %m[0]
       return %0
     }""")
     verify(m)

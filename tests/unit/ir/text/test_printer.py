@@ -18,7 +18,7 @@ CANONICAL = """\
 func @main(%x: f32[2,3] {role = input}, %"w:0": f32[3] @slab[64] {role = weight}, %s: f32[] {role = state}) -> \
 (f32[6] {name = "y"}, f32[2,3] {name = "a \\"b\\""}) {
   %0 = constant() {value = dense<f32[2]>[0.1, -0.0]} : f32[2]
-  %1 = relu(%x) {in_place = 0} : f32[2,3] alias %3[0] @arena[64]
+  %1 = relu(%x) plan {in_place = 0} : f32[2,3] alias %3[0] @arena[64]
   %2, %"2:1" = "aten.max"(%1, %"w:0") {dim = [1, 2], e = 1e-05, f = f16, g = [], h = [[true], "z"], "in dim" = 2} \
 workspace(%ws: u8[128] @arena[0]) : f32[2], i64[2] loc("a/b")
   "print"(%2) : ()
@@ -26,7 +26,8 @@ workspace(%ws: u8[128] @arena[0]) : f32[2], i64[2] loc("a/b")
     %r = add(%p, %q) : f32[2,3]
     yield %r
   } : f32[2,3] @arena[64]
-  %4 = reshape(%3) {shape = [6]} : f32[6]
+  %4 = reshape(%3) {shape = [6]} plan {joint = 3, lane = 1, mirror = 2, recompute = [0, 4]} : f32[6]
+  %5 = matmul(%x, %"w:0") {k = 1} plan {library_kernel = "memc.cuda.matmul", precision = "tf32", rows = 0} : f32[2]
   return %4, %3
 }
 

@@ -21,11 +21,11 @@ def text(ops: str, result: str) -> str:
 VALID = {
     "in place": """
         %0 = neg(%x) : f32[4]
-        %1 = relu(%0) {in_place = 0} : f32[4] alias %0[0]
+        %1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]
         return %1""",
     "in place, both operands the same": """
         %0 = neg(%x) : f32[4]
-        %1 = add(%0, %0) {in_place = 0} : f32[4] alias %0[0]
+        %1 = add(%0, %0) plan {in_place = 0} : f32[4] alias %0[0]
         return %1""",
     "view of an input": """
         %0 = reshape(%x) {shape = [4]} : f32[4] alias %x[0]
@@ -41,7 +41,7 @@ VALID = {
         return %2""",
     "concat slices, with an in-place op on the way": """
         %0 = neg(%x) : f32[4] alias %3[0]
-        %1 = relu(%0) {in_place = 0} : f32[4] alias %3[0]
+        %1 = relu(%0) plan {in_place = 0} : f32[4] alias %3[0]
         %2 = neg(%w) : f32[4] alias %3[16]
         %3 = concat(%1, %2) {axis = 0} : f32[8]
         %4 = add(%1, %2) : f32[4]
@@ -55,7 +55,7 @@ VALID = {
         %3 = neg(%2) : f32[4]
         return %3""",
     "a state updated in place": """
-        %0 = add(%s, %x) {in_place = 0} : f32[4] alias %s[0]
+        %0 = add(%s, %x) plan {in_place = 0} : f32[4] alias %s[0]
         return %0""",
     "a new value of a donated state": """
         %0 = neg(%s) : f32[4]
@@ -63,7 +63,7 @@ VALID = {
         return %1""",
     "a fused group in place": """
         %0 = neg(%x) : f32[4]
-        %1 = fused(%0, %w) {in_place = 0} region(%a: f32[4], %b: f32[4]) {
+        %1 = fused(%0, %w) plan {in_place = 0} region(%a: f32[4], %b: f32[4]) {
           %c = add(%a, %b) : f32[4]
           %d = relu(%c) : f32[4]
           yield %d
@@ -71,7 +71,7 @@ VALID = {
         return %1""",
     "placements": """
         %0 = neg(%x) workspace(%ws: u8[8] @arena[64]) : f32[4] @arena[0]
-        %1 = relu(%0) {in_place = 0} : f32[4] alias %0[0] @arena[0]
+        %1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0] @arena[0]
         %2 = neg(%1) : f32[4]
         return %2""",
 }
@@ -86,8 +86,8 @@ INVALID = {
     "root is an alias": (
         """
         %0 = neg(%x) : f32[4]
-        %1 = relu(%0) {in_place = 0} : f32[4] alias %0[0]
-        %2 = relu(%1) {in_place = 0} : f32[4] alias %1[0]
+        %1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]
+        %2 = relu(%1) plan {in_place = 0} : f32[4] alias %1[0]
         return %2""",
         "op 2 relu, value %2: expected the alias's root to be no alias itself, got %1",
     ),
@@ -108,15 +108,15 @@ INVALID = {
         "op 1 neg, value %1: expected a view, an in_place operand or a concat slice behind the alias of %0",
     ),
     "in place without alias": (
-        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) {in_place = 0} : f32[4]\nreturn %1",
+        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) plan {in_place = 0} : f32[4]\nreturn %1",
         "op 1 relu, value %1: expected the in-place result at %0[0] like its operand, got %1[0]",
     ),
     "in_place of a wrong kind": (
-        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) {in_place = 1} : f32[4] alias %0[0]\nreturn %1",
+        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) plan {in_place = 1} : f32[4] alias %0[0]\nreturn %1",
         "expected in_place to be the index of one of 1 operands, got 1",
     ),
     "in_place that the op does not allow": (
-        "%0 = neg(%x) : f32[4]\n%1 = cumsum(%0) {axis = 0, exclusive = true, reverse = false, in_place = 0} : f32[4] alias %0[0]\n"
+        "%0 = neg(%x) : f32[4]\n%1 = cumsum(%0) {axis = 0, exclusive = true, reverse = false} plan {in_place = 0} : f32[4] alias %0[0]\n"
         "return %1",
         "as cumsum allows, got 0",
     ),
@@ -128,33 +128,33 @@ INVALID = {
     ),
     "a smaller operand in place": (
         "%0 = neg(%x) : f32[4]\n%1 = broadcast(%0) {shape = [2, 4]} : f32[2,4]\n"
-        "%2 = add(%1, %0) {in_place = 1} : f32[2,4] alias %0[0]\nreturn %0",
+        "%2 = add(%1, %0) plan {in_place = 1} : f32[2,4] alias %0[0]\nreturn %0",
         "op 2 add, value %2: expected the alias's bytes inside the 16 bytes of %0, got [0, 32)",
     ),
     "write to an input": (
-        "%0 = relu(%x) {in_place = 0} : f32[4] alias %x[0]\nreturn %0",
+        "%0 = relu(%x) plan {in_place = 0} : f32[4] alias %x[0]\nreturn %0",
         "op 0 relu, value %0: expected no write to %x, which is an input, a weight or a constant",
     ),
     "write to a weight through a view": (
-        "%0 = reshape(%w) {shape = [4]} : f32[4] alias %w[0]\n%1 = relu(%0) {in_place = 0} : f32[4] alias %w[0]\nreturn %1",
+        "%0 = reshape(%w) {shape = [4]} : f32[4] alias %w[0]\n%1 = relu(%0) plan {in_place = 0} : f32[4] alias %w[0]\nreturn %1",
         "op 1 relu, value %1: expected no write to %w",
     ),
     "write to a constant": (
         "%0 = constant() {value = dense<f32[4]>[1.0, 2.0, 3.0, 4.0]} : f32[4]\n"
-        "%1 = relu(%0) {in_place = 0} : f32[4] alias %0[0]\nreturn %1",
+        "%1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]\nreturn %1",
         "op 1 relu, value %1: expected no write to %0",
     ),
     "operand read after it was overwritten": (
-        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) {in_place = 0} : f32[4] alias %0[0]\n%2 = add(%0, %1) : f32[4]\nreturn %2",
+        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]\n%2 = add(%0, %1) : f32[4]\nreturn %2",
         "op 1 relu, value %1: expected %0 to be unused after this op, which overwrites its bytes; got a use by op 2 add",
     ),
     "operand returned after it was overwritten": (
-        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) {in_place = 0} : f32[4] alias %0[0]\nreturn %0",
+        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]\nreturn %0",
         "got a use by return",
     ),
     "a view read after its root was overwritten": (
         "%0 = neg(%x) : f32[4]\n%1 = reshape(%0) {shape = [4]} : f32[4] alias %0[0]\n"
-        "%2 = relu(%0) {in_place = 0} : f32[4] alias %0[0]\n%3 = add(%1, %2) : f32[4]\nreturn %3",
+        "%2 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0]\n%3 = add(%1, %2) : f32[4]\nreturn %3",
         "op 2 relu, value %2: expected %1 to be unused after this op",
     ),
     "two writers of one slice": (
@@ -169,17 +169,17 @@ INVALID = {
         "op 0 neg, value %0: expected a view, an in_place operand or a concat slice behind the alias of %1",
     ),
     "a fused group that reads its in-place operand elsewhere": (
-        "%0 = neg(%x) : f32[4]\n%1 = fused(%0) {in_place = 0} region(%a: f32[4]) {\n"
+        "%0 = neg(%x) : f32[4]\n%1 = fused(%0) plan {in_place = 0} region(%a: f32[4]) {\n"
         "%m = reduce_max(%a) {axes = [0], keepdims = true} : f32[1]\n%b = sub(%a, %m) : f32[4]\nyield %b\n"
         "} : f32[4] alias %0[0]\nreturn %1",
         "op 1 fused: expected in_place to be one of [] as fused allows, got 0",
     ),
     "negative placement is not written, other space than the root's": (
-        "%0 = neg(%x) : f32[4] @arena[0]\n%1 = relu(%0) {in_place = 0} : f32[4] alias %0[0] @arena[64]\nreturn %1",
+        "%0 = neg(%x) : f32[4] @arena[0]\n%1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0] @arena[64]\nreturn %1",
         "op 1 relu, value %1: expected @arena[0] as its root %0 has it, got @arena[64]",
     ),
     "placed without its root": (
-        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) {in_place = 0} : f32[4] alias %0[0] @arena[64]\nreturn %1",
+        "%0 = neg(%x) : f32[4]\n%1 = relu(%0) plan {in_place = 0} : f32[4] alias %0[0] @arena[64]\nreturn %1",
         "expected no placement as its root %0 has it, got @arena[64]",
     ),
 }
@@ -195,7 +195,7 @@ def test_invalid(name: str) -> None:
 
 
 def test_two_results_on_the_same_bytes() -> None:
-    ops = '%0 = neg(%x) : f32[4]\n%1, %2 = "f"(%0) {in_place = 0} : f32[4] alias %0[0], f32[4] alias %0[0]\nreturn %1'
+    ops = '%0 = neg(%x) : f32[4]\n%1, %2 = "f"(%0) plan {in_place = 0} : f32[4] alias %0[0], f32[4] alias %0[0]\nreturn %1'
     with pytest.raises(InvalidError, match="value %1: expected results on bytes of their own, got %2 on the same"):
         verify(parse(text(ops, "f32[4]")))
 
@@ -203,7 +203,7 @@ def test_two_results_on_the_same_bytes() -> None:
 def test_an_in_place_operand_is_read_only_as_that() -> None:
     ops = """
         %0 = neg(%x) : f32[4]
-        %1 = layer_norm(%0, %0) {axis = 0, epsilon = 1e-05, in_place = 0} : f32[4] alias %0[0]
+        %1 = layer_norm(%0, %0) {axis = 0, epsilon = 1e-05} plan {in_place = 0} : f32[4] alias %0[0]
         return %1"""
     with pytest.raises(InvalidError, match=r"expected operand 1 \(%0\) apart from the result"):
         verify(parse(text(ops, "f32[4]")))
@@ -266,7 +266,7 @@ def test_bytes_before_a_root_or_a_space() -> None:
 
 
 def test_a_state_is_not_read_after_its_update() -> None:
-    update = "%0 = add(%s, %x) {in_place = 0} : f32[4] alias %s[0]\n"
+    update = "%0 = add(%s, %x) plan {in_place = 0} : f32[4] alias %s[0]\n"
     assert accepted(f"%1 = neg(%s) : f32[4]\n{update}%2 = add(%0, %1) : f32[4]\nreturn %2")
     assert not accepted(f"{update}%1 = neg(%s) : f32[4]\n%2 = add(%0, %1) : f32[4]\nreturn %2")
 

@@ -2,6 +2,7 @@
 """The checker rejects corrupted plans: each test breaks one thing in a plan that it accepts."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_alias_moved(planned):
 
 def test_in_place_where_the_op_does_not_allow_it(planned):
     op = value(planned, "b").op
-    op.attrs["in_place"] = 0
+    op.plan = replace(op.plan, in_place=0)
     value(planned, "b").alias = Alias(value(planned, "a").root, value(planned, "a").offset_in_root)
     for name in "bcd":
         value(planned, name).placement = None
@@ -123,7 +124,7 @@ def test_placement_that_contradicts_the_root(planned):
 
 
 def test_write_to_an_input():
-    module = parse(TEXT.replace("%g = neg(%x)", "%g = neg(%x) {in_place = 0}"))
+    module = parse(TEXT.replace("%g = neg(%x)", "%g = neg(%x) plan {in_place = 0}"))
     value(module, "g").alias = Alias(value(module, "x"), 0)
     for v in module.main.values():
         if v.op is not None and v.alias is None:
@@ -256,11 +257,11 @@ def accepted(text: str, alignment: int = 64) -> bool:
     [
         ("transpose(%a) {perm = [1, 0]} : f32[8,8] @arena[0]", False),
         ("neg(%a) : f32[8,8] @arena[0]", False),
-        ("neg(%a) {in_place = 0} : f32[8,8] alias %a[0] @arena[0]", True),
+        ("neg(%a) plan {in_place = 0} : f32[8,8] alias %a[0] @arena[0]", True),
         ("neg(%a) : f32[8,8] @arena[256]", True),
-        ('"f.next"(%a) {in_place = 0} : f32[8,8] alias %a[0] @arena[0]', True),
-        ('"f.next"(%a, %x) {in_place = 0} : f32[8,8] @arena[0]', True),
-        ('"f.next"(%a, %x) {in_place = 1} : f32[8,8] @arena[0]', False),
+        ('"f.next"(%a) plan {in_place = 0} : f32[8,8] alias %a[0] @arena[0]', True),
+        ('"f.next"(%a, %x) plan {in_place = 0} : f32[8,8] @arena[0]', True),
+        ('"f.next"(%a, %x) plan {in_place = 1} : f32[8,8] @arena[0]', False),
         ('"f.next"(%a) : f32[8,8] @arena[0]', False),
     ],
 )

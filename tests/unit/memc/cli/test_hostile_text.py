@@ -32,8 +32,8 @@ INVALID = {
     "alias to itself": (body("%y = neg(%x) : f32[4] alias %y[0]"), "no alias itself"),
     "alias cycle": (body("%a = neg(%x) : f32[4] alias %y[0]\n%y = neg(%a) : f32[4] alias %a[0]"), "no alias itself"),
     "alias beyond": (body("%a = neg(%x) : f32[4]\n%y = reshape(%a) {shape = [4]} : f32[4] alias %a[8]"), "16 bytes"),
-    "input written": (body("%y = neg(%x) {in_place = 0} : f32[4] alias %x[0]"), "no write to %x"),
-    "in_place": (body("%y = neg(%x) {in_place = 7} : f32[4]"), "one of 1 operands, got 7"),
+    "input written": (body("%y = neg(%x) plan {in_place = 0} : f32[4] alias %x[0]"), "no write to %x"),
+    "in_place": (body("%y = neg(%x) plan {in_place = 7} : f32[4]"), "one of 1 operands, got 7"),
     "no attribute": (body("%y = transpose(%x) : f32[4]"), "attribute `perm`, got None"),
     "attribute": (body('%y = transpose(%x) {perm = "zero"} : f32[4]'), "attribute `perm`, got 'zero'"),
     "no yield": (body("%y = fused(%x) region(%p: f32[4]) {\n  yield\n} : f32[4]"), "yielded values"),
@@ -106,7 +106,7 @@ VALID = (
     # The bytes of %a are free once %b is there; the second placement of a returned value does no harm.
     "%a = neg(%x) : f32[4] @arena[0]\n%b = exp(%a) : f32[4] @arena[64]\n%c = neg(%b) : f32[4] @arena[0]\n"
     "%y = add(%c, %b) : f32[4]",
-    "%a = neg(%x) : f32[4] @arena[0]\n%b = relu(%a) {in_place = 0} : f32[4] alias %a[0] @arena[0]\n%y = neg(%b) : f32[4]",
+    "%a = neg(%x) : f32[4] @arena[0]\n%b = relu(%a) plan {in_place = 0} : f32[4] alias %a[0] @arena[0]\n%y = neg(%b) : f32[4]",
     "%a = neg(%x) : f32[4] @arena[0]\n%b = exp(%x) : f32[4]\n%y = add(%a, %b) : f32[4]",
     "%a = neg(%x) : f32[4] @buffer.0[0]\n%b = exp(%x) : f32[4] @buffer.1[0]\n%y = add(%a, %b) : f32[4]",
 )
@@ -163,7 +163,7 @@ def test_alignment(memc, text: str, alignment: int) -> None:
 
 
 def test_long_chains_take_linear_time(memc) -> None:
-    links = "".join(f"%v{n + 1} = relu(%v{n}) {{in_place = 0}} : f32[4] alias %v0[0]\n" for n in range(6000))
+    links = "".join(f"%v{n + 1} = relu(%v{n}) plan {{in_place = 0}} : f32[4] alias %v0[0]\n" for n in range(6000))
     text = body(f"%v0 = neg(%x) : f32[4]\n{links}%y = neg(%v6000) : f32[4]")
     Path("chain.memir").write_text(text)
     assert memc("opt", "chain.memir").out == text

@@ -12,7 +12,7 @@ import pytest
 IN_PLACE = """\
 func @main(%x: f32[16] {role = input}) -> (f32[1] {name = "y"}) {
   %a = exp(%x) : f32[16]
-  %b = neg(%a) {in_place = 0} : f32[16] alias %a[0]
+  %b = neg(%a) plan {in_place = 0} : f32[16] alias %a[0]
   %c = reduce_sum(%b) {axes = [0], keepdims = true} : f32[1]
   return %c
 }

@@ -14,8 +14,8 @@ from memc.runtime.execute.profile import Call
 TEXT = """\
 func @main(%x: f32[1000] {role = input}, %z: f32[500] {role = input}) -> (f32[1000], f32[500], f32[1000]) {
   %a = exp(%x) : f32[1000]
-  %b = neg(%x) {joint = 0} : f32[1000]
-  %c = neg(%z) {joint = 0} : f32[500]
+  %b = neg(%x) plan {joint = 0} : f32[1000]
+  %c = neg(%z) plan {joint = 0} : f32[500]
   %d = exp(%b) : f32[1000]
   return %a, %c, %d
 }

@@ -14,7 +14,6 @@ from memc.ir.module import Module
 from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.passes.kernels.early_updates import move_updates
-from memc.passes.kernels.select_kernels import KERNEL
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import Workspace, pipeline
 
@@ -61,9 +60,9 @@ def library_ops(module: Module) -> list[tuple[str, list[str]]]:
     """The library calls: symbol, and what each computes."""
     found = []
     for op in module.main.ops:
-        if KERNEL in op.attrs:
+        if op.plan.library_kernel is not None:
             parts = [inner.name for inner in op.region.ops] if op.region is not None else [op.name]
-            found.append((str(op.attrs[KERNEL]), parts))
+            found.append((str(op.plan.library_kernel), parts))
     return found
 
 
@@ -95,7 +94,7 @@ def test_a_bias_without_relu_is_left_to_the_next_kernel() -> None:
 def test_the_result_takes_over_the_residual() -> None:
     module = planned(network())
     added = next(op for op in module.main.ops if op.region is not None and len(op.region.ops) == 3)
-    assert added.attrs["in_place"] == 3 and added.result.root is added.operands[3].root
+    assert added.plan.in_place == 3 and added.result.root is added.operands[3].root
     assert all(added.result.root is not v.root for v in added.operands[:3])
 
 
@@ -108,7 +107,7 @@ def test_a_second_reader_keeps_the_op_alone() -> None:
 
 
 def generated(op: Op) -> bool:
-    return KERNEL not in op.attrs
+    return op.plan.library_kernel is None
 
 
 def test_no_library_leaves_all_alone() -> None:

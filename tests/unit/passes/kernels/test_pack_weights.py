@@ -16,7 +16,6 @@ from memc.ir.liveness import arena_bytes
 from memc.ir.module import Module
 from memc.ir.ops.rules.packing import ColumnPanels, RowPanels
 from memc.ir.types import DType, TensorType
-from memc.passes.kernels.select_kernels import KERNEL
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.runtime.artifact import safetensors
@@ -58,9 +57,9 @@ def calls(module: Module) -> list[tuple[str, list[str]]]:
     """The library calls: symbol, and what each computes."""
     found = []
     for op in module.main.ops:
-        if KERNEL in op.attrs:
+        if op.plan.library_kernel is not None:
             inner = [op] if op.region is None else op.region.ops
-            found.append((str(op.attrs[KERNEL]).removeprefix("memc.cpu."), [o.name for o in inner]))
+            found.append((str(op.plan.library_kernel).removeprefix("memc.cpu."), [o.name for o in inner]))
     return found
 
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from memc.frontend.onnx import import_onnx
 from memc.ir.build import IRBuilder
-from memc.ir.core import RECOMPUTE, Function, Op, Role, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
 from memc.ir.module import Module
@@ -282,7 +282,7 @@ def test_a_recurrent_step_keeps_a_budget_with_the_same_bits(optimizer: str) -> N
     search = "work=1000000 slack=0.001"
     PassManager.parse(f"reorder{{{search}}},{finish}").run(whole)
     PassManager.parse(f"rematerialize{{budget=85% {search}}},{finish}").run(module)
-    assert any(RECOMPUTE in op.attrs for op in module.main.ops)
+    assert any(op.plan.recompute for op in module.main.ops)
     assert arena_bytes(module.main, 256) <= arena_bytes(whole.main, 256) * 85 // 100
     found = evaluate_in_arena(module, given)
     for name, value in expected.items():

@@ -65,8 +65,8 @@ def test_an_overwrite_follows_the_reads_and_writes_before_it():
   %b = sin(%a) : f32[64]
   %c = reshape(%a) {shape = [64]} : f32[64] alias %a[0]
   %d = cos(%c) : f32[64]
-  %e = neg(%a) {in_place = 0} : f32[64] alias %a[0]
-  %f = abs(%e) {in_place = 0} : f32[64] alias %a[0]
+  %e = neg(%a) plan {in_place = 0} : f32[64] alias %a[0]
+  %f = abs(%e) plan {in_place = 0} : f32[64] alias %a[0]
   %y = "sum"(%b, %d, %f) : f32[64]
   return %y"""
     )
@@ -82,7 +82,7 @@ def test_slices_of_a_concat_do_not_bind_each_other():
   %b = neg(%x) : f32[64] alias %c[256]
   %d = sin(%a) : f32[64]
   %c = concat(%a, %b) {axis = 0} : f32[128]
-  %e = abs(%c) {in_place = 0} : f32[128] alias %c[0]
+  %e = abs(%c) plan {in_place = 0} : f32[128] alias %c[0]
   %y = "both"(%d, %e) : f32[64]
   return %y"""
     )
@@ -108,7 +108,7 @@ def test_a_foreign_op_writes_the_older_storage_that_its_result_lies_in():
         """
   %a = "make"(%x) : f32[64]
   %b = "read"(%a) : f32[64]
-  %c = "update"(%a, %x) {in_place = 0} : f32[64] alias %a[0]
+  %c = "update"(%a, %x) plan {in_place = 0} : f32[64] alias %a[0]
   %y = "sum"(%b, %c) : f32[64]
   return %y"""
     )
@@ -119,7 +119,7 @@ def test_a_state_is_read_before_it_is_overwritten():
     function = function_of(
         """
   %a = exp(%s) : f32[64]
-  %b = neg(%s) {in_place = 0} : f32[64] alias %s[0]
+  %b = neg(%s) plan {in_place = 0} : f32[64] alias %s[0]
   return %a, %b""",
         "(f32[64], f32[64])",
     )
@@ -169,7 +169,7 @@ def test_in_place_decides_the_order():
     assert names(function) == ["big", "r", "copy", "t", "y"]
     assert planned_peak(function) == 4 * 256
     assert all(value.alias is None for value in function.values())
-    assert all("in_place" not in op.attrs for op in function.ops)
+    assert all(op.plan.in_place is None for op in function.ops)
 
 
 def test_the_bound_holds_for_every_order():

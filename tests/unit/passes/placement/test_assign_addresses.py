@@ -19,10 +19,10 @@ from memc.ir.liveness import (
     space_of,
     unoptimized_bytes,
 )
+from memc.ir.ops.rules import base
 from memc.ir.ops.rules.base import LibraryKernel
 from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
-from memc.passes.kernels import select_kernels
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.placement.share import color
@@ -142,9 +142,7 @@ def kernel(monkeypatch):
         lambda op: (),
         lambda op: (sizes["least"], sizes["most"]),
     )
-    monkeypatch.setattr(
-        select_kernels, "library_kernel", lambda op, target: found if op.name == "matmul" and target == "llvm" else None
-    )
+    monkeypatch.setitem(base._REGISTRY, "matmul", dataclasses.replace(base._REGISTRY["matmul"], library=(found,)))
     return sizes
 
 
@@ -153,7 +151,7 @@ def test_workspace_uses_what_is_free_under_the_peak(kernel):
     before = peak(module.main)
     PassManager.parse("select-kernels,assign-addresses").run(module)
     op = module.main.ops[1]
-    assert op.attrs["library_kernel"] == "test.matmul"
+    assert op.plan.library_kernel == "test.matmul"
     # With a and b in the output, 320 bytes are the peak and nothing is live at the product.
     assert op.workspace.type == TensorType(DType.U8, (320,))
     assert op.workspace.placement is not None
@@ -188,14 +186,14 @@ def test_workspace_that_raises_the_peak(kernel, slow, chosen):
     module = parse(TEXT)
     PassManager.parse(f"select-kernels{{slow-flops={slow}}}").run(module)
     op = module.main.ops[1]
-    assert ("library_kernel" in op.attrs) == chosen == (op.workspace is not None)
+    assert (op.plan.library_kernel is not None) == chosen == (op.workspace is not None)
     assert op.workspace is None or op.workspace.type.nbytes == 1000
 
 
 def test_no_library_for_another_target(kernel):
     module = parse(TEXT)
     PassManager.parse("select-kernels{target=none}").run(module)
-    assert "library_kernel" not in module.main.ops[1].attrs
+    assert module.main.ops[1].plan.library_kernel is None
 
 
 def test_library_kernels_whatever_their_memory(kernel):
@@ -204,7 +202,7 @@ def test_library_kernels_whatever_their_memory(kernel):
         module = parse(TEXT)
         text = next(p for p in pipeline(2, kernels=kernels).split(",") if "workspace=least" in p)
         PassManager.parse(text).run(module)
-        assert ("library_kernel" in module.main.ops[1].attrs) == chosen
+        assert (module.main.ops[1].plan.library_kernel is not None) == chosen
 
 
 def test_levels():

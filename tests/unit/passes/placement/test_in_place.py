@@ -64,7 +64,7 @@ def root(module, name):
 def test_chain_lives_in_the_output():
     module = checked(function("%a = exp(%x) : f32[4,16]\n%b = relu(%a) : f32[4,16]\n%y = neg(%b) : f32[4,16]"))
     assert [root(module, n) for n in "aby"] == ["a", "a", "a"]
-    assert [op.attrs.get("in_place") for op in module.main.ops] == [None, 0, 0]
+    assert [op.plan.in_place for op in module.main.ops] == [None, 0, 0]
     assert arena_bytes(module.main) == 0
 
 
@@ -135,7 +135,7 @@ def test_broadcast_operand_is_not_overwritten():
 def test_later_reader_forbids_in_place():
     body = "%a = exp(%x) : f32[4,16]\n%b = relu(%a) : f32[4,16]\n%y = add(%b, %a) : f32[4,16]"
     module = checked(function(body))
-    assert root(module, "b") != "a" and "in_place" not in module.main.ops[1].attrs
+    assert root(module, "b") != "a" and module.main.ops[1].plan.in_place is None
 
 
 def test_returned_value_read_later():

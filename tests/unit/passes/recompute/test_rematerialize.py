@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import memc
-from memc.ir.core import RECOMPUTE, Role
+from memc.ir.core import Role
 from memc.ir.cost_model import DEVICES, CostModel, signature
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
@@ -62,7 +62,7 @@ def test_budget_is_kept_with_the_same_bits(optimizer: str, percent: int) -> None
     expected = evaluate(module, inputs_of(module))
     again = planned(copy.deepcopy(module), f"budget={percent}%")
     assert arena_bytes(again.main) <= whole * percent // 100
-    assert any(RECOMPUTE in op.attrs for op in again.main.ops)
+    assert any(op.plan.recompute for op in again.main.ops)
     found = evaluate_in_arena(again, inputs_of(module))
     assert set(found) == set(expected)
     for name, value in expected.items():
@@ -105,7 +105,7 @@ def test_of_the_plans_that_fit_the_cheapest_comes_first() -> None:
 
 def test_nothing_runs_again_without_need() -> None:
     module = planned(training_step(), "")
-    assert not any(RECOMPUTE in op.attrs for op in module.main.ops)
+    assert not any(op.plan.recompute for op in module.main.ops)
 
 
 def test_too_low_a_budget_names_the_least_that_can_be_reached() -> None:
@@ -165,7 +165,7 @@ def test_measured_seconds_count(tmp_path: Path) -> None:
 
     def repeated(options: str) -> set[str]:
         again = planned(copy.deepcopy(module), options)
-        return {op.name for op in again.main.ops if RECOMPUTE in op.attrs}
+        return {op.name for op in again.main.ops if op.plan.recompute}
 
     assert repeated("budget=85%") == {"add"}
     assert "add" not in repeated(f"budget=85% profile={profile}")

@@ -127,6 +127,25 @@ def test_attributes_count_with_their_type_and_bits():
     assert attribute_key(float("nan")) == attribute_key(float("nan"))
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "merged"),
+    [
+        ("", "recompute = [1]", False),
+        ("recompute = [1]", "recompute = [2]", False),
+        ("recompute = [1]", "recompute = [1]", True),
+        ("", "mirror = 1", True),
+        ('library_kernel = "memc.cuda.matmul"', "", True),
+        ('library_kernel = "memc.cuda.matmul"', 'library_kernel = "memc.cuda.matmul", precision = "tf32"', False),
+    ],
+)
+def test_equal_ops_are_merged_whatever_is_planned_of_bytes_and_launches(first: str, second: str, merged: bool) -> None:
+    product = "matmul(%x, %x) {transpose_a = false, transpose_b = true}"
+    ops = [f"%{n} = {product} plan {{{plan}}} : f32[4,4]" for n, plan in (("a", first), ("b", second))]
+    module = checked(function("\n".join([*ops, "%y = add(%a, %b) : f32[4,4]"]), "f32[4,4]"))
+    assert names(module) == (["matmul", "add"] if merged else ["matmul", "matmul", "add"])
+    assert module.main.ops[0].plan.library_kernel == ("memc.cuda.matmul" if "memc" in first else None)
+
+
 def test_cse_that_would_raise_the_peak_is_left_out():
     # The wide value is needed again after a step that itself needs much: keeping it would raise the peak.
     body = """%w = broadcast(%x) {shape = [64,16]} : f32[64,16]

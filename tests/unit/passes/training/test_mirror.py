@@ -10,7 +10,7 @@ import pytest
 
 import memc
 from memc.ir.build import IRBuilder
-from memc.ir.core import RECOMPUTE, Function, Role, Value
+from memc.ir.core import Function, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
@@ -110,7 +110,7 @@ def test_the_step_computes_the_same_bits(text: str) -> None:
     for prefix in ("", text):
         module = residual(8)
         memc.PassManager.parse(prefix + "build-gradient{loss=mse optimizer=none},canonicalize").run(module)
-        assert any(RECOMPUTE in op.attrs for op in module.main.ops) == bool(prefix)
+        assert any(op.plan.recompute for op in module.main.ops) == bool(prefix)
         found.append({name: array.tobytes() for name, array in evaluate(module, feeds).items()})
     assert found[0] == found[1]
 
@@ -135,7 +135,7 @@ def test_build_gradient_takes_the_policy() -> None:
         module = residual(4)
         memc.PassManager.parse(text).run(module)
         printed.append(str(module))
-    assert printed[0] == printed[1] and RECOMPUTE in printed[0]
+    assert printed[0] == printed[1] and "recompute" in printed[0]
 
 
 def test_build_gradient_checks_the_depth() -> None:

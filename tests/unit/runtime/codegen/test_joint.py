@@ -27,9 +27,9 @@ func @main(%gates: f32[4,32] {role = input}, %c: f32[4,8] {role = input}) -> (f3
   %f = slice(%gates) {starts = [0, 8], stops = [4, 16], steps = [1, 1]} : f32[4,8]
   %g = slice(%gates) {starts = [0, 16], stops = [4, 24], steps = [1, 1]} : f32[4,8]
   %si = sigmoid(%i) : f32[4,8]
-  %sf = sigmoid(%f) {in_place = 0} : f32[4,8] alias %f[0]
+  %sf = sigmoid(%f) plan {in_place = 0} : f32[4,8] alias %f[0]
   %tg = tanh(%g) : f32[4,8]
-  %kept = mul(%sf, %c) {in_place = 0} : f32[4,8] alias %f[0]
+  %kept = mul(%sf, %c) plan {in_place = 0} : f32[4,8] alias %f[0]
   %new = mul(%si, %tg) : f32[4,8]
   %next = add(%kept, %new) : f32[4,8]
   %h = tanh(%next) : f32[4,8]
@@ -41,7 +41,7 @@ func @main(%gates: f32[4,32] {role = input}, %c: f32[4,8] {role = input}) -> (f3
 def joint_ops(text: str) -> tuple[Any, list[Op]]:
     module = parse(text, "test")
     PassManager.parse("join-kernels").run(module)
-    return module, [op for op in module.main.ops if op.attrs.get("joint") == 0]
+    return module, [op for op in module.main.ops if op.plan.joint == 0]
 
 
 def run_one_by_one(ops: list[Op], data: dict[Value, Array]) -> None:
@@ -59,7 +59,7 @@ def run_one_by_one(ops: list[Op], data: dict[Value, Array]) -> None:
 
 
 def test_a_cell_in_one_kernel() -> None:
-    module, ops = joint_ops(CELL.replace("in_place = 0", "").replace(" {} ", " ").replace(" alias %f[0]", ""))
+    module, ops = joint_ops(CELL.replace("in_place = 0", "").replace(" plan {} ", " ").replace(" alias %f[0]", ""))
     assert len(ops) == len(module.main.ops) == 10
     rng = np.random.default_rng(0)
     given = {p.name: rng.standard_normal(p.type.shape).astype(np.float32) for p in module.main.params}
@@ -81,7 +81,7 @@ def test_one_kernel_serves_runs_that_differ_by_their_operands_alone() -> None:
     text = f"func @main(%x: f32[8] {{role = input}}) -> (f32[1], f32[1], f32[1]) {{\n{body}  return %c, %f, %i\n}}\n"
     module = parse(text, "test")
     PassManager.parse("join-kernels").run(module)
-    runs = [[op for op in module.main.ops if op.attrs.get("joint") == n] for n in range(3)]
+    runs = [[op for op in module.main.ops if op.plan.joint == n] for n in range(3)]
     assert joint_key(runs[0]) == joint_key(runs[1]) != joint_key(runs[2])
     table = KernelTable(CodeTarget.create("cuda", "sm_90"))
     assert table.joint(runs[0]) == table.joint(runs[1]) != table.joint(runs[2])

@@ -12,7 +12,7 @@ import pytest
 import tvm
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Op, Value
+from memc.ir.core import Array, Op, OpPlan, Value
 from memc.ir.errors import OpError
 from memc.ir.evaluate import run_op as evaluate_op
 from memc.ir.module import Module
@@ -150,6 +150,17 @@ def test_kernels_differ_by_attribute_type_literal_and_in_place(build_op: Callabl
     assert first != second
     zero, minus = (kernel_key(build_op("leaky_relu", [a], alpha=v), None) for v in (0.0, -0.0))
     assert zero != minus
+
+
+def test_kernels_do_not_differ_by_what_is_planned(build_op: Callable[..., Op], fused_op: Callable[..., Op]) -> None:
+    """But for the operand that is overwritten, which a key names; of ops inside groups as well."""
+    x = np.zeros((4, 4), np.float32)
+    plain, group = build_op("add", [x, x]), fused_op([("exp", (0,), {})], [x])
+    keys = [kernel_key(op, None) for op in (plain, group)]
+    assert group.region is not None
+    for op in (plain, group, group.region.ops[0]):
+        op.plan = OpPlan(1, "memc.cuda.matmul", "tf32", 2, 3, 4, 5, (6,))
+    assert [kernel_key(op, None) for op in (plain, group)] == keys
 
 
 def test_kernels_differ_by_literal_operands(

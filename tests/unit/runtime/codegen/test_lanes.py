@@ -46,8 +46,8 @@ def lanes_of(module: Module) -> dict[Any, dict[Any, list[Op]]]:
     """By the number of each kernel, its lanes."""
     found: dict[Any, dict[Any, list[Op]]] = {}
     for op in module.main.ops:
-        if "lane" in op.attrs:
-            found.setdefault(op.attrs["joint"], {}).setdefault(op.attrs["lane"], []).append(op)
+        if op.plan.lane is not None:
+            found.setdefault(op.plan.joint, {}).setdefault(op.plan.lane, []).append(op)
     return found
 
 

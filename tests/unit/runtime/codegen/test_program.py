@@ -23,11 +23,11 @@ TEXT = """func @main(%x: f32[4,16] {role = input}) -> (f32[8,16] {name = "y"}) {
 """
 
 
-def view(name: str, at: int, attrs: str, type: str) -> Op:
+def view(name: str, at: int, attrs: str, type: str, plan: str = "") -> Op:
     """An op on the 16 floats of %a, whose result lies `at` bytes into them."""
     text = f"""func @main(%x: f32[16] {{role = input}}) -> f32[4] {{
   %a = exp(%x) : f32[16] @arena[0]
-  %b = {name}(%a) {{{attrs}}} : {type} alias %a[{at}] @arena[{at}]
+  %b = {name}(%a) {{{attrs}}} plan {{{plan}}} : {type} alias %a[{at}] @arena[{at}]
   %y = "f.use"(%b) : f32[4]
   return %y
 }}
@@ -43,7 +43,7 @@ def view(name: str, at: int, attrs: str, type: str) -> Op:
         (view("slice", 16, "starts = [8], stops = [12], steps = [1]", "f32[4]"), False),
         (view("reshape", 0, "shape = [4, 4]", "f32[4,4]"), True),
         (view("copy", 0, "", "f32[16]"), True),
-        (view("neg", 0, "in_place = 0", "f32[16]"), False),
+        (view("neg", 0, "", "f32[16]", "in_place = 0"), False),
     ],
     ids=["its part", "another part", "part of both", "all of it", "onto itself", "no view"],
 )

@@ -51,11 +51,11 @@ func @main(%x: f32[2,3,5,16] {role = input}, %mask: f32[2,1,1,16] {role = input}
 
 SHORT = """
 func @main(%x: f32[7,5] {role = input}) -> f32[7,5] {
-  %a = exp(%x) {joint = 0, rows = 1} : f32[7,5] @arena[0]
-  %m = reduce_max(%a) {axes = [1], keepdims = true, joint = 0, rows = 1} : f32[7,1] @arena[192]
-  %d = div(%a, %m) {in_place = 0, joint = 0, rows = 1} : f32[7,5] alias %a[0] @arena[0]
-  %s = reduce_sum(%d) {axes = [1], keepdims = true, joint = 0, rows = 1} : f32[7,1] @arena[192]
-  %r = sub(%d, %s) {joint = 0, rows = 1} : f32[7,5]
+  %a = exp(%x) plan {joint = 0, rows = 1} : f32[7,5] @arena[0]
+  %m = reduce_max(%a) {axes = [1], keepdims = true} plan {joint = 0, rows = 1} : f32[7,1] @arena[192]
+  %d = div(%a, %m) plan {in_place = 0, joint = 0, rows = 1} : f32[7,5] alias %a[0] @arena[0]
+  %s = reduce_sum(%d) {axes = [1], keepdims = true} plan {joint = 0, rows = 1} : f32[7,1] @arena[192]
+  %r = sub(%d, %s) plan {joint = 0, rows = 1} : f32[7,5]
   return %r
 }
 """
@@ -73,8 +73,8 @@ def inputs_of(module: Module) -> dict[str, Array]:
 def kernels_of(module: Module) -> list[list[Op]]:
     found: dict[Any, list[Op]] = {}
     for op in module.main.ops:
-        if "rows" in op.attrs:
-            found.setdefault(op.attrs["joint"], []).append(op)
+        if op.plan.rows is not None:
+            found.setdefault(op.plan.joint, []).append(op)
     return list(found.values())
 
 
@@ -101,7 +101,7 @@ def test_softmax_and_layer_norm_in_one_kernel(
 
 def test_masks_and_scales_are_read_where_numpy_broadcasts_them(tmp_path: Path) -> None:
     found, expected, module = run(MASKED, tmp_path / "m.memc", JOINED)
-    assert sorted(ops[0].attrs["rows"] for ops in kernels_of(module)) == [2, 3]
+    assert sorted(ops[0].plan.rows for ops in kernels_of(module)) == [2, 3]
     for a, b in zip(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 

@@ -4,8 +4,7 @@
 import numpy as np
 import pytest
 
-from memc.ir.core import RECOMPUTE
-from memc.ir.errors import UnsupportedError
+from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
 from memc.passes.training.gradient import append_gradients, set_mirrors
 
@@ -32,7 +31,7 @@ def gradient_of(counts):
 
 
 def copies(module):
-    return [op.attrs[RECOMPUTE] for op in module.main.ops if RECOMPUTE in op.attrs]
+    return [op.plan.recompute for op in module.main.ops if op.plan.recompute]
 
 
 @pytest.mark.parametrize("counts", [[1] * 6, [1, 1, 0, 1, 1, 0], [2, 2, 1, 2, 2, 0], [0, 0, 0, 0, 0, 3]])
@@ -44,13 +43,13 @@ def test_gradients_are_the_same_bits(counts):
 
 def test_each_copy_is_made_once_and_only_if_needed():
     module, _ = gradient_of([1, 1, 0, 1, 1, 0])
-    assert copies(module) == [1] * 4
+    assert copies(module) == [(1,)] * 4
     assert copies(gradient_of([0] * LAYERS)[0]) == []
 
 
 def test_copies_come_where_a_gradient_first_needs_them():
     module, _ = gradient_of([1, 1, 0, 1, 1, 0])
-    kinds = ["copy" if RECOMPUTE in op.attrs else op.name for op in module.main.ops]
+    kinds = ["copy" if op.plan.recompute else op.name for op in module.main.ops]
     # The second segment is recomputed before the backward ops of its layers, the first one after those.
     first, last = kinds.index("copy"), len(kinds) - 1 - kinds[::-1].index("copy")
     assert kinds[first : first + 2] == ["copy", "copy"] and kinds[last - 1 : last + 1] == ["copy", "copy"]
@@ -59,12 +58,12 @@ def test_copies_come_where_a_gradient_first_needs_them():
 
 def test_a_copy_of_a_copy_reads_the_copy_before():
     module, _ = gradient_of([1, 2, 0, 0, 0, 0])
-    second = next(op for op in module.main.ops if op.attrs.get(RECOMPUTE) == 2)
-    assert second.operands[0].op.attrs[RECOMPUTE] == 1
+    second = next(op for op in module.main.ops if op.plan.recompute == (2,))
+    assert second.operands[0].op.plan.recompute == (1,)
 
 
 def test_a_count_that_is_none():
-    with pytest.raises(UnsupportedError, match="expected a count of at least 0 as attribute `mirror`, got -1"):
+    with pytest.raises(UsageError, match="plan: mirror: expected a whole number from 0 on, got -1"):
         gradient_of([-1])
 
 
