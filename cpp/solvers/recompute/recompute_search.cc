@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "solvers/recompute/remat.h"
-#include "solvers/recompute/remat_state.h"
+#include "solvers/recompute/recompute.h"
+#include "solvers/recompute/recompute_state.h"
 
 namespace memc {
 
@@ -32,9 +32,9 @@ constexpr int64_t kSmall = 400;              // Ops of problems that are also se
 constexpr int kRestarts = 4;                 // so often at each limit,
 constexpr int64_t kRestartWork = 200'000;    // with so many steps to reach it.
 
-class RematSearch {
+class RecomputeSearch {
  public:
-  RematSearch(const RematProblem& problem, uint64_t seed)
+  RecomputeSearch(const RecomputeProblem& problem, uint64_t seed)
       : problem_(problem),
         state_(problem),
         random_(seed),
@@ -46,7 +46,7 @@ class RematSearch {
   }
 
   int64_t added_cost() const { return state_.added_cost(); }
-  RematPlan Plan() const { return {state_.Sequence(), state_.peak(), state_.added_cost()}; }
+  RecomputePlan Plan() const { return {state_.Sequence(), state_.peak(), state_.added_cost()}; }
 
   // Lowers the peak to the limit, if it is above it, and then the cost. Leaves the state as it was
   // if the limit is not reached in about `work` steps.
@@ -234,7 +234,7 @@ class RematSearch {
     candidates_.clear();
     work_ += static_cast<int64_t>(values_.size());
     for (int32_t value : values_) {
-      for (const RematState::Stretch& stretch : state_.stretches_of(value)) {
+      for (const RecomputeState::Stretch& stretch : state_.stretches_of(value)) {
         if (stretch.lower >= moment || stretch.upper < moment) continue;
         const int32_t run = state_.NextRead(value, moment);
         if (run < 0 || state_.slot_of(run) == moment) continue;
@@ -343,8 +343,8 @@ class RematSearch {
     return true;
   }
 
-  const RematProblem& problem_;
-  RematState state_;
+  const RecomputeProblem& problem_;
+  RecomputeState state_;
   std::mt19937_64 random_;
   std::vector<int32_t> values_;
   std::vector<int64_t> mark_;  // Of each op: the epoch in which it came into the chain.
@@ -361,8 +361,8 @@ class RematSearch {
 };
 
 // Adds the plan unless one that is as low and as cheap is there.
-void Add(RematPlan plan, std::vector<RematPlan>* plans) {
-  const bool known = std::any_of(plans->begin(), plans->end(), [&](const RematPlan& other) {
+void Add(RecomputePlan plan, std::vector<RecomputePlan>* plans) {
+  const bool known = std::any_of(plans->begin(), plans->end(), [&](const RecomputePlan& other) {
     return other.peak <= plan.peak && other.added_cost <= plan.added_cost;
   });
   if (!known) plans->push_back(std::move(plan));
@@ -370,16 +370,17 @@ void Add(RematPlan plan, std::vector<RematPlan>* plans) {
 
 }  // namespace
 
-std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest, int64_t bound) {
+std::vector<RecomputePlan> RecomputeLadder(const RecomputeProblem& problem, int64_t lowest,
+                                           int64_t bound) {
   Validate(problem);
-  std::vector<RematPlan> plans;
+  std::vector<RecomputePlan> plans;
   if (problem.ops() == 0) return plans;
   uint64_t seed = 1;
-  RematSearch search(problem, seed);
+  RecomputeSearch search(problem, seed);
   bool goes_on = true;
   // What is found on the way down from above may be far from the best further down. So small
   // problems, where that is cheap, have a second search: the best of those begun at some limit.
-  std::unique_ptr<RematSearch> second;
+  std::unique_ptr<RecomputeSearch> second;
   const int restarts = problem.ops() <= kSmall ? kRestarts : 0;
   plans.push_back(search.Plan());
   int64_t limit = plans.front().peak, least = limit;
@@ -389,7 +390,7 @@ std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest, 
     goes_on = goes_on && search.Lower(limit, kReachWork);
     if (second != nullptr && !second->Lower(limit, kRestartWork)) second.reset();
     for (int i = 0; i < restarts; ++i) {
-      auto fresh = std::make_unique<RematSearch>(problem, ++seed);
+      auto fresh = std::make_unique<RecomputeSearch>(problem, ++seed);
       if (!fresh->Lower(limit, kRestartWork)) continue;
       if (second == nullptr || fresh->added_cost() < second->added_cost()) {
         second = std::move(fresh);
@@ -398,7 +399,7 @@ std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest, 
     if (!goes_on && second == nullptr) break;
     if (goes_on) Add(search.Plan(), &plans);
     if (second != nullptr) Add(second->Plan(), &plans);
-    for (const RematPlan& plan : plans) least = std::min(least, plan.peak);
+    for (const RecomputePlan& plan : plans) least = std::min(least, plan.peak);
   }
   return plans;
 }

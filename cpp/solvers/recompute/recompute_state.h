@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sequence of runs that is changed step by step, its peak and cost known at every moment.
-#ifndef MEMC_REMAT_STATE_H_
-#define MEMC_REMAT_STATE_H_
+#ifndef MEMC_RECOMPUTE_STATE_H_
+#define MEMC_RECOMPUTE_STATE_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "solvers/common/peak_tree.h"
-#include "solvers/recompute/remat.h"
+#include "solvers/recompute/recompute.h"
 
 namespace memc {
 
@@ -16,9 +16,9 @@ namespace memc {
 // before it.
 //
 // Changes are made in groups: some Insert and Remove, Update, and then Commit or RollBack.
-class RematState {
+class RecomputeState {
  public:
-  explicit RematState(const RematProblem& problem);
+  explicit RecomputeState(const RecomputeProblem& problem);
 
   // --- The sequence.
   std::vector<int32_t> Sequence() const;
@@ -91,7 +91,7 @@ class RematState {
   void Place(int32_t value);
   size_t Find(const std::vector<int32_t>& runs, int32_t slot) const;
 
-  const RematProblem& problem_;
+  const RecomputeProblem& problem_;
   std::vector<int32_t> maker_;
   std::vector<std::vector<int32_t>>
       rivals_;  // Of each value: others that the same op may take over.
@@ -114,4 +114,4 @@ class RematState {
 
 }  // namespace memc
 
-#endif  // MEMC_REMAT_STATE_H_
+#endif  // MEMC_RECOMPUTE_STATE_H_

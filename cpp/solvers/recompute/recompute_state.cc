@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "solvers/recompute/remat_state.h"
+#include "solvers/recompute/recompute_state.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -15,7 +15,7 @@ constexpr int kNeighbours = 32;    // Runs on either side that make room first.
 
 }  // namespace
 
-RematState::RematState(const RematProblem& problem)
+RecomputeState::RecomputeState(const RecomputeProblem& problem)
     : problem_(problem),
       maker_(problem.sizes.size(), -1),
       rivals_(problem.sizes.size()),
@@ -57,14 +57,14 @@ RematState::RematState(const RematProblem& problem)
   for (size_t value = 0; value < stretches_.size(); ++value) Place(static_cast<int32_t>(value));
 }
 
-std::vector<int32_t> RematState::Sequence() const {
+std::vector<int32_t> RecomputeState::Sequence() const {
   std::vector<int32_t> sequence;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) sequence.push_back(runs_[run].op);
   return sequence;
 }
 
 // The first of `runs` whose slot is at least `slot`.
-size_t RematState::Find(const std::vector<int32_t>& runs, int32_t slot) const {
+size_t RecomputeState::Find(const std::vector<int32_t>& runs, int32_t slot) const {
   size_t low = 0, high = runs.size();
   while (low < high) {
     const size_t middle = (low + high) / 2;
@@ -77,7 +77,7 @@ size_t RematState::Find(const std::vector<int32_t>& runs, int32_t slot) const {
   return low;
 }
 
-int32_t RematState::NextRead(int32_t value, int32_t slot) const {
+int32_t RecomputeState::NextRead(int32_t value, int32_t slot) const {
   const std::vector<int32_t>& reads = reads_of_[value];
   const size_t read = Find(reads, slot);
   if (read == reads.size()) return -1;
@@ -87,7 +87,7 @@ int32_t RematState::NextRead(int32_t value, int32_t slot) const {
   return reads[read];
 }
 
-int32_t RematState::LastUse(int32_t value, int32_t slot) const {
+int32_t RecomputeState::LastUse(int32_t value, int32_t slot) const {
   const std::vector<int32_t>& reads = reads_of_[value];
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
   const size_t read = Find(reads, slot), run = Find(made, slot);
@@ -97,14 +97,14 @@ int32_t RematState::LastUse(int32_t value, int32_t slot) const {
   return found;
 }
 
-bool RematState::MayRun(int32_t op, int32_t run) const {
+bool RecomputeState::MayRun(int32_t op, int32_t run) const {
   for (const int32_t* end = problem_.until.begin(op); end != problem_.until.end(op); ++end) {
     if (slot_of(runs_of_[*end].front()) < slot_of(run)) return false;
   }
   return true;
 }
 
-bool RematState::IsReadBefore(int32_t run, int32_t slot) const {
+bool RecomputeState::IsReadBefore(int32_t run, int32_t slot) const {
   const int32_t op = op_of(run);
   for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
     const int32_t read = NextRead(*v, slot_of(run) + 1);
@@ -113,11 +113,11 @@ bool RematState::IsReadBefore(int32_t run, int32_t slot) const {
   return false;
 }
 
-bool RematState::MayRemove(int32_t run) const {
+bool RecomputeState::MayRemove(int32_t run) const {
   return is_repeat(run) || (!problem_.in_order && runs_of_[op_of(run)].size() > 1);
 }
 
-bool RematState::MayHoist(int32_t run, int32_t to) const {
+bool RecomputeState::MayHoist(int32_t run, int32_t to) const {
   const int32_t op = op_of(run), slot = slot_of(to);
   if (problem_.in_order || runs_of_[op].size() > 1) return false;
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
@@ -127,7 +127,7 @@ bool RematState::MayHoist(int32_t run, int32_t to) const {
                      [&](int32_t earlier) { return slot_of(runs_of_[earlier].back()) < slot; });
 }
 
-int32_t RematState::FreeSlot(int32_t previous, int32_t next) {
+int32_t RecomputeState::FreeSlot(int32_t previous, int32_t next) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int32_t low = previous >= 0 ? slot_of(previous) : 0;
     const int32_t high = next >= 0 ? slot_of(next) : std::min(low + 2 * kSpacing, slots_);
@@ -135,12 +135,12 @@ int32_t RematState::FreeSlot(int32_t previous, int32_t next) {
     if (high - low > 1) return low + std::max<int32_t>(1, (high - low) / 8);
     if (!RespaceAround(previous, next)) Respace();
   }
-  throw std::length_error("rematerialization: the sequence is too long");
+  throw std::length_error("recomputation: the sequence is too long");
 }
 
 // Spreads the neighbours of a place over the slots that they have together, which is much quicker
 // than to move all runs. Returns whether that makes enough room.
-bool RematState::RespaceAround(int32_t previous, int32_t next) {
+bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
   std::vector<int32_t> window;
   int32_t before = previous, after = next;
   for (int i = 0; i < kNeighbours && before >= 0; ++i, before = runs_[before].previous) {
@@ -177,11 +177,11 @@ bool RematState::RespaceAround(int32_t previous, int32_t next) {
 }
 
 // Spreads the runs over all slots. Everything that is kept by slot is rebuilt.
-void RematState::Respace() {
+void RecomputeState::Respace() {
   int32_t count = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) ++count;
   const int32_t step = slots_ / (count + 1);
-  if (step < 2) throw std::length_error("rematerialization: the sequence is too long");
+  if (step < 2) throw std::length_error("recomputation: the sequence is too long");
   tree_ = PeakTree(slots_);
   int32_t slot = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
@@ -195,13 +195,13 @@ void RematState::Respace() {
   }
 }
 
-void RematState::MarkDirty(int32_t value) {
+void RecomputeState::MarkDirty(int32_t value) {
   if (is_dirty_[value]) return;
   is_dirty_[value] = 1;
   dirty_.push_back(value);
 }
 
-void RematState::Touch(int32_t op) {
+void RecomputeState::Touch(int32_t op) {
   for (const Rows* rows : {&problem_.makes, &problem_.reads}) {
     for (const int32_t* v = rows->begin(op); v != rows->end(op); ++v) {
       MarkDirty(*v);
@@ -211,7 +211,7 @@ void RematState::Touch(int32_t op) {
 }
 
 // Puts a run that has an op and neighbours into the sequence.
-void RematState::Link(int32_t run) {
+void RecomputeState::Link(int32_t run) {
   const int32_t op = runs_[run].op, previous = runs_[run].previous, next = runs_[run].next;
   const int32_t slot = FreeSlot(previous, next);
   runs_[run].slot = slot;
@@ -231,7 +231,7 @@ void RematState::Link(int32_t run) {
 }
 
 // Takes a run out; it keeps its op and neighbours, so that Link puts it back.
-void RematState::Unlink(int32_t run) {
+void RecomputeState::Unlink(int32_t run) {
   const int32_t op = runs_[run].op, slot = runs_[run].slot;
   const int32_t previous = runs_[run].previous, next = runs_[run].next;
   std::vector<int32_t>& runs = runs_of_[op];
@@ -247,13 +247,13 @@ void RematState::Unlink(int32_t run) {
   Touch(op);
 }
 
-void RematState::CountRepeat(int32_t run) {
+void RecomputeState::CountRepeat(int32_t run) {
   runs_[run].repeat = static_cast<int32_t>(repeats_.size());
   repeats_.push_back(run);
   added_cost_ += problem_.costs[op_of(run)];
 }
 
-void RematState::DiscountRepeat(int32_t run) {
+void RecomputeState::DiscountRepeat(int32_t run) {
   const int32_t hole = runs_[run].repeat;
   repeats_[hole] = repeats_.back();
   runs_[repeats_[hole]].repeat = hole;
@@ -262,7 +262,7 @@ void RematState::DiscountRepeat(int32_t run) {
   added_cost_ -= problem_.costs[op_of(run)];
 }
 
-int32_t RematState::Insert(int32_t op, int32_t before) {
+int32_t RecomputeState::Insert(int32_t op, int32_t before) {
   int32_t run = static_cast<int32_t>(runs_.size());
   if (unused_.empty()) {
     runs_.emplace_back();
@@ -278,12 +278,12 @@ int32_t RematState::Insert(int32_t op, int32_t before) {
   return run;
 }
 
-void RematState::Remove(int32_t run) {
+void RecomputeState::Remove(int32_t run) {
   Unlink(run);
   edits_.push_back({run, false});
 }
 
-void RematState::Update() {
+void RecomputeState::Update() {
   for (size_t i = 0; i < dirty_.size(); ++i) {
     Place(dirty_[i]);
     is_dirty_[dirty_[i]] = 0;
@@ -291,7 +291,7 @@ void RematState::Update() {
   dirty_.clear();
 }
 
-void RematState::Commit() {
+void RecomputeState::Commit() {
   for (const Edit& edit : edits_) {
     // A run that was inserted and removed again appears twice, and is free from the second on.
     if (!edit.inserted) unused_.push_back(edit.run);
@@ -299,7 +299,7 @@ void RematState::Commit() {
   edits_.clear();
 }
 
-void RematState::RollBack() {
+void RecomputeState::RollBack() {
   while (!edits_.empty()) {
     const Edit edit = edits_.back();
     edits_.pop_back();
@@ -314,12 +314,12 @@ void RematState::RollBack() {
 }
 
 // Whether `run` is the last to read the value before it is recomputed.
-bool RematState::EndsAt(int32_t value, int32_t run) const {
+bool RecomputeState::EndsAt(int32_t value, int32_t run) const {
   return NextRead(value, slot_of(run) + 1) < 0;
 }
 
 // Whether the first result of `run`, which is the last to read the value, takes over its bytes.
-bool RematState::TakesOver(int32_t run, int32_t value) const {
+bool RecomputeState::TakesOver(int32_t run, int32_t value) const {
   const int32_t op = runs_[run].op;
   const int32_t* end = problem_.parts.end(op);
   if (std::find(problem_.parts.begin(op), end, value) != end) return true;
@@ -330,7 +330,7 @@ bool RematState::TakesOver(int32_t run, int32_t value) const {
 }
 
 // Finds where the value is live, and tells the tree of the difference.
-void RematState::Place(int32_t value) {
+void RecomputeState::Place(int32_t value) {
   const int64_t size = problem_.sizes[value];
   std::vector<Stretch>& stretches = stretches_[value];
   if (size == 0) return;

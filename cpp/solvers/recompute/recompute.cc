@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "solvers/recompute/remat.h"
+#include "solvers/recompute/recompute.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -30,7 +30,7 @@ void CheckAmounts(const std::vector<int64_t>& amounts, int64_t limit, const char
 
 }  // namespace
 
-void Validate(const RematProblem& problem) {
+void Validate(const RecomputeProblem& problem) {
   constexpr int64_t kMaxOps = 1 << 24;  // Slots of the search must fit in int32.
   const auto ops = static_cast<int64_t>(problem.costs.size());
   const auto values = static_cast<int64_t>(problem.sizes.size());
@@ -86,7 +86,7 @@ void Validate(const RematProblem& problem) {
   }
 }
 
-RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequence) {
+RecomputePlan MeasureSequence(const RecomputeProblem& problem, std::vector<int32_t> sequence) {
   const int64_t ops = problem.ops();
   const auto length = static_cast<int64_t>(sequence.size());
   std::vector<int64_t> runs(ops, 0);
@@ -94,7 +94,7 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
   std::vector<int64_t> used(problem.sizes.size(), -1);  // Where it was made or read last.
   // For each position: what ends to be live after it, and values whose last read it is.
   std::vector<std::vector<int32_t>> ends(length);
-  RematPlan plan;
+  RecomputePlan plan;
   int64_t first_runs = 0;
   for (int64_t at = 0; at < length; ++at) {
     const int32_t op = sequence[at];
