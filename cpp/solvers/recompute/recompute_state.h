@@ -37,10 +37,10 @@ class RecomputeState {
   bool is_repeat(int32_t run) const { return runs_[run].repeat >= 0; }
 
   // --- Where values are live.
-  struct Stretch {
+  struct LiveRange {
     int32_t lower, upper;  // Slots, both included.
   };
-  const std::vector<Stretch>& stretches_of(int32_t value) const { return stretches_[value]; }
+  const std::vector<LiveRange>& live_ranges_of(int32_t value) const { return live_ranges_[value]; }
 
   // The first run at or after `slot` that reads the value as it is there; -1 if there is none.
   int32_t NextRead(int32_t value, int32_t slot) const;
@@ -68,6 +68,9 @@ class RecomputeState {
   void RollBack();
 
  private:
+  static constexpr int32_t kSpacing = 16;   // Slots for each run when they are respaced.
+  static constexpr int32_t kSlotsFor = 32;  // Slots for each op in all.
+
   struct Run {
     int32_t op = -1, slot = -1, previous = -1, next = -1;
     int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
@@ -103,7 +106,7 @@ class RecomputeState {
   std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by slot.
   int32_t slots_;                               // How many there are.
   std::vector<int32_t> run_at_;                 // Of each slot that is not free.
-  std::vector<std::vector<Stretch>> stretches_;
+  std::vector<std::vector<LiveRange>> live_ranges_;
   std::vector<int32_t> repeats_;
   PeakTree tree_;
   int64_t added_cost_ = 0;
