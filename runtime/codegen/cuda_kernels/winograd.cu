@@ -63,6 +63,67 @@ __device__ __forceinline__ void LoadEight(float (&to)[8], const float* shared, i
   }
 }
 
+// The part of a thread, and which of the filters and tiles of a block it has.
+struct Lanes {
+  int part, filter, tile;
+};
+
+// The parts of a block's results come together in shared memory, kRows filters at a time, and are
+// stored.
+template <typename W>
+__device__ __forceinline__ void StoreResults(const Winograd& p, float* shared, const Lanes& lanes,
+                                             const ImageTile& tile, int first_filter,
+                                             const float (&sums)[8][8]) {
+  float* results = shared + W::kFirstResult;
+  const int filters = !tile.exists                                ? 0
+                      : tile.image * p.of_image.by < p.last_tiles ? p.filters
+                                                                  : p.last_filters;
+  const long long place =
+      tile.image * p.image_y + static_cast<long long>(tile.row) * p.width_y + tile.column;
+#pragma unroll
+  for (int turn = 0; turn < 8 / W::kOfEight; ++turn) {
+    if (turn > 0) SyncBlock();
+#pragma unroll
+    for (int i = 0; i < W::kOfEight; ++i) {
+      float* to =
+          results + lanes.part * W::kResults + (i * W::kFilterLanes + lanes.filter) * W::kRow;
+#pragma unroll
+      for (int j = 0; j < 8; j += 4) {
+        const float (&four)[8] = sums[turn * W::kOfEight + i];
+        *reinterpret_cast<float4*>(to + Place<W::kTileLanes>(lanes.tile, j)) =
+            float4{four[j], four[j + 1], four[j + 2], four[j + 3]};
+      }
+    }
+    SyncBlock();
+#pragma unroll 1  // Unrolled, it takes registers that spill.
+    for (int pass = 0; pass < W::kRows * W::kTiles / kWorkers; ++pass) {
+      const int row = Thread() / W::kTiles + pass * (kWorkers / W::kTiles);
+      const int filter =
+          first_filter +
+          Place<W::kFilterLanes>(row % W::kFilterLanes, turn * W::kOfEight + row / W::kFilterLanes);
+      if (filter >= filters) continue;
+      const float* from = results + row * W::kRow + Thread() % W::kTiles;
+      float rows[2][4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float m[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) m[i] = from[(i * 4 + j) * W::kResults];
+        rows[0][j] = m[0] + m[1] + m[2];
+        rows[1][j] = m[1] - m[2] - m[3];
+      }
+      const float bias = p.bias == nullptr ? 0.0f : p.bias[filter];
+      const long long to = place + static_cast<long long>(filter) * p.height_y * p.width_y;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (i == 1 && tile.row + 1 >= p.height_y) continue;
+        StoreRow(p, to + i * p.width_y, tile.column + 1 < p.width_y, bias,
+                 rows[i][0] + rows[i][1] + rows[i][2], rows[i][1] - rows[i][2] - rows[i][3]);
+      }
+    }
+  }
+}
+
 template <typename W>
 __device__ __forceinline__ void Filter(const Winograd& p, float* shared) {
   const int across = p.padded_filters / W::kFilters;
@@ -160,56 +221,8 @@ __device__ __forceinline__ void Filter(const Winograd& p, float* shared) {
       begin_images(following);
     }
 
-    // The parts of a result come together in shared memory, kRows filters at a time.
-    const ImageTile tile = tile_of(block);
-    const int first_filter = block % across * W::kFilters;
-    float* results = shared + W::kFirstResult;
-    const int filters = !tile.exists                                ? 0
-                        : tile.image * p.of_image.by < p.last_tiles ? p.filters
-                                                                    : p.last_filters;
-    const long long place =
-        tile.image * p.image_y + static_cast<long long>(tile.row) * p.width_y + tile.column;
-#pragma unroll
-    for (int turn = 0; turn < 8 / W::kOfEight; ++turn) {
-      if (turn > 0) SyncBlock();
-#pragma unroll
-      for (int i = 0; i < W::kOfEight; ++i) {
-        float* to = results + part * W::kResults + (i * W::kFilterLanes + filter_lane) * W::kRow;
-#pragma unroll
-        for (int j = 0; j < 8; j += 4) {
-          const float (&four)[8] = sums[turn * W::kOfEight + i];
-          *reinterpret_cast<float4*>(to + Place<W::kTileLanes>(tile_lane, j)) =
-              float4{four[j], four[j + 1], four[j + 2], four[j + 3]};
-        }
-      }
-      SyncBlock();
-#pragma unroll 1  // Unrolled, it takes registers that spill.
-      for (int pass = 0; pass < W::kRows * W::kTiles / kWorkers; ++pass) {
-        const int row = Thread() / W::kTiles + pass * (kWorkers / W::kTiles);
-        const int filter =
-            first_filter + Place<W::kFilterLanes>(row % W::kFilterLanes,
-                                                  turn * W::kOfEight + row / W::kFilterLanes);
-        if (filter >= filters) continue;
-        const float* from = results + row * W::kRow + own_tile;
-        float rows[2][4];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float m[4];
-#pragma unroll
-          for (int i = 0; i < 4; ++i) m[i] = from[(i * 4 + j) * W::kResults];
-          rows[0][j] = m[0] + m[1] + m[2];
-          rows[1][j] = m[1] - m[2] - m[3];
-        }
-        const float bias = p.bias == nullptr ? 0.0f : p.bias[filter];
-        const long long to = place + static_cast<long long>(filter) * p.height_y * p.width_y;
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          if (i == 1 && tile.row + 1 >= p.height_y) continue;
-          StoreRow(p, to + i * p.width_y, tile.column + 1 < p.width_y, bias,
-                   rows[i][0] + rows[i][1] + rows[i][2], rows[i][1] - rows[i][2] - rows[i][3]);
-        }
-      }
-    }
+    StoreResults<W>(p, shared, Lanes{part, filter_lane, tile_lane}, tile_of(block),
+                    block % across * W::kFilters, sums);
     if (following >= blocks) break;
     block = following;
     SyncBlock();
