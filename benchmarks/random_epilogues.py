@@ -154,7 +154,8 @@ def options(seed: int) -> dict[str, Any]:
 
 def draw(seed: int) -> Case:
     """The model of a seed, inputs, and what may differ where `options(seed)` compile it."""
-    from random_epilogue_steps import EPILOGUES, PRODUCERS
+    from random_epilogue_producers import PRODUCERS
+    from random_epilogue_steps import EPILOGUES
 
     precision = options(seed)["precision"]
     for attempt in range(100):

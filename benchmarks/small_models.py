@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto
 from training_models import Net
 
-from memc.solvers.recompute import RematProblem
+from memc.solvers.recompute import RecomputeProblem
 
 FLOAT = TensorProto.FLOAT
 
@@ -149,7 +149,7 @@ MODELS: dict[str, tuple[Callable[[], onnx.ModelProto], int]] = {
 """How to make each, and a batch size at which activations outweigh weights."""
 
 
-def layered(seed: int, forward: int) -> RematProblem:
+def layered(seed: int, forward: int) -> RecomputeProblem:
     """A random training step of `forward` layered ops and as many of its backward pass, which read what the forward
     ones made. Each op reads the one before it, and one in three a second of the last eight; sizes and costs span a
     factor of 16, drawn apart from each other.
@@ -170,7 +170,7 @@ def layered(seed: int, forward: int) -> RematProblem:
         saved = reads[op] if rng.random() < 2 / 3 else [op]
         reads.append(list(dict.fromkeys([*sorted(gradients), *saved])))
     ops = 2 * forward
-    return RematProblem(
+    return RecomputeProblem(
         sizes=size,
         costs=cost + [2 * c for c in reversed(cost)],
         once=[False] * ops,

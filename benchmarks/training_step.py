@@ -73,7 +73,7 @@ RATE, MOMENTUM = 1 / 64, 0.9
 CLASSES = 4
 """Labels are below this: the fewest classes of any model."""
 BOTH = ("memc", "torch")
-SLOT = ".momentum"
+SUFFIX = ".momentum"
 """How memc names the state of a weight that holds its gradient after the first step."""
 
 HEADER = """\
@@ -152,9 +152,9 @@ def by_arena(path: Path, feeds: Arrays, labels: Array, args: argparse.Namespace)
 
 
 def by_names(loss: float, states: Arrays, facts: dict[str, float]) -> Step:
-    gradients = {name.removesuffix(SLOT): array for name, array in states.items() if name.endswith(SLOT)}
+    gradients = {name.removesuffix(SUFFIX): array for name, array in states.items() if name.endswith(SUFFIX)}
     weights = {name: states[name] for name in gradients}
-    others = {name: array for name, array in states.items() if name not in weights and not name.endswith(SLOT)}
+    others = {name: array for name, array in states.items() if name not in weights and not name.endswith(SUFFIX)}
     return Step(loss, gradients, weights, others, facts)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -26,6 +25,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 import numpy as np
 
 from memc.ir.errors import UsageError
+from memc.ir.messages import nearest, shown
 
 F32_MOST = float(np.finfo(np.float32).max)
 """The largest number that f32 has."""
@@ -243,23 +243,6 @@ def is_whole(value: object) -> bool:
 def is_real(value: object) -> bool:
     """Whether it is a number, numpy's included."""
     return is_whole(value) or isinstance(value, (float, np.floating))
-
-
-def nearest(word: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` for the name most like `word`, whatever its case; empty if none is."""
-    plain = {name.lower().replace("_", "-"): name for name in names}
-    wanted = word[:80].lower().replace("_", "-")
-    close = difflib.get_close_matches(wanted, plain, n=1)
-    if not close and len(wanted) > 2:  # A part of a name, such as `best` of `best-fit`.
-        close = [name for name in plain if name.startswith(wanted)][:1]
-    return f"; did you mean {plain[close[0]]}?" if close else ""
-
-
-def shown(value: object) -> str:
-    """A value in a message: one line of moderate length."""
-    text = " ".join(repr(value).split())
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _ruled(value: object, base: Any, rules: Sequence[Any]) -> Any:

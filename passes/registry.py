@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from memc.ir.checked import shown
+from memc.ir.messages import shown
 from memc.passes.base import Pass
 from memc.passes.kernels.find_last import FindLast
 from memc.passes.kernels.fuse import Fuse

@@ -26,7 +26,7 @@ SUBJECTS = {
         "arena",
         "training_memory",
         "rematerialize",
-        "remat_exact",
+        "recompute_exact",
         "sublinear",
         "gpu_training_memory",
         "steady_state",

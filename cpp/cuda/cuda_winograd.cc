@@ -101,6 +101,43 @@ bool Fits(const Convolution& c) {
 // Whether the transformed weights lie where the last results will be, in place of a workspace.
 bool IsInResult(const Choice& choice) { return choice[1] != 0; }
 
+// What the kernels are given, but for where the transformed weights are. `last`: how many filters
+// of the last image are computed in the end.
+Params ParamsOf(Kind kind, const Convolution& shape, const Problem& problem, const Work& work,
+                int64_t last, const float* from, const float* w, const Terms& terms, float* to) {
+  Params p;
+  p.x = from;
+  p.w = w;
+  p.bias = static_cast<const float*>(terms.bias);
+  p.residual = static_cast<const float*>(terms.residual);
+  p.y = to;
+  p.filters = static_cast<int>(problem.filters);
+  p.channels = static_cast<int>(problem.channels);
+  p.padded_filters = static_cast<int>(problem.Filters(work));
+  p.padded_channels = static_cast<int>(problem.Channels(work));
+  const int64_t outer = int64_t{9} * shape.w[1];
+  p.flipped = kind == kForward ? 0 : 1;
+  p.filter_w = kind == kForward ? outer : 9;
+  p.channel_w = kind == kForward ? 9 : outer;
+  p.height_x = problem.height_x;
+  p.width_x = problem.width_x;
+  p.height_y = problem.height_y;
+  p.width_y = problem.width_y;
+  p.pad_h = problem.pad_h;
+  p.pad_w = problem.pad_w;
+  p.image_x = problem.channels * problem.height_x * problem.width_x;
+  p.image_y = problem.filters * problem.height_y * problem.width_y;
+  p.tiles = static_cast<int>(problem.Tiles());
+  p.last_tiles = static_cast<int>(problem.Tiles() / problem.images * (problem.images - 1));
+  p.last_filters = static_cast<int>(problem.filters - last);
+  p.of_row = DivisorOf(static_cast<int>(Ceil(problem.width_y, 2)));
+  p.of_image = DivisorOf(static_cast<int>(problem.Tiles() / problem.images));
+  p.pairs_x = problem.width_x % 2 == 0 && problem.pad_w == 1 && IsAligned(from, 8) ? 1 : 0;
+  p.pairs_y = problem.width_y % 2 == 0 && IsAligned(to, 8) ? 1 : 0;
+  p.relu = kind == kForward && shape.relu ? 1 : 0;
+  return p;
+}
+
 }  // namespace
 
 bool IsWinograd(const Choice& choice) { return choice[8] == kMark; }
@@ -134,7 +171,7 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   const Problem problem(kind, shape);
   const bool in_result = IsInResult(choice);
   const int64_t last = in_result ? problem.FiltersOfWorkspace(work) : 0;
-  Params p;
+  Params p = ParamsOf(kind, shape, problem, work, last, from, w, terms, to);
   if (in_result) {
     if (terms.residual == to || last > problem.filters) return kNoSuchKernel;
     const float* end = to + problem.images * problem.filters * problem.height_y * problem.width_y;
@@ -146,35 +183,6 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
     }
     p.transformed = static_cast<float*>(place.workspace);
   }
-  p.x = from;
-  p.w = w;
-  p.bias = static_cast<const float*>(terms.bias);
-  p.residual = static_cast<const float*>(terms.residual);
-  p.y = to;
-  p.filters = static_cast<int>(problem.filters);
-  p.channels = static_cast<int>(problem.channels);
-  p.padded_filters = static_cast<int>(problem.Filters(work));
-  p.padded_channels = static_cast<int>(problem.Channels(work));
-  const int64_t outer = int64_t{9} * shape.w[1];
-  p.flipped = kind == kForward ? 0 : 1;
-  p.filter_w = kind == kForward ? outer : 9;
-  p.channel_w = kind == kForward ? 9 : outer;
-  p.height_x = problem.height_x;
-  p.width_x = problem.width_x;
-  p.height_y = problem.height_y;
-  p.width_y = problem.width_y;
-  p.pad_h = problem.pad_h;
-  p.pad_w = problem.pad_w;
-  p.image_x = problem.channels * problem.height_x * problem.width_x;
-  p.image_y = problem.filters * problem.height_y * problem.width_y;
-  p.tiles = static_cast<int>(problem.Tiles());
-  p.last_tiles = static_cast<int>(problem.Tiles() / problem.images * (problem.images - 1));
-  p.last_filters = static_cast<int>(problem.filters - last);
-  p.of_row = DivisorOf(static_cast<int>(Ceil(problem.width_y, 2)));
-  p.of_image = DivisorOf(static_cast<int>(problem.Tiles() / problem.images));
-  p.pairs_x = problem.width_x % 2 == 0 && problem.pad_w == 1 && IsAligned(from, 8) ? 1 : 0;
-  p.pairs_y = problem.width_y % 2 == 0 && IsAligned(to, 8) ? 1 : 0;
-  p.relu = kind == kForward && shape.relu ? 1 : 0;
   const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kFewThreads);
   int status =
       LaunchOwn(context, "winograd_3_weights", {transforms, 1, 1, kFewThreads}, place.stream, &p);

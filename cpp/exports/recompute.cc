@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doors to rematerialization for Python. Arrays are one-dimensional contiguous i64 host
+// The doors to recomputation for Python. Arrays are one-dimensional contiguous i64 host
 // tensors.
+#include "solvers/recompute/recompute.h"
+
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
@@ -11,7 +13,6 @@
 
 #include "exports/ffi_arrays.h"
 #include "exports/ffi_rows.h"
-#include "solvers/recompute/remat.h"
 
 namespace {
 
@@ -26,9 +27,9 @@ std::vector<int64_t> Numbers(const ffi::Tensor& array, int64_t length, const cha
 
 // `columns`: sizes, costs, once, scratch; then first and index of reads, makes, over, parts, until;
 // in_order.
-memc::RematProblem MakeProblem(const Tensors& columns) {
+memc::RecomputeProblem MakeProblem(const Tensors& columns) {
   if (columns.size() != 15) throw std::invalid_argument("expected 15 columns");
-  memc::RematProblem problem;
+  memc::RecomputeProblem problem;
   problem.sizes = Numbers(columns[0], -1, "sizes");
   problem.costs = Numbers(columns[1], -1, "costs");
   const auto ops = static_cast<int64_t>(problem.costs.size());
@@ -50,16 +51,17 @@ std::vector<int32_t> MakeSequence(const ffi::Tensor& sequence) {
 }
 
 // Peak, added cost, then the ops in execution order.
-ffi::Array<int64_t> Flat(const memc::RematPlan& plan) {
+ffi::Array<int64_t> Flat(const memc::RecomputePlan& plan) {
   ffi::Array<int64_t> found{plan.peak, plan.added_cost};
   for (int32_t op : plan.sequence) found.push_back(op);
   return found;
 }
 
-ffi::Array<ffi::Array<int64_t>> RematLadder(Tensors columns, int64_t lowest, int64_t bound) {
+ffi::Array<ffi::Array<int64_t>> RecomputeLadder(Tensors columns, int64_t lowest, int64_t bound) {
   return memc::Translate([&] {
     ffi::Array<ffi::Array<int64_t>> found;
-    for (const memc::RematPlan& plan : memc::RematLadder(MakeProblem(columns), lowest, bound)) {
+    for (const memc::RecomputePlan& plan :
+         memc::RecomputeLadder(MakeProblem(columns), lowest, bound)) {
       found.push_back(Flat(plan));
     }
     return found;
@@ -69,14 +71,14 @@ ffi::Array<ffi::Array<int64_t>> RematLadder(Tensors columns, int64_t lowest, int
 // Peak and added cost, by definition.
 ffi::Array<int64_t> MeasureSequence(Tensors columns, ffi::Tensor sequence) {
   return memc::Translate([&] {
-    const memc::RematProblem problem = MakeProblem(columns);
+    const memc::RecomputeProblem problem = MakeProblem(columns);
     memc::Validate(problem);
-    const memc::RematPlan plan = memc::MeasureSequence(problem, MakeSequence(sequence));
+    const memc::RecomputePlan plan = memc::MeasureSequence(problem, MakeSequence(sequence));
     return ffi::Array<int64_t>{plan.peak, plan.added_cost};
   });
 }
 
 }  // namespace
 
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_remat_ladder, RematLadder);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_recompute_ladder, RecomputeLadder);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_measure_sequence, MeasureSequence);

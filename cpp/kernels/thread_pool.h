@@ -37,8 +37,8 @@ class ThreadPool {
     std::atomic<int> status{0};
   };
 
-  // What one thread is given; on a cache line of its own.
-  struct alignas(64) Slot {
+  // A thread and the job that it is given; on a cache line of its own.
+  struct alignas(64) Worker {
     std::atomic<Job*> job{nullptr};
     std::atomic<bool> asleep{false};
     std::mutex mutex;
@@ -46,12 +46,12 @@ class ThreadPool {
     std::thread thread;
   };
 
-  static void Serve(Slot* slot, int task);
-  static Job* Wait(Slot* slot);
-  static void Give(Slot* slot, Job* job);
+  static void Serve(Worker* worker, int task);
+  static Job* Wait(Worker* worker);
+  static void Give(Worker* worker, Job* job);
   int Grow(int threads);
 
-  std::deque<Slot> slots_;  // Slots stay where they are when there are more.
+  std::deque<Worker> workers_;  // Workers stay where they are when there are more.
 };
 
 }  // namespace memc

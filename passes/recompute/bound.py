@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memc.solvers.recompute import RematProblem
+from memc.solvers.recompute import RecomputeProblem
 
 WIDEST = 8
 """Values live together of which each may have been made last; of more, no further look back is taken."""
 
 
-def least_possible(problem: RematProblem, depth: int = 3) -> int:
+def least_possible(problem: RecomputeProblem, depth: int = 3) -> int:
     """Bytes that are live at some moment of every sequence.
 
     While an op runs, what it reads and makes is live. Of what it reads, one value was made last, and then the others
@@ -24,7 +24,7 @@ def least_possible(problem: RematProblem, depth: int = 3) -> int:
 
 @dataclass
 class _Bound:
-    problem: RematProblem
+    problem: RecomputeProblem
     maker: dict[int, int] = field(default_factory=dict)
     known: dict[tuple[frozenset[int], int], int] = field(default_factory=dict)
 

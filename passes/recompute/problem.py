@@ -21,11 +21,11 @@ from memc.ir.core import Alias, Function, Op, Value, fresh_names
 from memc.ir.liveness import ALIGNMENT, align
 from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
-from memc.solvers.recompute import RematProblem
+from memc.solvers.recompute import RecomputeProblem
 
 
 @dataclass
-class RematGraph:
+class RecomputeGraph:
     """A function's ops that make bytes, and what each value looks into."""
 
     function: Function
@@ -37,10 +37,10 @@ class RematGraph:
     """What a view is made of."""
     aliased: bool
     """Whether the function has aliases already; no other ones will be made then."""
-    problem: RematProblem = field(init=False)
+    problem: RecomputeProblem = field(init=False)
 
     @staticmethod
-    def of(function: Function, cost: Callable[[Op], int], alignment: int = ALIGNMENT) -> RematGraph:
+    def of(function: Function, cost: Callable[[Op], int], alignment: int = ALIGNMENT) -> RecomputeGraph:
         """The problem of `function`. `cost` is what one more run of an op costs.
 
         Without aliases yet, the problem counts on those that `in-place` will make.
@@ -59,11 +59,11 @@ class RematGraph:
             base.update((v, v.root) for v in op.results)
             if op.name != "constant" and op not in later:
                 units.append(chains.get(op, (op,)))
-        graph = RematGraph(function, units, base, views, aliased)
+        graph = RecomputeGraph(function, units, base, views, aliased)
         graph.problem = graph._problem(cost, alignment)
         return graph
 
-    def _problem(self, cost: Callable[[Op], int], alignment: int) -> RematProblem:
+    def _problem(self, cost: Callable[[Op], int], alignment: int) -> RecomputeProblem:
         outside = {self.base[v] for v in self.function.returns}
         outside.update(op.results[0] for op in self.function.ops if assigned_state(op) is not None)
         number: dict[Value, int] = {}
@@ -81,7 +81,7 @@ class RematGraph:
         over = [self._may_take_over(unit[0]) for unit in self.units]
         parts = [self._parts(unit[0], alignment) for unit in self.units]
         writers = self._writers()
-        return RematProblem(
+        return RecomputeProblem(
             sizes=[0 if v in outside else align(v.type.nbytes, alignment) for v in number],
             costs=[sum(map(cost, unit)) for unit in self.units],
             once=[not self._may_repeat(unit, writers) for unit in self.units],
@@ -163,7 +163,7 @@ def _results(unit: Sequence[Op]) -> list[Value]:
 class _Writer:
     """Ops in their new sequence; constants and views come in front of their first reader."""
 
-    def __init__(self, graph: RematGraph) -> None:
+    def __init__(self, graph: RecomputeGraph) -> None:
         self.graph = graph
         self.names = fresh_names(v.name for v in graph.function.values())
         self.constants = {op.result: op for op in graph.function.ops if op.name == "constant"}

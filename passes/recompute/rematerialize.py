@@ -30,9 +30,9 @@ from memc.passes.budget import Budget, over_budget
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.recompute.bound import least_possible
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.problem import RematGraph, is_whole_view
-from memc.solvers.exact.recompute import require_few, solve_remat
-from memc.solvers.recompute import RematPlan, RematProblem, measure_sequence, remat_ladder
+from memc.passes.recompute.problem import RecomputeGraph, is_whole_view
+from memc.solvers.exact.recompute import require_few, solve_recompute
+from memc.solvers.recompute import RecomputePlan, RecomputeProblem, measure_sequence, recompute_ladder
 
 Solver = Literal["search", "exact"]
 
@@ -63,10 +63,10 @@ class Recomputation(Finding):
 class Choice:
     """A plan, and the graph whose order of ops it starts from."""
 
-    graph: RematGraph
+    graph: RecomputeGraph
     ops: tuple[Op, ...]
     """The function's ops in that order."""
-    plan: RematPlan
+    plan: RecomputePlan
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Starts:
 
     function: Function
     alignment: int
-    found: tuple[tuple[RematGraph, tuple[Op, ...]], ...]
+    found: tuple[tuple[RecomputeGraph, tuple[Op, ...]], ...]
     bound: int
     """Bytes that no sequence is below."""
 
@@ -83,10 +83,10 @@ class Starts:
     def of(function: Function, orders: Iterable[Sequence[Op]], costs: CostModel, alignment: int = ALIGNMENT) -> Starts:
         """Those of `orders` that are not far above the best."""
         before = list(function.ops)
-        found: list[tuple[RematGraph, tuple[Op, ...]]] = []
+        found: list[tuple[RecomputeGraph, tuple[Op, ...]]] = []
         for ops in dict.fromkeys(map(tuple, orders)):
             function.ops = list(ops)
-            found.append((RematGraph.of(function, costs.cost, alignment), ops))
+            found.append((RecomputeGraph.of(function, costs.cost, alignment), ops))
         function.ops = before
         peaks = [_peak(graph.problem) for graph, _ in found]
         near = tuple(start for start, peak in zip(found, peaks) if peak <= FAR * min(peaks))
@@ -95,7 +95,7 @@ class Starts:
     def choices(self, lowest: int) -> Choices:
         """Plans from each, down to about `lowest` bytes, or as low as was found."""
         with ThreadPoolExecutor(len(self.found)) as threads:
-            ladders = threads.map(lambda start: remat_ladder(start[0].problem, lowest, self.bound), self.found)
+            ladders = threads.map(lambda start: recompute_ladder(start[0].problem, lowest, self.bound), self.found)
         found = [Choice(*start, plan) for start, plans in zip(self.found, ladders) for plan in plans]
         return Choices(self.function, self.alignment, tuple(found))
 
@@ -113,7 +113,7 @@ class Choices:
         orders share the `time_limit` (seconds). Raises UsageError for too many ops."""
         graphs = {id(choice.graph): choice for choice in self.found}
         share = None if time_limit is None else time_limit / len(graphs)
-        solved = ((start, solve_remat(start.graph.problem, limit, share).plan) for start in graphs.values())
+        solved = ((start, solve_recompute(start.graph.problem, limit, share).plan) for start in graphs.values())
         better = tuple(Choice(start.graph, start.ops, plan) for start, plan in solved if plan is not None)
         return Choices(self.function, self.alignment, better + self.found)
 
@@ -196,7 +196,7 @@ def rematerialize(
     raise over_budget(whole, least, weights, io)
 
 
-def _peak(problem: RematProblem) -> int:
+def _peak(problem: RecomputeProblem) -> int:
     """Bytes, without recomputation."""
     return measure_sequence(problem, range(len(problem.costs))).peak
 

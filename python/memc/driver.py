@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from memc.frontend.sources import ONNX, Reading, Source, format_of
 from memc.frontend.sources import load as load_source
-from memc.ir.checked import shown
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
+from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.plan import check_plan

@@ -10,8 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memc.ir.checked import shown
 from memc.ir.errors import InvalidError, UsageError
+from memc.ir.messages import shown
 from memc.ir.target import is_arch
 from memc.runtime.artifact.plan_text import INTERFACE, MOST, checksum, parsed, require_seal
 

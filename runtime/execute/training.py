@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.arrays import plain, type_name
-from memc.ir.checked import F32_MOST, Range, is_real, nearest, require
+from memc.ir.checked import F32_MOST, Range, is_real, require
 from memc.ir.errors import InvalidError, MemcError, UsageError
+from memc.ir.messages import nearest
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.manifest import SOURCE, Slot, Spec, content
 from memc.runtime.execute import labels

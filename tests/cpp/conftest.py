@@ -23,7 +23,7 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("needs a C++ compiler")
     path = tmp_path_factory.mktemp("fake") / "libfake_cuda.so"
     here = Path(__file__).parent
-    sources = [here / "fake_cuda.cc", here / "fake_launch.cc"]
+    sources = sorted(here.glob("fake_*.cc"))
     folders = [f"-I{here}", f"-I{FOLDER}"]
     command = [COMPILER, "-std=c++17", "-O1", "-shared", "-fPIC", *folders, *map(str, sources), "-o", str(path)]
     subprocess.run(command, check=True)

@@ -73,7 +73,7 @@ def foreign_modules(draw: Draw, max_ops: int = 24) -> Module:
     return module
 
 
-class _Machine:
+class _Interpreter:
     """Where values lie, and what ops compute of what they read."""
 
     def __init__(self, function: Function) -> None:
@@ -102,22 +102,22 @@ Outcome = tuple[list[bytes], list[tuple[str, list[bytes]]]]
 
 def run_plainly(module: Module) -> Outcome:
     """Every value with bytes of its own."""
-    function, machine = module.main, _Machine(module.main)
-    held = {p: machine.give(p) for p in function.params}
+    function, interpreter = module.main, _Interpreter(module.main)
+    held = {p: interpreter.give(p) for p in function.params}
     for op in function.ops:
-        held.update(zip(op.results, machine.compute(op, [held[v] for v in op.operands])))
+        held.update(zip(op.results, interpreter.compute(op, [held[v] for v in op.operands])))
     last = {v.root: v for v in function.values()}
     states = [held[last[p]] for p in function.params_of(Role.STATE)]
-    return [*(held[v] for v in function.returns), *states], machine.effects
+    return [*(held[v] for v in function.returns), *states], interpreter.effects
 
 
 def run_in_arena(module: Module, arena: int) -> Outcome:
     """Every value where it is placed, in a poisoned arena; what an op makes is poisoned before the op writes it, and what
     only it reads stays until then."""
-    function, machine = module.main, _Machine(module.main)
+    function, interpreter = module.main, _Interpreter(module.main)
     outside = output_roots(function)
     memory = bytearray(POISON * arena)
-    own = {p: bytearray(machine.give(p)) for p in function.params}
+    own = {p: bytearray(interpreter.give(p)) for p in function.params}
 
     def place(value: Value) -> tuple[bytearray, int]:
         root = value.root
@@ -131,9 +131,9 @@ def run_in_arena(module: Module, arena: int) -> Outcome:
         return bytes(held[offset : offset + value.type.nbytes])
 
     for op in function.ops:
-        results = machine.compute(op, [content(v) for v in op.operands])
+        results = interpreter.compute(op, [content(v) for v in op.operands])
         for value, made in zip(op.results, results):
             held, offset = place(value)
             held[offset : offset + len(made)] = made
     states = [bytes(own[p]) for p in function.params_of(Role.STATE)]
-    return [*map(content, function.returns), *states], machine.effects
+    return [*map(content, function.returns), *states], interpreter.effects

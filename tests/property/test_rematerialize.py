@@ -16,8 +16,8 @@ from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot, is_unplaced
 from memc.passes.manager import PassManager
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.problem import RematGraph
-from memc.solvers.recompute import measure_sequence, remat_ladder
+from memc.passes.recompute.problem import RecomputeGraph
+from memc.solvers.recompute import measure_sequence, recompute_ladder
 
 from .foreign_graphs import foreign_modules, run_in_arena, run_plainly
 from .graphs import inputs_of, modules
@@ -59,11 +59,11 @@ def test_functions_take_what_their_plans_say(module: Module, fused: bool) -> Non
     """What is written back reads the latest copy of everything, as the sequence does."""
     PassManager.parse("materialize-returns,decompose" + (",fuse,select-kernels" if fused else "")).run(module)
     function = module.main
-    graph = RematGraph.of(function, lambda op: 1)
+    graph = RecomputeGraph.of(function, lambda op: 1)
     before = Snapshot.of(module, function)
-    for plan in remat_ladder(graph.problem, 0):
+    for plan in recompute_ladder(graph.problem, 0):
         graph.rewrite(plan.sequence)
-        again = RematGraph.of(function, lambda op: 1).problem
+        again = RecomputeGraph.of(function, lambda op: 1).problem
         assert len(again.costs) == len(plan.sequence)
         assert measure_sequence(again, range(len(again.costs))).peak == plan.peak
         before.restore()

@@ -15,9 +15,10 @@ import onnx
 from memc import driver
 from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
-from memc.ir.checked import Amount, require, require_one_of, shown
+from memc.ir.checked import Amount, require, require_one_of
 from memc.ir.core import Array, Role
 from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
+from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.types import DType, TensorType

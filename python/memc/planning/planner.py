@@ -15,10 +15,10 @@ from memc import driver
 from memc.frontend.graph import Graph, read_graph
 from memc.frontend.sources import GRAPH, format_of
 from memc.ir.checked import Range, require, require_one_of
-from memc.ir.checked import shown as shown_value
 from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import lifetimes
+from memc.ir.messages import shown as shown_value
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.options import Options

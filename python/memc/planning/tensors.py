@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.checked import is_whole
-from memc.ir.checked import shown as shown_value
 from memc.ir.errors import InvalidError
+from memc.ir.messages import shown as shown_value
 from memc.solvers.placement import BufferColumns, Lives
 
 from .gaps import block_lives, is_lives

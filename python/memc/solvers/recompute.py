@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Typed doors to the native search for recomputation. See `cpp/solvers/recompute/remat.h` for what a sequence means."""
+"""Typed doors to the native search for recomputation. See `cpp/solvers/recompute/recompute.h` for what a sequence means."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from memc.solvers.arrays import rows, tensor
 
 
 @dataclass(frozen=True)
-class RematProblem:
+class RecomputeProblem:
     """Ops numbered in execution order, the values that they make and read, and what recomputing one costs."""
 
     sizes: Sequence[int]
@@ -41,7 +41,7 @@ class RematProblem:
 
 
 @dataclass(frozen=True)
-class RematPlan:
+class RecomputePlan:
     """A sequence in which ops run, some of them more than once."""
 
     sequence: tuple[int, ...]
@@ -51,27 +51,27 @@ class RematPlan:
     """The cost of all runs but the first of each op."""
 
 
-def remat_ladder(problem: RematProblem, lowest: int, bound: int = 0) -> list[RematPlan]:
+def recompute_ladder(problem: RecomputeProblem, lowest: int, bound: int = 0) -> list[RecomputePlan]:
     """Plans at falling limits, the first in the given order without recomputation, down to about `lowest` bytes or as low as
     was found. Each has a lower peak or less added cost than each one before it. No sequence may be below `bound` bytes.
 
     The same for every `lowest` but for its length. Raises ValueError for a malformed problem.
     """
-    return [_plan(found) for found in native.load()["memc_remat_ladder"](_columns(problem), lowest, bound)]
+    return [_plan(found) for found in native.load()["memc_recompute_ladder"](_columns(problem), lowest, bound)]
 
 
-def measure_sequence(problem: RematProblem, sequence: Sequence[int]) -> RematPlan:
+def measure_sequence(problem: RecomputeProblem, sequence: Sequence[int]) -> RecomputePlan:
     """Peak and added cost of a sequence, by definition. Raises ValueError if it is none of the problem's."""
     found = native.load()["memc_measure_sequence"](_columns(problem), tensor(np.array(sequence, np.int64)))
-    return RematPlan(tuple(sequence), int(found[0]), int(found[1]))
+    return RecomputePlan(tuple(sequence), int(found[0]), int(found[1]))
 
 
-def _plan(found: Any) -> RematPlan:
+def _plan(found: Any) -> RecomputePlan:
     peak, cost, *sequence = map(int, found)
-    return RematPlan(tuple(sequence), peak, cost)
+    return RecomputePlan(tuple(sequence), peak, cost)
 
 
-def _columns(problem: RematProblem) -> list[Any]:
+def _columns(problem: RecomputeProblem) -> list[Any]:
     numbers = (problem.sizes, problem.costs, problem.once, problem.scratch)
     columns = [tensor(np.array(column, np.int64)) for column in numbers]
     for table in (problem.reads, problem.makes, problem.over, problem.parts, problem.until):

@@ -12,9 +12,10 @@ import numpy.typing as npt
 import onnx
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import require, shown
+from memc.ir.checked import require
 from memc.ir.core import Array, Function, Role, Value
 from memc.ir.errors import InvalidError, MemcError, UsageError
+from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType
 

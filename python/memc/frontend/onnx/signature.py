@@ -14,9 +14,9 @@ import numpy.typing as npt
 import onnx
 
 from memc.ir.arrays import is_numeric, native, plain
-from memc.ir.checked import shown
 from memc.ir.core import Array
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.ir.messages import shown
 from memc.ir.types import DType, TensorType
 
 from .load import MAX_BYTES

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from memc.ir.errors import UsageError
 
-from ..recompute import RematPlan, RematProblem, measure_sequence, remat_ladder
+from ..recompute import RecomputePlan, RecomputeProblem, measure_sequence, recompute_ladder
 from .cp_sat import Limit
-from .recompute_program import RematProgram
+from .recompute_program import RecomputeProgram
 from .recompute_stages import StageOrder, Stages
 
 MOST_OPS = 400
@@ -19,10 +19,10 @@ WORK = 40.0
 
 
 @dataclass(frozen=True)
-class RematOptimum:
+class RecomputeOptimum:
     """The cheapest plan within a limit, as far as it was found and proven."""
 
-    plan: RematPlan | None
+    plan: RecomputePlan | None
     """None if none was found."""
     lower_bound: int | None
     """No sequence within the limit whose first runs keep the given order has less added cost, however often and in whichever
@@ -37,27 +37,29 @@ class RematOptimum:
         return self.lower_bound is None
 
 
-def solve_remat(problem: RematProblem, limit: int, time_limit: float | None = None, work: float = WORK) -> RematOptimum:
+def solve_recompute(
+    problem: RecomputeProblem, limit: int, time_limit: float | None = None, work: float = WORK
+) -> RecomputeOptimum:
     """The plan of least added cost of at most `limit` bytes, or the best one found and a lower bound.
 
-    First runs keep the given order. Never costlier than what `remat_ladder` has for that. Without a `time_limit` (seconds)
+    First runs keep the given order. Never costlier than what `recompute_ladder` has for that. Without a `time_limit` (seconds)
     one worker does a fixed amount of work, so that the result depends on the problem only. Raises UsageError for more than
     `MOST_OPS` ops and ValueError for a malformed problem.
     """
     require_few(len(problem.costs))
     problem = replace(problem, in_order=True)
-    fitting = [plan for plan in remat_ladder(problem, limit) if plan.peak <= limit]
+    fitting = [plan for plan in recompute_ladder(problem, limit) if plan.peak <= limit]
     best = min(fitting, key=lambda plan: plan.added_cost, default=None)
     if best is not None and best.added_cost == 0:
-        return RematOptimum(best, 0)
+        return RecomputeOptimum(best, 0)
     left = Limit(time_limit, threads=1, work=work)
-    program = RematProgram(problem, limit, None if best is None else best.added_cost - 1)
+    program = RecomputeProgram(problem, limit, None if best is None else best.added_cost - 1)
     hint = None if best is None else Stages.of_sequence(problem, best.sequence)
     bound = 0
     while not left.is_over():
         chosen, least = program.solve(left, hint)
         if least is None:
-            return RematOptimum(best, None if best is None else best.added_cost)
+            return RecomputeOptimum(best, None if best is None else best.added_cost)
         bound = max(bound, least)
         if chosen is None:
             break
@@ -70,7 +72,7 @@ def solve_remat(problem: RematProblem, limit: int, time_limit: float | None = No
                 break
         if not any([program.cut(chosen, stage) for stage in stuck]):
             break
-    return RematOptimum(best, bound if best is None else min(bound, best.added_cost))
+    return RecomputeOptimum(best, bound if best is None else min(bound, best.added_cost))
 
 
 def require_few(ops: int) -> None:
@@ -82,7 +84,7 @@ def require_few(ops: int) -> None:
         )
 
 
-def arranged(problem: RematProblem, limit: int, stages: Stages) -> tuple[list[int], list[int]]:
+def arranged(problem: RecomputeProblem, limit: int, stages: Stages) -> tuple[list[int], list[int]]:
     """A sequence, and the stages in which no order within the limit was found: what is recomputed there goes by number."""
     sequence: list[int] = []
     stuck: list[int] = []

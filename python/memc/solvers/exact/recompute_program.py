@@ -14,7 +14,7 @@ from itertools import permutations, product
 from math import gcd
 from typing import Any, Union
 
-from ..recompute import RematProblem
+from ..recompute import RecomputeProblem
 from .cp_sat import Limit
 from .recompute_stages import Links, Stages
 
@@ -26,10 +26,10 @@ Literal = Any
 Term = Union[bool, Literal]
 
 
-class RematProgram:
+class RecomputeProgram:
     """The least added cost below `most` (if not None) of sequences within `limit` bytes."""
 
-    def __init__(self, problem: RematProblem, limit: int, most: int | None) -> None:
+    def __init__(self, problem: RecomputeProblem, limit: int, most: int | None) -> None:
         from ortools.sat.python import cp_model
 
         self.problem, self.limit, self.most = problem, limit, most

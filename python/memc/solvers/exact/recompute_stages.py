@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from memc.solvers.recompute import RematProblem
+from memc.solvers.recompute import RecomputeProblem
 
 MOST_STATES = 20_000
 """Sets of ops left to run, in one stage, beyond which no order is sought."""
@@ -26,7 +26,7 @@ class Links:
     """The ops that read each value, ascending."""
 
     @staticmethod
-    def of(problem: RematProblem) -> Links:
+    def of(problem: RecomputeProblem) -> Links:
         maker = {value: op for op, values in enumerate(problem.makes) for value in values}
         readers: dict[int, list[int]] = {value: [] for value in maker}
         for op, values in enumerate(problem.reads):
@@ -45,7 +45,7 @@ class Stages:
     """The values with bytes that are live when each stage (or the end) begins and are read in it or later."""
 
     @staticmethod
-    def of_sequence(problem: RematProblem, sequence: Sequence[int]) -> Stages:
+    def of_sequence(problem: RecomputeProblem, sequence: Sequence[int]) -> Stages:
         """Those of a whole sequence, orders and repeats within a stage forgotten."""
         ops = len(problem.costs)
         again: list[set[int]] = [set() for _ in range(ops)]
@@ -63,7 +63,7 @@ class Stages:
             stage += op == stage
         return Stages([frozenset(a) for a in again], [frozenset(k) for k in kept])
 
-    def cleaned(self, problem: RematProblem) -> Stages:
+    def cleaned(self, problem: RecomputeProblem) -> Stages:
         """The same stages without runs and kept values that nothing reads."""
         ops = len(problem.costs)
         again, kept = list(self.again), list(self.kept)
@@ -84,7 +84,7 @@ class Stages:
 class StageOrder:
     """Orders of the ops that are recomputed in one stage, within a limit of bytes."""
 
-    problem: RematProblem
+    problem: RecomputeProblem
     limit: int
     stage: int
     kept: frozenset[int]

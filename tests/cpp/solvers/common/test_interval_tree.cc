@@ -20,11 +20,11 @@ int32_t TakeByScan(const std::vector<Interval>& ranked, std::vector<char>& taken
   return -1;
 }
 
-std::vector<Interval> RandomIntervals(memc::tests::Random& random, int64_t count, int64_t span) {
+std::vector<Interval> RandomIntervals(memc::tests::Random& random, int64_t count, int64_t end) {
   std::vector<Interval> found;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t lower = random.Below(span);
-    found.push_back({lower, lower + random.Within(1, span / 2)});
+    const int64_t lower = random.Below(end);
+    found.push_back({lower, lower + random.Within(1, end / 2)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Interval& a, const Interval& b) {
     return a.upper - a.lower > b.upper - b.lower;
@@ -35,13 +35,13 @@ std::vector<Interval> RandomIntervals(memc::tests::Random& random, int64_t count
 TEST(AgreesWithAScan) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     memc::tests::Random random(seed);
-    const int64_t span = random.Within(2, 60);
-    const std::vector<Interval> ranked = RandomIntervals(random, random.Below(70), span);
+    const int64_t end = random.Within(2, 60);
+    const std::vector<Interval> ranked = RandomIntervals(random, random.Below(70), end);
     IntervalTree tree(ranked);
     std::vector<char> taken(ranked.size(), 0);
     for (int k = 0; k < 120; ++k) {
-      const int64_t lower = random.Below(span);
-      const int64_t upper = lower + random.Within(1, span);
+      const int64_t lower = random.Below(end);
+      const int64_t upper = lower + random.Within(1, end);
       CHECK_EQ(tree.Take(lower, upper), TakeByScan(ranked, taken, lower, upper));
     }
   }

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from memc.passes.recompute.bound import least_possible
-from memc.solvers.recompute import RematProblem, measure_sequence, remat_ladder
+from memc.solvers.recompute import RecomputeProblem, measure_sequence, recompute_ladder
 
 
-def drawn(seed: int, ops: int) -> RematProblem:
+def drawn(seed: int, ops: int) -> RecomputeProblem:
     """A random problem; about one value in three may be taken over by a reader, one op in six runs once."""
     rng = random.Random(seed)
     makes: list[list[int]] = []
@@ -25,7 +25,7 @@ def drawn(seed: int, ops: int) -> RematProblem:
         makes.append(list(range(values, values + made)))
         values += made
     once = [rng.random() < 1 / 6 for _ in range(ops)]
-    return RematProblem(
+    return RecomputeProblem(
         sizes=[rng.choice([0, 1, 2, 3, 5, 8]) for _ in range(values)],
         costs=[rng.randrange(0, 6) for _ in range(ops)],
         once=once,
@@ -39,7 +39,7 @@ def drawn(seed: int, ops: int) -> RematProblem:
     )
 
 
-def peak_by_definition(problem: RematProblem, sequence: Sequence[int]) -> int:
+def peak_by_definition(problem: RecomputeProblem, sequence: Sequence[int]) -> int:
     """Each value is live from each run that makes it to the last read before the next."""
     uses: list[list[int]] = []
     instances: dict[int, int] = {}
@@ -59,7 +59,7 @@ def peak_by_definition(problem: RematProblem, sequence: Sequence[int]) -> int:
     return most
 
 
-def sequences(problem: RematProblem, extra: int) -> Iterator[list[int]]:
+def sequences(problem: RecomputeProblem, extra: int) -> Iterator[list[int]]:
     """All sequences with at most `extra` runs more than ops."""
     ops = len(problem.costs)
     maker = {value: op for op in range(ops) for value in problem.makes[op]}
@@ -86,7 +86,7 @@ def sequences(problem: RematProblem, extra: int) -> Iterator[list[int]]:
 @pytest.mark.parametrize("seed", range(60))
 def test_plans_are_what_they_say(seed: int) -> None:
     problem = drawn(seed, 4 + seed % 30)
-    plans = remat_ladder(problem, 0)
+    plans = recompute_ladder(problem, 0)
     assert plans[0].sequence == tuple(range(len(problem.costs)))
     for plan in plans:
         assert plan.peak == peak_by_definition(problem, plan.sequence)
@@ -112,7 +112,7 @@ def test_small_problems_are_solved_as_well_as_all_sequences_allow(in_order: bool
             found = measure_sequence(problem, sequence)
             best[found.peak] = min(best.get(found.peak, found.added_cost), found.added_cost)
         assert least_possible(problem) <= min(best)
-        plans = remat_ladder(problem, 0)
+        plans = recompute_ladder(problem, 0)
         lowest += min(plan.peak for plan in plans) == min(best)
         for plan in plans:
             optimum = min(cost for peak, cost in best.items() if peak <= plan.peak)
@@ -127,9 +127,9 @@ def test_small_problems_are_solved_as_well_as_all_sequences_allow(in_order: bool
 
 def test_the_ladder_only_grows_longer() -> None:
     problem = drawn(7, 30)
-    whole = remat_ladder(problem, 0)
+    whole = recompute_ladder(problem, 0)
     for lowest in (whole[1].peak, min(plan.peak for plan in whole)):
-        part = remat_ladder(problem, lowest)
+        part = recompute_ladder(problem, lowest)
         assert part == whole[: len(part)]
 
 
@@ -139,7 +139,7 @@ def test_a_chain_takes_the_square_root() -> None:
     forward = [[i - 1] if i else [] for i in range(length)]
     backward = [[length - 2 - i, length - 1 + i] if i < length - 1 else [length - 1 + i] for i in range(length)]
     ops = 2 * length
-    problem = RematProblem(
+    problem = RecomputeProblem(
         sizes=[1] * ops,
         costs=[1] * ops,
         once=[i >= length for i in range(ops)],
@@ -150,7 +150,7 @@ def test_a_chain_takes_the_square_root() -> None:
         parts=[[] for _ in range(ops)],
         until=[[] for _ in range(ops)],
     )
-    plans = remat_ladder(problem, 20)
+    plans = recompute_ladder(problem, 20)
     assert plans[0].peak == length + 1
     once_more = [plan for plan in plans if plan.added_cost <= length]
     assert min(plan.peak for plan in once_more) <= 20
@@ -168,10 +168,12 @@ def test_a_chain_takes_the_square_root() -> None:
     ],
 )
 def test_malformed_problems(changes: dict, message: str) -> None:
-    problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []])
-    assert len(remat_ladder(problem, 0)) == 1
+    problem = RecomputeProblem(
+        [1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []]
+    )
+    assert len(recompute_ladder(problem, 0)) == 1
     with pytest.raises(ValueError, match=message):
-        remat_ladder(dataclasses.replace(problem, **changes), 0)
+        recompute_ladder(dataclasses.replace(problem, **changes), 0)
 
 
 @pytest.mark.parametrize(
@@ -183,14 +185,16 @@ def test_malformed_problems(changes: dict, message: str) -> None:
     ],
 )
 def test_no_sequence(sequence: list[int], message: str) -> None:
-    problem = RematProblem([1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []])
+    problem = RecomputeProblem(
+        [1, 1], [1, 1], [False, True], [0, 0], [[], [0]], [[0], [1]], [[], []], [[], []], [[], []]
+    )
     with pytest.raises(ValueError, match=message):
         measure_sequence(problem, sequence)
 
 
-def movable(in_order: bool) -> RematProblem:
+def movable(in_order: bool) -> RecomputeProblem:
     """Op 0 makes 5 bytes that only op 3 reads, and op 1 makes 5 that only op 4 does and one that op 2 needs for its work in 5."""
-    return RematProblem(
+    return RecomputeProblem(
         sizes=[5, 5, 1, 1, 1],
         costs=[10] * 5,
         once=[False, True, True, True, True],
@@ -206,9 +210,9 @@ def movable(in_order: bool) -> RematProblem:
 
 def test_ops_are_moved_before_they_are_run_again() -> None:
     """Op 0 runs later and op 4 earlier, for nothing; in order, only op 0 is dropped, at its cost."""
-    best = remat_ladder(movable(False), 0)[-1]
+    best = recompute_ladder(movable(False), 0)[-1]
     assert (best.peak, best.added_cost, best.sequence) == (7, 0, (1, 4, 2, 0, 3))
-    kept = remat_ladder(movable(True), 0)
+    kept = recompute_ladder(movable(True), 0)
     assert [(plan.peak, plan.added_cost) for plan in kept] == [(17, 0), (12, 10)]
     with pytest.raises(ValueError, match="op 1 runs out of order"):
         measure_sequence(movable(True), [1, 0, 2, 3, 4])
@@ -221,7 +225,7 @@ def test_many_operands_of_one_op_do_not_hide_what_else_is_live(cheap: int, dear:
     values = cheap + dear
     nothing: list[list[int]] = [[] for _ in range(values + 3)]
     ends = [list(range(cheap, values)), list(range(cheap)), list(range(cheap, values))]
-    problem = RematProblem(
+    problem = RecomputeProblem(
         sizes=[1] * values,
         costs=[1] * cheap + [100] * dear + [1] * 3,
         once=[False] * (values + 3),
@@ -233,6 +237,6 @@ def test_many_operands_of_one_op_do_not_hide_what_else_is_live(cheap: int, dear:
         until=nothing,
         in_order=True,
     )
-    least = min(remat_ladder(problem, 0), key=lambda plan: plan.peak)
+    least = min(recompute_ladder(problem, 0), key=lambda plan: plan.peak)
     assert least.peak == cheap
     assert 100 * dear <= least.added_cost <= 101 * values

@@ -22,13 +22,13 @@ from memc.ir.text.parser import parse
 from memc.passes.budget import Budget
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search
-from memc.passes.recompute.problem import RematGraph
+from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rematerialize import Choice, Choices, rematerialize
 from memc.passes.training.build_gradient import build_gradient
 from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
 from memc.report.compilation import Recomputed
-from memc.solvers.recompute import RematPlan
+from memc.solvers.recompute import RecomputePlan
 
 from ..training.test_mirror import residual
 
@@ -89,8 +89,8 @@ def test_a_lower_budget_never_gives_a_larger_arena() -> None:
 
 def test_of_the_plans_that_fit_the_cheapest_comes_first() -> None:
     module = training_step(1)
-    graph = RematGraph.of(module.main, CostModel(DEVICES["llvm"]).cost)
-    plans = [RematPlan((), peak, added) for peak, added in ((100, 0), (80, 5), (70, 9), (60, 9), (50, 20), (79, 5))]
+    graph = RecomputeGraph.of(module.main, CostModel(DEVICES["llvm"]).cost)
+    plans = [RecomputePlan((), peak, added) for peak, added in ((100, 0), (80, 5), (70, 9), (60, 9), (50, 20), (79, 5))]
     choices = Choices(module.main, 64, tuple(Choice(graph, (), plan) for plan in plans))
 
     def fitting(budget: int) -> list[tuple[int, int]]:

@@ -6,12 +6,12 @@
 #include <stdexcept>
 
 #include "check.h"
-#include "solvers/recompute/remat.h"
+#include "solvers/recompute/recompute.h"
 
 namespace {
 
-using memc::RematPlan;
-using memc::RematProblem;
+using memc::RecomputePlan;
+using memc::RecomputeProblem;
 using memc::Rows;
 
 void AddRow(Rows& rows, const std::vector<int32_t>& row) {
@@ -20,8 +20,8 @@ void AddRow(Rows& rows, const std::vector<int32_t>& row) {
 }
 
 // Op i makes value i and reads some values before it; some results may take over what is read.
-RematProblem RandomProblem(memc::tests::Random& random, int32_t ops) {
-  RematProblem problem;
+RecomputeProblem RandomProblem(memc::tests::Random& random, int32_t ops) {
+  RecomputeProblem problem;
   for (Rows* rows :
        {&problem.reads, &problem.makes, &problem.over, &problem.parts, &problem.until}) {
     rows->first = {0};
@@ -54,7 +54,8 @@ struct Life {
   bool ends = false;
 };
 
-Life LifeAt(const RematProblem& p, const std::vector<int32_t>& sequence, int32_t value, size_t at) {
+Life LifeAt(const RecomputeProblem& p, const std::vector<int32_t>& sequence, int32_t value,
+            size_t at) {
   size_t made = sequence.size();
   for (size_t i = 0; i <= at; ++i) {
     if (std::count(p.makes.begin(sequence[i]), p.makes.end(sequence[i]), value) != 0) made = i;
@@ -70,7 +71,7 @@ Life LifeAt(const RematProblem& p, const std::vector<int32_t>& sequence, int32_t
 }
 
 // By definition: for each step, every value's live range is looked up anew.
-int64_t PeakOf(const RematProblem& p, const std::vector<int32_t>& sequence) {
+int64_t PeakOf(const RecomputeProblem& p, const std::vector<int32_t>& sequence) {
   int64_t peak = 0;
   for (size_t at = 0; at < sequence.size(); ++at) {
     const int32_t op = sequence[at];
@@ -94,7 +95,7 @@ int64_t PeakOf(const RematProblem& p, const std::vector<int32_t>& sequence) {
 // All sequences with at most `most` runs.
 class AllSequences {
  public:
-  AllSequences(const RematProblem& problem, size_t most)
+  AllSequences(const RecomputeProblem& problem, size_t most)
       : problem_(problem), most_(most), runs_(problem.ops(), 0) {
     Extend();
   }
@@ -141,7 +142,7 @@ class AllSequences {
     }
   }
 
-  const RematProblem& problem_;
+  const RecomputeProblem& problem_;
   size_t most_;
   std::vector<int> runs_;
   std::vector<int32_t> sequence_;
@@ -152,7 +153,7 @@ class AllSequences {
 TEST(SequencesAreMeasuredByDefinition) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     memc::tests::Random random(seed);
-    RematProblem problem = RandomProblem(random, 7);
+    RecomputeProblem problem = RandomProblem(random, 7);
     problem.once.assign(7, 0);
     std::vector<int32_t> sequence;
     int64_t cost = 0;
@@ -162,7 +163,7 @@ TEST(SequencesAreMeasuredByDefinition) {
       if (again) cost += problem.costs[op];
       sequence.push_back(op);
     }
-    const RematPlan plan = memc::MeasureSequence(problem, sequence);
+    const RecomputePlan plan = memc::MeasureSequence(problem, sequence);
     CHECK_EQ(plan.peak, PeakOf(problem, sequence));
     CHECK_EQ(plan.added_cost, cost);
     CHECK(plan.sequence == sequence);
@@ -174,13 +175,13 @@ TEST(LaddersAgainstAllSequences) {
   int best = 0;
   for (uint32_t seed = 0; seed < 15; ++seed) {
     memc::tests::Random random(seed);
-    const RematProblem problem = RandomProblem(random, 5);
+    const RecomputeProblem problem = RandomProblem(random, 5);
     memc::Validate(problem);
     const AllSequences all(problem, 7);
-    const std::vector<RematPlan> ladder = memc::RematLadder(problem, 0);
+    const std::vector<RecomputePlan> ladder = memc::RecomputeLadder(problem, 0);
     CHECK(!ladder.empty() && ladder.front().added_cost == 0);
     int64_t least = std::numeric_limits<int64_t>::max();
-    for (const RematPlan& plan : ladder) {
+    for (const RecomputePlan& plan : ladder) {
       CHECK_EQ(plan.peak, PeakOf(problem, plan.sequence));
       CHECK_EQ(plan.added_cost, memc::MeasureSequence(problem, plan.sequence).added_cost);
       // Longer sequences than all that were tried may be better; no other.
@@ -189,7 +190,7 @@ TEST(LaddersAgainstAllSequences) {
     }
     for (int64_t limit = ladder.front().peak; limit >= all.LeastPeak(); --limit) {
       int64_t cost = -1;
-      for (const RematPlan& plan : ladder) {
+      for (const RecomputePlan& plan : ladder) {
         if (plan.peak <= limit && (cost < 0 || plan.added_cost < cost)) cost = plan.added_cost;
       }
       ++limits;
@@ -202,9 +203,10 @@ TEST(LaddersAgainstAllSequences) {
 TEST(LimitsOnlyEndALadder) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
     memc::tests::Random random(seed);
-    const RematProblem problem = RandomProblem(random, 9);
-    const std::vector<RematPlan> whole = memc::RematLadder(problem, 0);
-    const std::vector<RematPlan> part = memc::RematLadder(problem, whole.front().peak * 9 / 10);
+    const RecomputeProblem problem = RandomProblem(random, 9);
+    const std::vector<RecomputePlan> whole = memc::RecomputeLadder(problem, 0);
+    const std::vector<RecomputePlan> part =
+        memc::RecomputeLadder(problem, whole.front().peak * 9 / 10);
     CHECK(part.size() <= whole.size());
     for (size_t i = 0; i < part.size(); ++i) CHECK(part[i].sequence == whole[i].sequence);
     for (size_t i = 0; i < whole.size(); ++i) {
@@ -218,7 +220,7 @@ TEST(LimitsOnlyEndALadder) {
 
 TEST(SequencesThatAreNoneAreRefused) {
   memc::tests::Random random(3);
-  RematProblem problem = RandomProblem(random, 3);
+  RecomputeProblem problem = RandomProblem(random, 3);
   problem.once = {0, 0, 1};
   problem.in_order = true;
   problem.reads = {{0, 0, 1, 2}, {0, 1}};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sequence of runs that is changed step by step, its peak and cost known at every moment.
-#ifndef MEMC_REMAT_STATE_H_
-#define MEMC_REMAT_STATE_H_
+#ifndef MEMC_RECOMPUTE_STATE_H_
+#define MEMC_RECOMPUTE_STATE_H_
 
 #include <cstdint>
 #include <vector>
 
 #include "solvers/common/peak_tree.h"
-#include "solvers/recompute/remat.h"
+#include "solvers/recompute/recompute.h"
 
 namespace memc {
 
@@ -16,9 +16,9 @@ namespace memc {
 // before it.
 //
 // Changes are made in groups: some Insert and Remove, Update, and then Commit or RollBack.
-class RematState {
+class RecomputeState {
  public:
-  explicit RematState(const RematProblem& problem);
+  explicit RecomputeState(const RecomputeProblem& problem);
 
   // --- The sequence.
   std::vector<int32_t> Sequence() const;
@@ -37,10 +37,10 @@ class RematState {
   bool is_repeat(int32_t run) const { return runs_[run].repeat >= 0; }
 
   // --- Where values are live.
-  struct Stretch {
+  struct LiveRange {
     int32_t lower, upper;  // Slots, both included.
   };
-  const std::vector<Stretch>& stretches_of(int32_t value) const { return stretches_[value]; }
+  const std::vector<LiveRange>& live_ranges_of(int32_t value) const { return live_ranges_[value]; }
 
   // The first run at or after `slot` that reads the value as it is there; -1 if there is none.
   int32_t NextRead(int32_t value, int32_t slot) const;
@@ -68,6 +68,9 @@ class RematState {
   void RollBack();
 
  private:
+  static constexpr int32_t kSpacing = 16;   // Slots for each run when they are respaced.
+  static constexpr int32_t kSlotsFor = 32;  // Slots for each op in all.
+
   struct Run {
     int32_t op = -1, slot = -1, previous = -1, next = -1;
     int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
@@ -91,7 +94,7 @@ class RematState {
   void Place(int32_t value);
   size_t Find(const std::vector<int32_t>& runs, int32_t slot) const;
 
-  const RematProblem& problem_;
+  const RecomputeProblem& problem_;
   std::vector<int32_t> maker_;
   std::vector<std::vector<int32_t>>
       rivals_;  // Of each value: others that the same op may take over.
@@ -103,7 +106,7 @@ class RematState {
   std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by slot.
   int32_t slots_;                               // How many there are.
   std::vector<int32_t> run_at_;                 // Of each slot that is not free.
-  std::vector<std::vector<Stretch>> stretches_;
+  std::vector<std::vector<LiveRange>> live_ranges_;
   std::vector<int32_t> repeats_;
   PeakTree tree_;
   int64_t added_cost_ = 0;
@@ -114,4 +117,4 @@ class RematState {
 
 }  // namespace memc
 
-#endif  // MEMC_REMAT_STATE_H_
+#endif  // MEMC_RECOMPUTE_STATE_H_

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for recomputation against the optimum, on training steps of up to 200 ops and random layered graphs.
 
-    python benchmarks/remat_exact.py [--models FOLDER] [--cache FOLDER] [--work 4] [--only NAME ...]
+    python benchmarks/recompute_exact.py [--models FOLDER] [--cache FOLDER] [--work 4] [--only NAME ...]
 
 Costs are in points: percent of one run of every op, in the cost model (an H100). Limits are shares of the peak without
 recomputation, in the order that `reorder` finds. Where the optimum is not proven within `--work` units of CP-SAT's
@@ -27,9 +27,9 @@ from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
-from memc.passes.recompute.problem import RematGraph
-from memc.solvers.exact.recompute import solve_remat
-from memc.solvers.recompute import RematProblem, measure_sequence, remat_ladder
+from memc.passes.recompute.problem import RecomputeGraph
+from memc.solvers.exact.recompute import solve_recompute
+from memc.solvers.recompute import RecomputeProblem, measure_sequence, recompute_ladder
 
 SHARES = (0.9, 0.8, 0.7, 0.6)
 LAYERED = (20, 30, 40, 50, 75, 100)
@@ -38,14 +38,14 @@ SHARED = ("alexnet", "vgg16")
 """Of the shared models, those of up to 200 ops; at batch 32."""
 
 
-def training_problem(module: Module) -> RematProblem:
+def training_problem(module: Module) -> RecomputeProblem:
     module.target = TARGET
     PassManager.parse(PREPARE).run(module)
     reorder(module.main, Search(slack=SLACK, work=WORK), ALIGNMENT)
-    return RematGraph.of(module.main, COSTS.cost, ALIGNMENT).problem
+    return RecomputeGraph.of(module.main, COSTS.cost, ALIGNMENT).problem
 
 
-def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, RematProblem]]:
+def problems(arguments: argparse.Namespace) -> Iterator[tuple[str, RecomputeProblem]]:
     for name, (make, batch) in small_models.MODELS.items():
         model = make()
         shape = [batch, *(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim[1:])]
@@ -80,11 +80,11 @@ class Comparison:
         return f"{found} / {'' if self.proven else '>= '}{self.bound:.2f}"
 
 
-def compared(problem: RematProblem, share: float, work: float) -> Comparison:
+def compared(problem: RecomputeProblem, share: float, work: float) -> Comparison:
     limit = int(share * measure_sequence(problem, range(len(problem.costs))).peak)
     point = sum(problem.costs) / 100
-    costs = [plan.added_cost for plan in remat_ladder(problem, limit) if plan.peak <= limit]
-    solution = solve_remat(problem, limit, work=work)
+    costs = [plan.added_cost for plan in recompute_ladder(problem, limit) if plan.peak <= limit]
+    solution = solve_recompute(problem, limit, work=work)
     bound = None if solution.lower_bound is None else solution.lower_bound / point
     return Comparison(min(costs) / point if costs else None, bound, solution.proven_optimal)
 

@@ -8,8 +8,8 @@
 // everything that it reads and makes and its scratch bytes are live, except that its first result
 // takes over the bytes of the first value in `over` whose last read this is, and of every value in
 // `parts` whose last read this is.
-#ifndef MEMC_REMAT_H_
-#define MEMC_REMAT_H_
+#ifndef MEMC_RECOMPUTE_H_
+#define MEMC_RECOMPUTE_H_
 
 #include <cstdint>
 #include <vector>
@@ -18,7 +18,7 @@
 
 namespace memc {
 
-struct RematProblem {
+struct RecomputeProblem {
   std::vector<int64_t> sizes;    // Bytes of each value.
   std::vector<int64_t> costs;    // Of each op: what one more run costs, in any unit.
   std::vector<char> once;        // Of each op: whether it must not be recomputed.
@@ -33,18 +33,18 @@ struct RematProblem {
   int64_t ops() const { return reads.size(); }
 };
 
-struct RematPlan {
+struct RecomputePlan {
   std::vector<int32_t> sequence;  // Op numbers in execution order.
   int64_t peak = 0;               // Bytes.
   int64_t added_cost = 0;         // Of all runs but the first of each op.
 };
 
 // Throws std::invalid_argument naming the op or value if the problem is malformed.
-void Validate(const RematProblem& problem);
+void Validate(const RecomputeProblem& problem);
 
 // Peak and added cost of a sequence, by definition. Throws std::invalid_argument if it is none of
 // the problem's.
-RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequence);
+RecomputePlan MeasureSequence(const RecomputeProblem& problem, std::vector<int32_t> sequence);
 
 // Plans at limits that fall by a fixed ratio from the peak without recomputation to about `lowest`
 // bytes. Each has a lower peak or less added cost than each one before it. Ends early where no
@@ -53,8 +53,9 @@ RematPlan MeasureSequence(const RematProblem& problem, std::vector<int32_t> sequ
 //
 // The plans do not depend on `lowest` but in their number. So whoever takes the cheapest plan that
 // keeps a budget gets a peak that never rises as the budget falls.
-std::vector<RematPlan> RematLadder(const RematProblem& problem, int64_t lowest, int64_t bound = 0);
+std::vector<RecomputePlan> RecomputeLadder(const RecomputeProblem& problem, int64_t lowest,
+                                           int64_t bound = 0);
 
 }  // namespace memc
 
-#endif  // MEMC_REMAT_H_
+#endif  // MEMC_RECOMPUTE_H_

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes of a sequence of runs, and the slots that make room for them.
+#include <algorithm>
+#include <stdexcept>
+
+#include "solvers/recompute/recompute_state.h"
+
+namespace memc {
+
+namespace {
+
+constexpr int kNeighbours = 32;  // Runs on either side that make room first.
+
+}  // namespace
+
+int32_t RecomputeState::FreeSlot(int32_t previous, int32_t next) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const int32_t low = previous >= 0 ? slot_of(previous) : 0;
+    const int32_t high = next >= 0 ? slot_of(next) : std::min(low + 2 * kSpacing, slots_);
+    // Near the front: what follows often comes between this one and the next.
+    if (high - low > 1) return low + std::max<int32_t>(1, (high - low) / 8);
+    if (!RespaceAround(previous, next)) Respace();
+  }
+  throw std::length_error("recomputation: the sequence is too long");
+}
+
+// Spreads the neighbours of a place over the slots that they have together, which is much quicker
+// than to move all runs. Returns whether that makes enough room.
+bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
+  std::vector<int32_t> window;
+  int32_t before = previous, after = next;
+  for (int i = 0; i < kNeighbours && before >= 0; ++i, before = runs_[before].previous) {
+    window.push_back(before);
+  }
+  std::reverse(window.begin(), window.end());
+  for (int i = 0; i < kNeighbours && after >= 0; ++i, after = runs_[after].next) {
+    window.push_back(after);
+  }
+  const int32_t low = before >= 0 ? slot_of(before) : 0;
+  const int32_t high = after >= 0 ? slot_of(after) : slots_;
+  const int32_t step = (high - low) / static_cast<int32_t>(window.size() + 1);
+  if (step < kSpacing / 2) return false;
+  for (int32_t run : window) {
+    run_at_[slot_of(run)] = -1;
+    tree_.Add(slot_of(run), slot_of(run), -problem_.scratch[op_of(run)]);
+  }
+  int32_t slot = low;
+  for (int32_t run : window) {
+    runs_[run].slot = slot += step;
+    run_at_[slot] = run;
+    tree_.Add(slot, slot, problem_.scratch[op_of(run)]);
+  }
+  std::vector<int32_t> moved;
+  for (int32_t run : window) {
+    for (const Rows* rows : {&problem_.makes, &problem_.reads}) {
+      moved.insert(moved.end(), rows->begin(op_of(run)), rows->end(op_of(run)));
+    }
+  }
+  std::sort(moved.begin(), moved.end());
+  moved.erase(std::unique(moved.begin(), moved.end()), moved.end());
+  for (int32_t value : moved) Place(value);
+  return true;
+}
+
+// Spreads the runs over all slots. Everything that is kept by slot is rebuilt.
+void RecomputeState::Respace() {
+  int32_t count = 0;
+  for (int32_t run = first_; run >= 0; run = runs_[run].next) ++count;
+  const int32_t step = slots_ / (count + 1);
+  if (step < 2) throw std::length_error("recomputation: the sequence is too long");
+  tree_ = PeakTree(slots_);
+  int32_t slot = 0;
+  for (int32_t run = first_; run >= 0; run = runs_[run].next) {
+    runs_[run].slot = slot += step;
+    run_at_[slot] = run;
+    tree_.Add(slot, slot, problem_.scratch[runs_[run].op]);
+  }
+  for (size_t value = 0; value < live_ranges_.size(); ++value) {
+    live_ranges_[value].clear();
+    Place(static_cast<int32_t>(value));
+  }
+}
+
+void RecomputeState::MarkDirty(int32_t value) {
+  if (is_dirty_[value]) return;
+  is_dirty_[value] = 1;
+  dirty_.push_back(value);
+}
+
+void RecomputeState::Touch(int32_t op) {
+  for (const Rows* rows : {&problem_.makes, &problem_.reads}) {
+    for (const int32_t* v = rows->begin(op); v != rows->end(op); ++v) {
+      MarkDirty(*v);
+      for (int32_t rival : rivals_[*v]) MarkDirty(rival);
+    }
+  }
+}
+
+// Puts a run that has an op and neighbours into the sequence.
+void RecomputeState::Link(int32_t run) {
+  const int32_t op = runs_[run].op, previous = runs_[run].previous, next = runs_[run].next;
+  const int32_t slot = FreeSlot(previous, next);
+  runs_[run].slot = slot;
+  (previous >= 0 ? runs_[previous].next : first_) = run;
+  if (next >= 0) runs_[next].previous = run;
+  std::vector<int32_t>& runs = runs_of_[op];
+  const size_t at = Find(runs, slot);
+  runs.insert(runs.begin() + at, run);
+  run_at_[slot] = run;
+  for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+    std::vector<int32_t>& reads = reads_of_[*v];
+    reads.insert(reads.begin() + Find(reads, slot), run);
+  }
+  CountRepeat(at == 0 ? runs[1] : run);
+  tree_.Add(slot, slot, problem_.scratch[op]);
+  Touch(op);
+}
+
+// Takes a run out; it keeps its op and neighbours, so that Link puts it back.
+void RecomputeState::Unlink(int32_t run) {
+  const int32_t op = runs_[run].op, slot = runs_[run].slot;
+  const int32_t previous = runs_[run].previous, next = runs_[run].next;
+  std::vector<int32_t>& runs = runs_of_[op];
+  runs.erase(runs.begin() + Find(runs, slot));
+  for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+    std::vector<int32_t>& reads = reads_of_[*v];
+    reads.erase(reads.begin() + Find(reads, slot));
+  }
+  (previous >= 0 ? runs_[previous].next : first_) = next;
+  if (next >= 0) runs_[next].previous = previous;
+  DiscountRepeat(is_repeat(run) ? run : runs.front());
+  tree_.Add(slot, slot, -problem_.scratch[op]);
+  Touch(op);
+}
+
+void RecomputeState::CountRepeat(int32_t run) {
+  runs_[run].repeat = static_cast<int32_t>(repeats_.size());
+  repeats_.push_back(run);
+  added_cost_ += problem_.costs[op_of(run)];
+}
+
+void RecomputeState::DiscountRepeat(int32_t run) {
+  const int32_t hole = runs_[run].repeat;
+  repeats_[hole] = repeats_.back();
+  runs_[repeats_[hole]].repeat = hole;
+  repeats_.pop_back();
+  runs_[run].repeat = -1;
+  added_cost_ -= problem_.costs[op_of(run)];
+}
+
+int32_t RecomputeState::Insert(int32_t op, int32_t before) {
+  int32_t run = static_cast<int32_t>(runs_.size());
+  if (unused_.empty()) {
+    runs_.emplace_back();
+  } else {
+    run = unused_.back();
+    unused_.pop_back();
+  }
+  runs_[run].op = op;
+  runs_[run].next = before;
+  runs_[run].previous = runs_[before].previous;
+  Link(run);
+  edits_.push_back({run, true});
+  return run;
+}
+
+void RecomputeState::Remove(int32_t run) {
+  Unlink(run);
+  edits_.push_back({run, false});
+}
+
+void RecomputeState::Update() {
+  for (size_t i = 0; i < dirty_.size(); ++i) {
+    Place(dirty_[i]);
+    is_dirty_[dirty_[i]] = 0;
+  }
+  dirty_.clear();
+}
+
+void RecomputeState::Commit() {
+  for (const Edit& edit : edits_) {
+    // A run that was inserted and removed again appears twice, and is free from the second on.
+    if (!edit.inserted) unused_.push_back(edit.run);
+  }
+  edits_.clear();
+}
+
+void RecomputeState::RollBack() {
+  while (!edits_.empty()) {
+    const Edit edit = edits_.back();
+    edits_.pop_back();
+    if (edit.inserted) {
+      Unlink(edit.run);
+      unused_.push_back(edit.run);
+    } else {
+      Link(edit.run);
+    }
+  }
+  Update();
+}
+
+}  // namespace memc

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "solvers/recompute/recompute_relief.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace memc {
+
+namespace {
+
+constexpr size_t kChain = 128;       // Ops that one recomputation may run at most.
+constexpr size_t kCandidates = 32;   // Values whose recomputation is compared.
+constexpr int64_t kChangeWork = 30;  // Of one change of the sequence.
+
+}  // namespace
+
+RecomputeRelief::RecomputeRelief(const RecomputeProblem& problem, RecomputeState* state,
+                                 RecomputeRandom* random)
+    : problem_(problem),
+      state_(state),
+      random_(random),
+      mark_(problem.ops(), 0),
+      moved_(problem.ops(), 0) {
+  for (int32_t value = 0; value < static_cast<int32_t>(problem.sizes.size()); ++value) {
+    if (problem.sizes[value] > 0) values_.push_back(value);
+  }
+}
+
+void RecomputeRelief::RemoveWithUnread(int32_t run) {
+  std::vector<int32_t> stack = {run};
+  while (!stack.empty()) {
+    const int32_t top = stack.back();
+    stack.pop_back();
+    const int32_t op = state_->op_of(top), slot = state_->slot_of(top);
+    state_->Remove(top);
+    for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+      const std::vector<int32_t>& made = state_->runs_of(state_->maker_of(*v));
+      int32_t latest = -1;
+      for (int32_t other : made) {
+        if (state_->slot_of(other) < slot) latest = other;
+      }
+      const bool known = std::find(stack.begin(), stack.end(), latest) != stack.end();
+      if (latest >= 0 && !known && state_->MayRemove(latest) && !state_->IsRead(latest)) {
+        stack.push_back(latest);
+      }
+    }
+  }
+}
+
+bool RecomputeRelief::Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs,
+                              int64_t work) {
+  if (problem_.in_order) moves_ = 0;
+  ++round_;
+  delayed_.clear();
+  const int64_t before = work_;
+  for (int64_t relief = 0; state_->peak() > limit; ++relief) {
+    if (relief >= reliefs || work_ - before > work || state_->added_cost() > most) return false;
+    if (!RelieveOnce(limit, vary)) return false;
+  }
+  return true;
+}
+
+// Does what frees the most bytes at the fullest moment for its cost: runs a reader of what is
+// live there earlier, or the maker of it once more, or later.
+bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
+  const int32_t moment = state_->tree().ArgMax();
+  const Hoist hoist = FindCandidates(moment, vary);
+  const Candidate* chosen = ChooseChain(moment, limit, vary, hoist.gain);
+  if (chosen != nullptr) {
+    if (chosen->cost == 0) --moves_;
+    moved_[chain_.ops.back()] = round_;
+    delayed_.insert(Pair(chain_.ops.back(), state_->op_of(chosen->run)));
+    Repeat(chosen->run);
+  } else if (hoist.reader >= 0) {
+    --moves_;
+    moved_[state_->op_of(hoist.reader)] = round_;
+    state_->Insert(state_->op_of(hoist.reader), state_->run_at(moment));
+    state_->Remove(hoist.reader);
+    work_ += kChangeWork;
+  } else {
+    return false;
+  }
+  state_->Update();
+  return true;
+}
+
+// Lists what is live across the moment and may be made later, the best first; returns the best
+// reader of it to run earlier.
+RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary) {
+  Hoist best;
+  candidates_.clear();
+  work_ += static_cast<int64_t>(values_.size());
+  for (int32_t value : values_) {
+    for (const RecomputeState::LiveRange& range : state_->live_ranges_of(value)) {
+      if (range.lower >= moment || range.upper < moment) continue;
+      const int32_t run = state_->NextRead(value, moment);
+      if (run < 0 || state_->slot_of(run) == moment) continue;
+      double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
+      if (vary) gain *= random_->Factor();
+      if (gain > best.gain) best = {run, gain};
+      const int32_t op = state_->maker_of(value), made = state_->run_at(range.lower);
+      const bool moves =
+          moves_ > 0 && moved_[op] < round_ && !state_->IsReadBefore(made, state_->slot_of(run));
+      if (!state_->MayRun(op, run) || (problem_.once[op] && !moves)) continue;
+      if (delayed_.count(Pair(op, state_->op_of(run))) != 0) continue;
+      const int64_t cost = moves ? 0 : problem_.costs[op];
+      double rank = static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(cost));
+      if (vary) rank *= random_->Factor();
+      candidates_.push_back({value, run, cost, rank});
+    }
+  }
+  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
+    return a.rank != b.rank ? a.rank > b.rank : a.value < b.value;
+  });
+  return best;
+}
+
+// The candidate that frees the most bytes for the cost of its whole chain, which is then in
+// `chain_`; null if none has a better rank than `least`.
+const RecomputeRelief::Candidate* RecomputeRelief::ChooseChain(int32_t moment, int64_t limit,
+                                                               bool vary, double least) {
+  const Candidate* chosen = nullptr;
+  size_t useful = 0;
+  for (size_t i = 0; i < candidates_.size() && useful < kCandidates; ++i) {
+    const Candidate& candidate = candidates_[i];
+    Chain chain;
+    ++epoch_;
+    const int32_t op = state_->maker_of(candidate.value);
+    if (!Need(op, candidate.run, moment, limit, vary, &chain)) continue;
+    const int64_t gain = problem_.sizes[candidate.value] - chain.held;
+    if (gain <= 0) continue;
+    ++useful;
+    const int64_t cost = chain.cost - problem_.costs[op] + candidate.cost;
+    double rank = static_cast<double>(gain) / (1.0 + static_cast<double>(cost));
+    if (vary) rank *= random_->Factor();
+    if (rank > least) {
+      least = rank;
+      chosen = &candidate;
+      chain_ = std::move(chain);
+    }
+  }
+  return chosen;
+}
+
+// Bytes that are not live at the moment any more if `run` comes before it instead of after it.
+double RecomputeRelief::HoistGain(int32_t run, int32_t moment) const {
+  const int32_t op = state_->op_of(run), slot = state_->slot_of(run);
+  if (moved_[op] == round_ || !state_->MayHoist(run, state_->run_at(moment))) return 0;
+  int64_t gain = 0;
+  for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
+    gain -= problem_.sizes[*v];
+  }
+  for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+    if (problem_.sizes[*v] == 0) continue;
+    const int32_t read = state_->NextRead(*v, moment);
+    if (read < 0) return 0;  // Recomputed for this run.
+    if (read == run && state_->NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
+  }
+  return static_cast<double>(gain);
+}
+
+// Runs the chain before `before`, and takes out the runs whose only readers read the new ones.
+void RecomputeRelief::Repeat(int32_t before) {
+  for (int32_t op : chain_.ops) state_->Insert(op, before);
+  work_ += kChangeWork * static_cast<int64_t>(chain_.ops.size());
+  for (int32_t op : chain_.ops) {
+    for (size_t i = state_->runs_of(op).size(); i-- > 0;) {
+      if (i >= state_->runs_of(op).size()) continue;
+      const int32_t run = state_->runs_of(op)[i];
+      if (state_->MayRemove(run) && !state_->IsRead(run)) RemoveWithUnread(run);
+    }
+  }
+}
+
+// Adds to the chain what must run before `run` so that `op` can: operands that are not live there
+// are kept for longer where that fits, else recomputed.
+bool RecomputeRelief::Need(int32_t op, int32_t run, int32_t moment, int64_t limit, bool vary,
+                           Chain* chain) {
+  if (mark_[op] == epoch_) return true;
+  mark_[op] = epoch_;
+  ++work_;
+  if (chain->ops.size() >= kChain || !state_->MayRun(op, run)) return false;
+  const int32_t slot = state_->slot_of(run);
+  for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
+    const int64_t size = problem_.sizes[*v];
+    const int32_t maker = state_->maker_of(*v);
+    if (size == 0) continue;  // Outside the arena, where it stays.
+    if (mark_[maker] == epoch_ || state_->NextRead(*v, slot) >= 0) continue;
+    const int32_t last = state_->LastUse(*v, slot);
+    const bool held = last < moment;
+    bool keep = !held && state_->tree().MaxIn(last + 1, slot) + size <= limit;
+    if (vary && random_->Below(8) == 0) keep = !keep && !held;
+    if (!keep && state_->MayRepeat(maker, run)) {
+      if (!Need(maker, run, moment, limit, vary, chain)) return false;
+      continue;
+    }
+    if (held) chain->held += size;
+  }
+  chain->ops.push_back(op);
+  chain->cost += problem_.costs[op];
+  return true;
+}
+
+}  // namespace memc

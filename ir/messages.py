@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values and names as messages about a user's mistake have them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def nearest(word: str, names: Iterable[str]) -> str:
+    """`; did you mean NAME?` for the name most like `word`, whatever its case; empty if none is."""
+    plain = {name.lower().replace("_", "-"): name for name in names}
+    wanted = word[:80].lower().replace("_", "-")
+    close = difflib.get_close_matches(wanted, plain, n=1)
+    if not close and len(wanted) > 2:  # A part of a name, such as `best` of `best-fit`.
+        close = [name for name in plain if name.startswith(wanted)][:1]
+    return f"; did you mean {plain[close[0]]}?" if close else ""
+
+
+def shown(value: object) -> str:
+    """A value in a message: one line of moderate length."""
+    text = " ".join(repr(value).split())
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= 80 else f"{text[:77]}..."
