@@ -3,22 +3,20 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
-from ..checked import Refused, hints, require, taken
+from ..checked import require
 from ..core import FUSED, Alias, Block, Function, Op, Placement, Role, Value
-from ..errors import InvalidError, UsageError
+from ..errors import InvalidError
 from ..module import Module
 from ..ops.rules import base
-from ..target import Target
+from .header import near, target_of
 from .syntax import (
     Fault,
     FunctionSyntax,
@@ -26,7 +24,6 @@ from .syntax import (
     OpSyntax,
     ParamSyntax,
     RegionSyntax,
-    TargetSyntax,
     ToSyntax,
     TypedSyntax,
     name_of,
@@ -71,9 +68,7 @@ def _lark() -> Lark:
 
 
 def _module(whole: ModuleSyntax) -> Module:
-    module = Module()
-    if whole.target is not None:
-        module.target = _target(whole.target)
+    module = Module(target=target_of(whole.headers))
     names: set[str] = set()
     for syntax in whole.functions:
         name = name_of(syntax.name)
@@ -82,27 +77,6 @@ def _module(whole: ModuleSyntax) -> Module:
         names.add(name)
         module.functions.append(_function(name, syntax))
     return module
-
-
-def _target(syntax: TargetSyntax) -> Target:
-    known = dict(hints(Target))
-    found: dict[str, Any] = {"kind": "llvm"}
-    given: dict[str, Token] = {}
-    for token, value in syntax.fields:
-        name = unquote(token, str(token)) if token.type == "STRING" else str(token)
-        if name not in known:
-            raise Fault(token, f"expected a field of a target ({', '.join(known)}), got {name}{_hint(name, known)}")
-        if name in given:
-            raise Fault(token, f"expected each field of the target once, got {name} again")
-        given[name] = token
-        try:
-            found[name] = taken(value, known[name])
-        except Refused as error:
-            raise Fault(token, f"{name}: {error}") from None
-    try:
-        return Target.of(**found)
-    except UsageError as error:  # Each field has been checked by itself; only an arch can be wrong beside a kind.
-        raise Fault(given["arch"], str(error)) from None
 
 
 def _function(name: str, syntax: FunctionSyntax) -> Function:
@@ -163,7 +137,7 @@ class _Scope:
         for target in self.pending:
             if name_of(target) == name:
                 raise Fault(token, f"expected a value defined before its use, got {token} of line {target.line}")
-        raise Fault(token, f"expected a value of {self.owner}, got undefined {token}{_hint(name, self.values, '%')}")
+        raise Fault(token, f"expected a value of {self.owner}, got undefined {token}{near(name, self.values, '%')}")
 
     def op(self, syntax: OpSyntax) -> Op:
         name = _op_name(syntax.callee)
@@ -205,13 +179,8 @@ def _op_name(token: Token) -> str:
     name = str(token)
     if base.lookup(name) is None and name != FUSED:
         known = {d.name: d for d in base.registered()}
-        raise Fault(token, f'expected a registered op, got {name}{_hint(name, known)} (write a foreign op as "{name}")')
+        raise Fault(token, f'expected a registered op, got {name}{near(name, known)} (write a foreign op as "{name}")')
     return name
-
-
-def _hint(name: str, known: dict[str, object] | dict[str, Value] | dict[str, base.OpDef], sigil: str = "") -> str:
-    near = difflib.get_close_matches(name[:80], list(known)[:5000], n=1)
-    return f"; did you mean {sigil}{near[0]}?" if near else ""
 
 
 def _syntax_error(text: str, filename: str, error: UnexpectedInput) -> InvalidError:
