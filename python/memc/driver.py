@@ -118,7 +118,7 @@ def compile(
     while True:
         with stages("import"):
             module = load_module(source if beginning is None else beginning.restore(), chosen)
-            module.target = target.target
+            module.target = target.target.with_memory_of(module.target)
             given = _name_of(source) if any(op.region is not None for op in module.main.ops) else None
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
@@ -130,7 +130,6 @@ def compile(
             report = make_report(
                 module,
                 manager,
-                alignment=target.alignment,
                 target=str(target),
                 opt_level=chosen.opt_level,
                 dims=chosen.dims,
@@ -227,7 +226,7 @@ def _check_given_plan(module: Module, partial: bool = False) -> None:
 
 def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
-        error = over_budget(budget, report.arena_bytes, report.weights_bytes, report.io_bytes)
+        error = over_budget(budget, report.footprint)
         raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
 
 

@@ -41,8 +41,6 @@ class CompiledModule:
     symbols: tuple[str, ...]
     """Functions of memc's kernel library that it calls; none: TVM's runtime is enough."""
     target: CodeTarget
-    arena_bytes: int
-    weights_bytes: int
     interface: Mapping[str, Any]
     """What the code needs of who runs it: `runtime/artifact/interface.py`."""
     calls: tuple[tuple[int, str], ...]
@@ -65,8 +63,7 @@ def build(module: Module, mcpu: str = "") -> CompiledModule:
     described = interface_of(
         module.main,
         target,
-        arena_bytes=program.arena_bytes,
-        weights_bytes=program.weights_bytes,
+        storages=program.storages,
         symbols=program.symbols,
         cpu_flags=flags,
     )
@@ -76,8 +73,6 @@ def build(module: Module, mcpu: str = "") -> CompiledModule:
         len(table.functions),
         program.symbols,
         target,
-        program.arena_bytes,
-        program.weights_bytes,
         described,
         program.calls,
         flags,

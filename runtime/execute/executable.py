@@ -13,14 +13,17 @@ import numpy.typing as npt
 
 from memc.ir.arrays import plain, type_name
 from memc.ir.errors import UsageError
+from memc.ir.footprint import INPUTS, OUTPUTS
 from memc.runtime.artifact.manifest import Spec
 from memc.runtime.cuda.algorithms import Algorithms
 from memc.runtime.cuda.cuda_graph import Replays
 from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device
 from memc.runtime.execute import forks, labels
 from memc.runtime.execute.device_errors import device_errors
-from memc.runtime.execute.loading import Loaded, calls_cuda, upload
-from memc.runtime.execute.tensors import FFI_DTYPE, IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
+from memc.runtime.execute.loading import Loaded, calls_cuda
+from memc.runtime.execute.memory import allocate
+from memc.runtime.execute.placing import Placing, require
+from memc.runtime.execute.tensors import FFI_DTYPE, aligned, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
 
@@ -39,8 +42,8 @@ class Executable:
     Failures of the device are `DeviceError`s.
     """
 
-    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
-        """`weights`: the slab of another executable of the artifact, to share it; else one is filled from the file."""
+    def __init__(self, loaded: Loaded, shared: Mapping[str, Any] | None = None) -> None:
+        """`shared`: storages of another executable of the artifact by space, to use them too."""
         manifest = loaded.manifest
         self.loaded = loaded
         self.manifest = manifest
@@ -51,16 +54,16 @@ class Executable:
         self.device = loaded.device
         self.machine = loaded.machine()
         with device_errors(manifest, self.device, "loading"):
-            self.arena = self.storage("arena", manifest.arena_bytes)
-            self.weights = self._filled() if weights is None else weights
-        self._enqueue = enqueue(loaded, self.machine["main"], (self.arena, self.weights))
+            self.storages = allocate(loaded, self.machine, shared or {})
+        self._fixed = tuple(self.storages.values())
+        self._enqueue = enqueue(loaded, self.machine["main"], self._fixed)
+        self.placing = Placing(loaded)
         self._makers = makers(loaded, self.machine) if manifest.kind == "cuda" else []
         self._stream: int | None = None
         """The stream of the last run on CUDA."""
         self._recorded: list[Any] = []
         """Outputs of runs that are parts of the caller's CUDA graphs, which write to them as long as they live."""
         self._warm = False
-        self._staged: dict[str, Any] = {}
         self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
         self.running = threading.Lock()
         """Held during a run: the arena serves one at a time."""
@@ -68,21 +71,9 @@ class Executable:
         """Why it cannot run, in a forked child; empty if it can."""
         forks.watch(self)
 
-    def storage(self, name: str, nbytes: int) -> Any:
-        """The storage that the machine's function `name` allocates, for so many bytes."""
-        if self.manifest.kind == "cuda" and self.loaded.has_native:
-            import tvm_ffi
-
-            # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
-            tvm_ffi.get_global_func("memc.cuda.require")(self.device.index, max(nbytes, 1))
-        return self.machine[name]()
-
-    def _filled(self) -> Any:
-        """A weight slab with what the file has."""
-        slab = self.storage("weights", self.manifest.weights_bytes)
-        if self.manifest.weights_bytes:
-            upload(self.manifest, self.machine["bytes_of_weights"](slab))
-        return slab
+    def storages_of_weights(self) -> dict[str, Any]:
+        """The storages of spaces that hold weights, by name."""
+        return {space.name: self.storages[space.name] for space in self.manifest.spaces if space.holds == "weights"}
 
     def session(self) -> Executable:
         """Another executable of the artifact, which shares the weights and has an arena of its own.
@@ -91,7 +82,7 @@ class Executable:
         stream of the thread that calls.
         """
         self.require_host()
-        other = Executable(self.loaded, self.weights)
+        other = Executable(self.loaded, self.storages_of_weights())
         other.keeps = self.keeps
         return other
 
@@ -110,7 +101,7 @@ class Executable:
                 if captured is not None:
                     return self._record(bound, captured)
                 self._follow()
-            given = [self.tensor(spec, value) for spec, value in bound]
+            given = [self.placing.tensor(spec, value) for spec, value in bound]
             made = [self.buffer(n) for n in range(len(self.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
             if self._algorithms is not None:  # The first run chooses them.
@@ -129,15 +120,15 @@ class Executable:
         why = f"{self.manifest.path}: cannot be captured into a CUDA graph"
         if not self._warm:
             raise UsageError(f"{why} in its first run, which loads code and chooses algorithms; run it once before")
-        given = [self.in_place(spec, value) for spec, value in bound]
+        given = [self.placing.in_place(spec, value) for spec, value in bound]
         for (spec, _), tensor in zip(bound, given):
             if tensor is None:
-                alignment = f"compact and aligned to {self.manifest.alignment} bytes"
+                alignment = f"compact and aligned to {self.placing.alignments[spec.name]} bytes"
                 raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
         made = [self.buffer(n)[1] for n in range(len(self.outputs))]
         self._recorded.append(made)
         main = self.machine["main"]
-        on_stream(self.device, stream, lambda: main(self.arena, self.weights, *given, *made))
+        on_stream(self.device, stream, lambda: main(*self._fixed, *given, *made))
         return {spec.name: tensor for spec, tensor in zip(self.outputs, made)}
 
     def _follow(self) -> None:
@@ -186,7 +177,9 @@ class Executable:
             require(spec, type_name(array), array.shape)
             host = aligned(array)
             with device_errors(self.manifest, self.device, "placing inputs"):
-                placed[spec.name] = host if self.manifest.kind == "llvm" else self.moved(tensor_over(host))
+                placed[spec.name] = (
+                    host if self.manifest.kind == "llvm" else self.placing.moved(spec, tensor_over(host))
+                )
         return placed
 
     def input(self, name: str) -> Spec:
@@ -198,13 +191,10 @@ class Executable:
         return find(self.outputs, name, "output")
 
     def statistics(self) -> dict[str, int]:
-        """Bytes by kind of memory: arena and weights are held as long as the executable, inputs and outputs per run."""
-        return {
-            "arena": self.manifest.arena_bytes,
-            "weights": self.manifest.weights_bytes,
-            "inputs": sum(spec.nbytes for spec in self.inputs),
-            "outputs": sum(spec.nbytes for spec in self.outputs),
-        }
+        """Bytes by kind of memory: those of spaces are held as long as the executable, inputs and outputs per run."""
+        found = self.manifest.footprint
+        held = {space.name: space.bytes for space in self.manifest.spaces if space.is_allocated}
+        return {**held, INPUTS: found.kind(INPUTS), OUTPUTS: found.kind(OUTPUTS)}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Spec, Any]]:
         """Each input with its value."""
@@ -227,66 +217,6 @@ class Executable:
         """An input's value; labels on the host are checked, and may have any type of integers."""
         rules = [rule for rule in self.manifest.labels if rule.input == spec.name]
         return labels.checked(spec, value, rules) if rules else value
-
-    def tensor(self, spec: Spec, value: Any) -> Any:
-        """An input as a TVM tensor on the device, in place where possible."""
-        if isinstance(value, (np.ndarray, np.generic)):
-            array = plain(value, f"input {spec}")
-            require(spec, type_name(array), array.shape)
-            host = tensor_over(aligned(array))
-            return host if self.manifest.kind == "llvm" else self.staged(spec, host)
-        return self.placed(spec, value, self.exchanged(spec, value))
-
-    def in_place(self, spec: Spec, value: Any) -> Any:
-        """An input as a TVM tensor over the caller's memory on the device; None if it is not usable there."""
-        if isinstance(value, (np.ndarray, np.generic)):
-            return None
-        tensor = self.exchanged(spec, value)
-        return tensor if self.is_usable(tensor) else None
-
-    def is_usable(self, tensor: Any) -> bool:
-        """Whether kernels can read a tensor where it is."""
-        here = str(tensor.device) == str(self.device)
-        return bool(here and tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0)
-
-    def exchanged(self, spec: Spec, value: Any) -> Any:
-        """A DLPack tensor of the right type as TVM's, over the same memory."""
-        import tvm_ffi
-
-        if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
-            raise UsageError(f"input {spec}: expected a numpy array or a DLPack tensor, got {type(value).__name__}")
-        try:
-            tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
-        require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
-        return tensor
-
-    def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
-        """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
-        if self.is_usable(tensor):
-            return tensor
-        here = str(tensor.device) == str(self.device)
-        if not tensor.is_contiguous():
-            raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
-        if here and self.manifest.kind == "llvm":
-            return tensor_over(aligned(array_over(tensor, spec.dtype)))
-        return self.staged(spec, tensor)
-
-    def staged(self, spec: Spec, tensor: Any) -> Any:
-        """A copy on the device that lasts until the next run: always in one place, where graphs expect it."""
-        if spec.name not in self._staged:
-            self._staged[spec.name] = self.moved(tensor)
-        else:
-            self._staged[spec.name].copyfrom(tensor)
-        return self._staged[spec.name]
-
-    def moved(self, tensor: Any) -> Any:
-        """A new copy on the device."""
-        import tvm
-
-        copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.device)
-        return copy.copyfrom(tensor)
 
     def buffer(self, number: int) -> tuple[Any, Any]:
         """Fresh memory for an output: what the caller gets, and a tensor over it.
@@ -320,12 +250,6 @@ class Executable:
         return host
 
 
-def require(spec: Spec, dtype: str, shape: tuple[int, ...]) -> None:
-    if IR_DTYPE.get(dtype) != spec.dtype or tuple(shape) != spec.shape:
-        got = f"{IR_DTYPE.get(dtype, dtype)}[{','.join(map(str, shape))}]"
-        raise UsageError(f"input {spec.name}: expected {str(spec).split(': ', 1)[1]}, got {got}")
-
-
 def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
     for spec in specs:
         if spec.name == name:
@@ -336,7 +260,7 @@ def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
 def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list[Any]], None]:
     """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
     if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
-        return Replays(main, fixed).run
+        return Replays(main, fixed, int(loaded.device.index)).run
     return lambda tensors: main(*fixed, *tensors)
 
 
@@ -349,6 +273,5 @@ def makers(loaded: Loaded, machine: Any) -> list[Callable[[], Any]]:
     if not loaded.has_native:
         return [machine[f"output.{n}"] for n in range(len(specs))]
     make = tvm_ffi.get_global_func("memc.cuda.output")
-    index = int(loaded.device.index)
-    types = [(tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
-    return [partial(make, index, dtype, shape) for dtype, shape in types]
+    types = [(spec.space, tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
+    return [partial(make, int(loaded.device_of(space).index), dtype, shape) for space, dtype, shape in types]

@@ -22,7 +22,8 @@ from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.labels import OUTSIDE
 from memc.runtime.execute.loading import Loaded
-from memc.runtime.execute.tensors import array_over, numpy_dtype, typed
+from memc.runtime.execute.memory import content_of, copied
+from memc.runtime.execute.tensors import numpy_dtype, typed
 
 Array = npt.NDArray[Any]
 
@@ -40,8 +41,8 @@ class TrainingStep(Executable):
     The learning rate is the attribute `learning_rate`, unless a call gives another.
     """
 
-    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
-        super().__init__(loaded, weights)
+    def __init__(self, loaded: Loaded, shared: Mapping[str, Any] | None = None) -> None:
+        super().__init__(loaded, shared)
         manifest = self.manifest
         self.learning_rate = DEFAULT_RATE
         self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
@@ -93,9 +94,11 @@ class TrainingStep(Executable):
         """Another step with a state of its own, which is a copy of what this one has now, and an arena of its own."""
         self.require_host()
         with self.running, device_errors(self.manifest, self.device, "making a session"):
-            slab = self.storage("weights", self.manifest.weights_bytes)
-            self.machine["bytes_of_weights"](slab).copyfrom(self.machine["bytes_of_weights"](self.weights))
-        other = TrainingStep(self.loaded, slab)
+            own = {
+                name: copied(self.loaded, self.machine, self.manifest.space(name), storage)
+                for name, storage in self.storages_of_weights().items()
+            }
+        other = TrainingStep(self.loaded, own)
         other.learning_rate = self.learning_rate
         other.keeps = self.keeps
         return other
@@ -104,9 +107,9 @@ class TrainingStep(Executable):
         """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""
         self.require_host()
         with self.running:
-            slab = self._slab()
+            found = self._contents()
             return {
-                name: typed(slab[s.offset : s.offset + s.spec.nbytes].copy(), s.spec.dtype, s.spec.shape)
+                name: typed(found[s.spec.space][s.offset : s.offset + s.spec.nbytes].copy(), s.spec.dtype, s.spec.shape)
                 for name, s in self.states.items()
             }
 
@@ -127,13 +130,15 @@ class TrainingStep(Executable):
         if wrong is not None:
             raise UsageError(f"state: {wrong}; partial=True leaves the others as they are")
         with self.running:
-            slab = self._slab()
+            found = self._contents()
             for name, raw in checked.items():
-                offset = self.states[name].offset
-                slab[offset : offset + raw.size] = raw
-            if self.manifest.kind != "llvm":
-                with device_errors(self.manifest, self.device, "writing the state"):
-                    self.machine["bytes_of_weights"](self.weights).copyfrom(slab)
+                slot = self.states[name]
+                found[slot.spec.space][slot.offset : slot.offset + raw.size] = raw
+            for name, array in found.items():
+                space = self.manifest.space(name)
+                if space.device.kind != "cpu":  # Else it is the content itself.
+                    with device_errors(self.manifest, self.device, "writing the state"):
+                        self.machine[space.viewer](self.storages[name]).copyfrom(array)
 
     def save(self, path: str | Path) -> None:
         """Write the state as a safetensors file, from which `restore` goes on."""
@@ -202,15 +207,11 @@ class TrainingStep(Executable):
         except OSError as error:
             raise UsageError(f"{path}: cannot write the model: {error.strerror or error}") from None
 
-    def _slab(self) -> Array:
-        """The bytes of weights and states: themselves on the CPU, a copy of the device's."""
-        tensor = self.machine["bytes_of_weights"](self.weights)
-        if self.manifest.kind == "llvm":
-            return array_over(tensor, "u8")
-        import tvm
-
+    def _contents(self) -> dict[str, Array]:
+        """The bytes of each space that states lie in: themselves on the CPU, a copy of a device's."""
+        names = dict.fromkeys(slot.spec.space for slot in self.states.values())
         with device_errors(self.manifest, self.device, "reading the state"):
-            return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+            return {n: content_of(self.machine, self.manifest.space(n), self.storages[n]) for n in names}
 
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""

@@ -21,6 +21,7 @@ from memc.ir.liveness import lifetimes
 from memc.ir.messages import shown as shown_value
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
+from memc.ir.spaces import ARENA
 from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
@@ -29,7 +30,7 @@ from memc.solvers.placement import MAX_BYTES, BufferColumns, Problem, Solution, 
 
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem
-from .tensors import ARENA, Int64s, Tensor, TensorColumns, blocks_of, shown
+from .tensors import Int64s, Tensor, TensorColumns, blocks_of, shown
 from .unfit import CapacityError, find_unfit
 
 PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]

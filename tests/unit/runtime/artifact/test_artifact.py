@@ -189,10 +189,10 @@ def flip(path: Path, at: float) -> None:
     path.write_bytes(data)
 
 
-def change(path: Path, key: str, **changes: object) -> None:
-    """`changes` in the first of the tensors that plan.json lists as `key`."""
+def change(path: Path, key: str, number: int = 0, **changes: object) -> None:
+    """`changes` in one of the tensors or spaces that plan.json lists as `key`."""
     data = json.loads((path / "plan.json").read_text())
-    data[key][0].update(changes)
+    data[key][number].update(changes)
     edit(path, **{key: data[key]})
 
 
@@ -204,7 +204,7 @@ def change(path: Path, key: str, **changes: object) -> None:
         (lambda p: (p / "plan.json").write_text("{"), InvalidError, "damaged plan"),
         (lambda p: (p / "plan.json").write_text("[]"), InvalidError, "damaged plan"),
         (lambda p: edit(p, format="zip"), InvalidError, "expected format memc-artifact, got 'zip'"),
-        (lambda p: edit(p, version=99), InvalidError, "expected version 3, got 99"),
+        (lambda p: edit(p, version=99), InvalidError, "expected version 4, got 99; compile again"),
         (lambda p: edit(p, machine="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
         (lambda p: edit(p, library_functions=["memc.cpu.no"]), UnsupportedError, "needs memc.cpu.no"),
         (lambda p: cut(p / "model.so", 3), InvalidError, "model.so: expected"),
@@ -224,8 +224,21 @@ def change(path: Path, key: str, **changes: object) -> None:
             "artifact has no kernels.cubin",
         ),
         (lambda p: edit(p, checksums=["model.so"]), InvalidError, "damaged plan"),
-        (lambda p: edit(p, weights_bytes=0), InvalidError, "damaged plan (ValueError: weights: expected room for"),
-        (lambda p: edit(p, alignment=0), InvalidError, "damaged plan (ValueError: alignment"),
+        (lambda p: edit(p, version=3), InvalidError, "plan.json: expected version 4, got 3; compile again"),
+        (
+            lambda p: change(p, "spaces", 1, bytes=0),
+            InvalidError,
+            "damaged plan (ValueError: weights: expected room for",
+        ),
+        (lambda p: change(p, "spaces", alignment=0), InvalidError, "space arena: expected an alignment of at least 1"),
+        (lambda p: change(p, "spaces", device="tpu:0"), InvalidError, "a device such as cpu:0"),
+        (lambda p: change(p, "spaces", 1, name="arena"), InvalidError, "spaces: expected arena and others, each once"),
+        (lambda p: change(p, "spaces", name="other"), InvalidError, "spaces: expected arena and others, each once"),
+        (lambda p: change(p, "spaces", 1, device="cpu:1"), InvalidError, "devices: expected those of the spaces, got"),
+        (lambda p: change(p, "spaces", 2, bytes=8), InvalidError, "space io: expected 1152 bytes, got 8"),
+        (lambda p: change(p, "inputs", space="arena"), InvalidError, "x: expected a space that holds io, got arena"),
+        (lambda p: change(p, "inputs", space="host"), InvalidError, "a space among arena, weights, io, got 'host'"),
+        (lambda p: edit(p, devices=["cuda:0"]), InvalidError, "devices: expected those of the spaces, got cuda:0"),
         (lambda p: edit(p, library_functions=[3]), InvalidError, "damaged plan (TypeError: expected a string, got 3"),
         (lambda p: edit(p, target={**TARGET, "kind": "metal"}), InvalidError, "got 'metal'"),
         (lambda p: edit(p, target={**TARGET, "kind": "cuda"}), InvalidError, "expected an arch such as"),
