@@ -10,6 +10,7 @@
 #include "solvers/placement/decompose.h"
 #include "solvers/placement/improve.h"
 #include "solvers/placement/race.h"
+#include "solvers/placement/repair.h"
 #include "solvers/placement/solvers.h"
 
 namespace memc {
@@ -18,6 +19,7 @@ namespace {
 
 constexpr int64_t kSearchWork = 1'200'000'000;  // Of complete searches: about 4 s on one core.
 constexpr int64_t kOrderWork = 300'000'000;     // Of improving orders: about 1 s.
+constexpr int64_t kRepairWork = 1'200'000'000;  // Of repairs: about 4 s, whatever the size.
 constexpr double kMostWork = 1e17;
 constexpr double kFullWork = 4096;     // Buffers up to which all that work is done.
 constexpr size_t kMaxSearched = 4096;  // Buffers of a part; each step takes time in proportion.
@@ -132,10 +134,10 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   const std::vector<Solution> plans = Heuristics(problem, target);
   outcome.solution = Best(plans);
   const bool hopeless = limited && outcome.lower_bound > problem.capacity;
-  if (outcome.solution.peak <= target || hopeless || budget.Over() ||
-      OverlapPairs(problem, kMaxPairs) > kMaxPairs || FixedIntersect(problem)) {
+  if (outcome.solution.peak <= target || hopeless || budget.Over() || FixedIntersect(problem)) {
     return outcome;
   }
+  const bool dense = OverlapPairs(problem, kMaxPairs) > kMaxPairs;
   Decomposition whole = Decompose(problem);
   size_t total = 0;
   for (const Part& part : whole.parts) total += part.buffers.size();
@@ -165,9 +167,14 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
         return static_cast<int64_t>(
             std::min(effort * share * static_cast<double>(work), kMostWork));
       };
-      if (n <= kMaxSearched) SearchPart(open, part_target, of(kSearchWork), budget);
+      if (n <= kMaxSearched && !dense) SearchPart(open, part_target, of(kSearchWork), budget);
       const auto above = [&] { return open.best.peak > std::max(part_target, open.lower_bound); };
-      const bool ordered = improve && n <= kMaxOrdered && open.movable >= kLeastMovable;
+      if (improve && above() && !budget.Over()) {
+        const double share = static_cast<double>(n) / static_cast<double>(total);
+        open.best = RepairPlan(open.problem, open.best, std::max(part_target, open.lower_bound),
+                               static_cast<int64_t>(std::min(effort / most * options.effort * share * static_cast<double>(kRepairWork), kMostWork)), round, budget);
+      }
+      const bool ordered = improve && n <= kMaxOrdered && open.movable >= kLeastMovable && !dense;
       if (ordered && above() && !budget.Over()) {
         const int64_t goal = std::max(part_target, open.lower_bound);
         // Each round takes other steps, and goes on from the best plan as well.
@@ -175,7 +182,7 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
         if (round > 1) starts.push_back(open.best);
         open.best = ImproveOrders(open.problem, starts, goal, of(kOrderWork), round, budget);
       }
-      if (above() && (n <= kMaxSearched || ordered) && more) done = false;
+      if (above() && (n <= kMaxSearched || improve) && more) done = false;
       reached = std::max(reached, AddBytes(part.base, open.best.peak));
       outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(part.base, open.lower_bound));
     }
