@@ -55,8 +55,9 @@ std::vector<int32_t> Windows::Around(int32_t index, int64_t count, double shift,
     const auto earlier = static_cast<int64_t>(static_cast<double>(reach) * (1 - shift) / 2);
     const int64_t first = std::max<int64_t>(0, place_[index] - earlier);
     const int64_t last = std::min(n, place_[index] + (reach - earlier) + 1);
-    const int64_t upper = std::max(
-        all[index].upper, last < n ? all[by_lower_[last]].lower : std::numeric_limits<int64_t>::max());
+    const int64_t upper =
+        std::max(all[index].upper,
+                 last < n ? all[by_lower_[last]].lower : std::numeric_limits<int64_t>::max());
     found.clear();
     for (int64_t k = first; k < n && all[by_lower_[k]].lower < upper; ++k) {
       if (all[by_lower_[k]].upper <= upper) found.push_back(by_lower_[k]);
