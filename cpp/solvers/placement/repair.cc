@@ -27,13 +27,14 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kSmallest = 12;           // Free buffers of the first windows.
-constexpr int64_t kSmall = 48;              // And of those before anything else is tried.
-constexpr int64_t kLargest = 768;           // And of the last.
-constexpr int64_t kMostFixed = 4;           // Buffers that stay, for each free one.
-constexpr int64_t kWorkEach = 6'000;        // Of a search, for each free buffer.
-constexpr int64_t kSetupEach = 100;         // For each buffer of a window, before the search.
-constexpr int64_t kSetupPair = 20;          // For each two of them live together.
+constexpr int64_t kSmallest = 12;     // Free buffers of the first windows.
+constexpr int64_t kSmall = 48;        // And of those before anything else is tried.
+constexpr int64_t kLargest = 768;     // And of the last.
+constexpr int64_t kMostFixed = 4;     // Buffers that stay, for each free one.
+constexpr int64_t kWorkEach = 6'000;  // Of a search, for each free buffer.
+constexpr int64_t kSetupEach = 100;   // For each buffer of a window, before the search.
+constexpr int64_t kSetupPair = 60;    // For each two of them live together.
+constexpr int64_t kMostPairs = int64_t{1} << 20;
 constexpr int64_t kLookWork = 8;            // For each buffer looked at in search of a gap.
 constexpr int64_t kWeighWork = 40;          // And of the least that is in the way.
 constexpr double kImmovable = 1e30;         // The weight of a buffer with a fixed offset.
@@ -151,8 +152,9 @@ class Repair {
       window.buffers[k].offset = offsets_[members[k]];
       Clip(window, k, span);
     }
-    work_ -= kSetupPair * OverlapPairs(window, std::numeric_limits<int64_t>::max());
-    if (work_ <= 0) return false;
+    const int64_t pairs = OverlapPairs(window, kMostPairs);
+    work_ -= kSetupPair * std::min(pairs, kMostPairs);
+    if (work_ <= 0 || pairs > kMostPairs) return false;
     const RaceResult result = Race(window, limit, std::min(work_, kWorkEach * moving), budget_);
     work_ -= result.work;
     if (result.status != CanonicalSearch::Status::kFound) return false;

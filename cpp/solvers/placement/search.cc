@@ -149,10 +149,13 @@ bool ImprovePart(Open& open, int64_t target, const Rounds& round) {
   const auto above = [&] { return open.best.peak > goal(); };
   const bool searched = n <= kMaxSearched && !round.dense;
   if (searched) SearchPart(open, target, round.Of(kSearchWork, round.effort, n), budget);
-  const bool repaired = round.improve && n > kLeastRepaired && open.movable >= kLeastMovable;
+  bool repaired = round.improve && n > kLeastRepaired && open.movable >= kLeastMovable;
   if (repaired && above() && !budget.Over()) {
+    const int64_t before = open.best.peak;
     const int64_t work = round.Of(kRepairWork, round.effort / round.most * round.share, n);
     open.best = RepairPlan(open.problem, open.best, goal(), work, round.number, budget);
+    // Where very many are live together, little work without any success means that more has none.
+    repaired = !round.dense || budget.deadline || open.best.peak < before;
   }
   const bool ordered =
       round.improve && n <= kMaxOrdered && open.movable >= kLeastMovable && !round.dense;
