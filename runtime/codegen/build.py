@@ -21,6 +21,7 @@ from memc.ir.module import Module
 from memc.runtime.artifact.interface import interface_of
 from memc.runtime.artifact.plan_text import interface_text
 from memc.runtime.codegen import cuda
+from memc.runtime.codegen.argument_checks import compiled_checks, unchecked
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
 from memc.runtime.codegen.pipeline import pipeline_of
@@ -68,8 +69,9 @@ def build(module: Module, mcpu: str = "") -> CompiledModule:
         cpu_flags=flags,
     )
     emit_interface(program.builder, interface_text(described))
+    checks = compiled_checks({name: type for type, name in table.checks.items()}, tvm_target(target, quickly=True))
     return CompiledModule(
-        link(program, library, target),
+        link(program, library, checks, target),
         len(table.functions),
         program.symbols,
         target,
@@ -93,12 +95,12 @@ def flags_of(host: tvm.target.Target) -> tuple[str, ...]:
     return tuple(sorted({CODE_FLAGS[str(f)] for f in llvm_get_cpu_features(host) if str(f) in CODE_FLAGS}))
 
 
-def tvm_target(target: CodeTarget) -> tvm.target.Target:
-    """TVM's object for a target."""
+def tvm_target(target: CodeTarget, quickly: bool = False) -> tvm.target.Target:
+    """TVM's object for a target. `quickly`: with the CPU's code not optimized."""
     if target.kind == "cuda":
         # Host code only launches the kernels, mostly once, into a graph: to optimize it takes longer than nvcc does.
         return cuda.cuda_target(target.arch, host_target(target, {"opt-level": 0}))
-    return host_target(target)
+    return host_target(target, {"opt-level": 0} if quickly else None)
 
 
 def compiled_program(module: Module, target: CodeTarget) -> tuple[Program, KernelTable, Any]:
@@ -142,16 +144,17 @@ def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: CodeTarg
     if not functions:
         return None
     goal = tvm_target(target)
-    with cuda.source_stays():
+    with cuda.source_stays(), unchecked():
         built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal, pipeline=pipeline_of(target.kind))
         if target.kind == "cuda":
             cuda.replace_sources(built, target.arch)
     return built
 
 
-def link(program: Program, library: Any, target: CodeTarget) -> bytes:
-    """The program and its kernels as the bytes of a shared library."""
-    linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), library, [], {})
+def link(program: Program, library: Any, checks: Any, target: CodeTarget) -> bytes:
+    """The program, its kernels and the checks of what it is given as the bytes of a shared library."""
+    main, *others = [part for part in (library, checks) if part is not None] or [None]
+    linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), main, others, {})
     with tempfile.TemporaryDirectory(prefix="memc-") as folder:
         path = Path(folder) / "model.so"
         relax.VMExecutable(linked).export_library(str(path), fpack_imports=partial(pack_imports, host_target(target)))

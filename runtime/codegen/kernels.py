@@ -12,6 +12,7 @@ import tvm
 
 from memc.ir.core import Op, Value
 from memc.ir.errors import MemcError
+from memc.ir.types import TensorType
 from memc.runtime.codegen import schedule_cpu, schedule_gpu
 from memc.runtime.codegen.joint import joint_key, lower_joint
 from memc.runtime.codegen.kernel import Kernel, kernel_key, lower_op
@@ -48,18 +49,24 @@ class KernelTable:
     """The key of each function."""
     users: dict[Any, list[Op]] = field(default_factory=dict)
     """The ops that need the kernels of a key."""
+    checks: dict[TensorType, str] = field(default_factory=dict)
+    """The functions that check what callers give, by its type."""
 
     def kernels(self, op: Op, in_place: int | None) -> tuple[NamedKernel, ...]:
         """The kernels of an op, in calling order; none if they have failed, which `retreats.check` tells."""
         stem = op.name if op.region is None else "fused_" + op.region.ops[-1].name
         return self._single(kernel_key(op, in_place), op, stem, lambda: lower_op(op, self.target.kind, in_place))
 
-    def piece(self, op: Op, operand: Value, start: tuple[int, ...]) -> tuple[NamedKernel, ...]:
-        """The kernel that copies an operand into part of the result of `op`, beginning at index `start`."""
+    def piece(self, op: Op, operand: Value, axis: int) -> tuple[NamedKernel, ...]:
+        """The kernel that copies an operand into part of the result of `op`, from an index on `axis` on that it is given last."""
         given, result = operand.type, op.result.type
         return self._single(
-            ("piece", given, result, start), op, "piece", lambda: [Kernel(piece_kernel(given, result, start), (0,), 0)]
+            ("piece", given, result, axis), op, "piece", lambda: [Kernel(piece_kernel(given, result, axis), (0,), 0)]
         )
+
+    def check(self, type: TensorType) -> str:
+        """The name of the function that checks a caller's tensor."""
+        return self.checks.setdefault(type, f"argument_{len(self.checks)}")
 
     def _single(self, key: Any, op: Op, stem: str, lower: Callable[[], Sequence[Kernel]]) -> tuple[NamedKernel, ...]:
         users = self.users.setdefault(key, [])

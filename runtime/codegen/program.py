@@ -88,6 +88,9 @@ def emit_main(emitter: Emitter, storages: Sequence[Storage]) -> None:
     function, b = emitter.function, emitter.builder
     names = place_values(emitter, storages)
     with b.function("main", len(names), names):
+        for n, value in enumerate([*inputs, *returned]):
+            if value.type.elements:
+                emitter.call(emitter.table.check(value.type), [b.r(2 + n)])
         joint = joint_ops(function)
         for index, op in enumerate(function.ops):
             number = op.plan.joint
@@ -164,10 +167,13 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
     if pieces is None:
         return emit_generated(emitter, op)
     called = []
+    axis = op.attrs["axis"]
+    assert isinstance(axis, int)
     for operand, start in pieces:
-        for kernel in emitter.table.piece(op, operand, start):
+        for kernel in emitter.table.piece(op, operand, axis):
             called.append(kernel.name)
-            emitter.call(kernel.name, [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
+            tensors = [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)]
+            emitter.call(kernel.name, [*tensors, Immediate(start)])
     return called
 
 
@@ -185,10 +191,10 @@ def needs_no_code(op: Op) -> bool:
     return result.offset_in_root == operand.offset_in_root + offset
 
 
-def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
+def missing_pieces(op: Op) -> list[tuple[Value, int]] | None:
     """The operands that must be copied into the result of a concat some of whose operands already lie in it.
 
-    Each with the index in the result where it begins. None for any other op.
+    Each with the index on the axis of the result where it begins. None for any other op.
     """
     rule = definition(op).slices if lookup(op.name) else None
     if rule is None or op.name != "concat":
@@ -196,14 +202,14 @@ def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
     offsets = rule(op)
     axis = op.attrs["axis"]
     assert isinstance(axis, int)
-    rest: list[tuple[Value, tuple[int, ...]]] = []
+    rest: list[tuple[Value, int]] = []
     placed, begin = 0, 0
     for operand, offset in zip(op.operands, offsets):
         there = operand.root is op.result.root and offset is not None
         if there and operand.offset_in_root == op.result.offset_in_root + (offset or 0):
             placed += 1
         elif operand.type.elements:
-            rest.append((operand, tuple(begin if d == axis else 0 for d in range(operand.type.rank))))
+            rest.append((operand, begin))
         begin += operand.type.shape[axis]
     return rest if placed else None
 
