@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from memc.ir.span_index import SpanIndex
+
 Part = tuple[int, int]
 """Bytes of a storage, half-open."""
 
@@ -34,20 +36,24 @@ class Accesses:
 class _Storage:
     """Who has read and written which bytes so far; what a later write covers is dropped."""
 
-    reads: list[tuple[Part, int]] = field(default_factory=list)
-    writes: list[tuple[Part, int]] = field(default_factory=list)
+    reads: SpanIndex[int] = field(default_factory=SpanIndex)
+    writes: SpanIndex[int] = field(default_factory=SpanIndex)
 
     def read(self, part: Part, index: int) -> list[int]:
         """Note that op `index` reads `part`; the ops that wrote it."""
-        self.reads.append((part, index))
-        return [op for other, op in self.writes if _overlap(other, part)]
+        self.reads.add(*part, index)
+        return [self.writes.items[number][2] for number in self.writes.over(*part)]
 
     def write(self, part: Part, index: int) -> list[int]:
         """Note that op `index` writes `part`; the ops that read or wrote it."""
-        found = [op for other, op in (*self.reads, *self.writes) if _overlap(other, part)]
+        found: list[int] = []
         for accesses in (self.reads, self.writes):
-            accesses[:] = [item for item in accesses if not part[0] <= item[0][0] <= item[0][1] <= part[1]]
-        self.writes.append((part, index))
+            for number in accesses.over(*part):
+                low, high, op = accesses.items[number]
+                found.append(op)
+                if part[0] <= low and high <= part[1]:
+                    accesses.remove(number)
+        self.writes.add(*part, index)
         return found
 
 
@@ -74,8 +80,3 @@ def dependencies(ops: Iterable[Accesses]) -> list[list[int]]:
         after.pop(index, None)
         rows.append(list(after))
     return rows
-
-
-def _overlap(a: Part, b: Part) -> bool:
-    """Whether the parts share a byte; an empty one shares none."""
-    return max(a[0], b[0]) < min(a[1], b[1])
