@@ -9,6 +9,7 @@ in a run, before the first kernel.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import tvm
 from tvm import tirx
@@ -23,12 +24,12 @@ def check_of(type: TensorType, name: str) -> tvm.tirx.PrimFunc:
     return func.with_attr("s_tir", True).with_attr("global_symbol", name)
 
 
-def compiled_checks(types: Mapping[str, TensorType], target: tvm.target.Target) -> tvm.runtime.Module | None:
-    """A module with the checks of tensors of some types, by their names; None if there are none."""
+def compiled_checks(types: Mapping[str, TensorType], target: tvm.target.Target) -> list[Any]:
+    """A module with the checks of tensors of some types, by their names; none if there are no types."""
     if not types:
-        return None
+        return []
     functions = {name: check_of(type, name) for name, type in types.items()}
-    return tvm.tirx.build(tvm.ir.IRModule(functions), target=target, pipeline="default")
+    return [tvm.tirx.build(tvm.ir.IRModule(functions), target=target, pipeline="default")]
 
 
 def unchecked() -> tvm.ir.transform.PassContext:

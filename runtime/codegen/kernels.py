@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
+import tvm_ffi
 
 from memc.ir.core import Op, Value
 from memc.ir.errors import MemcError
@@ -47,6 +49,8 @@ class KernelTable:
     """Kernels of several ops."""
     keys: dict[str, Any] = field(default_factory=dict)
     """The key of each function."""
+    told: dict[str, str] = field(default_factory=dict)
+    """A checksum of each function."""
     users: dict[Any, list[Op]] = field(default_factory=dict)
     """The ops that need the kernels of a key."""
     checks: dict[TensorType, str] = field(default_factory=dict)
@@ -124,8 +128,13 @@ class KernelTable:
         return (schedule_cpu.schedule_plainly if plainly else schedule_cpu.schedule)(func)["main"]
 
     def add(self, stem: str, func: tvm.tirx.PrimFunc, key: Any) -> str:
-        """Give a kernel a name."""
-        name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
+        """Give a kernel a name: the same in all programs, so that they can share its code."""
+        # The text does not have all digits of numbers, the hash is a short one.
+        told = hashlib.sha256(f"{tvm_ffi.structural_hash(func)} {func.script()}".encode()).hexdigest()
+        name = re.sub(r"\W", "_", f"{stem}_{told[:8]}")
+        while name in self.functions:
+            name += "_"
+        self.told[name] = told
         self.functions[name] = func.with_attr("global_symbol", name)
         self.keys[name] = key
         return name
