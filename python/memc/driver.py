@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from memc.frontend.sources import ONNX, Reading, Source, format_of
 from memc.frontend.sources import load as load_source
+from memc.garbage import few_collections
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
 from memc.ir.messages import shown
@@ -265,7 +266,8 @@ class _Stages:
         if self.progress:
             self.progress(name)
         start = time.perf_counter()
-        yield
+        with few_collections():
+            yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def rounded(self) -> dict[str, float]:

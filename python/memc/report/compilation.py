@@ -82,7 +82,7 @@ class Report:
     pipeline: str = ""
     """The passes that ran, as pipeline text."""
     pass_seconds: list[tuple[str, float]] = field(default_factory=list)
-    """Each pass with its options, and its seconds."""
+    """Each pass with its options, and its seconds; then what was done between the passes."""
     recomputation: Recomputed | None = None
     """None where `rematerialize` did not run, which is without a memory budget."""
     training: Trained | None = None
@@ -196,7 +196,7 @@ def make_report(
         seconds={},
         largest=largest_tensors(function),
         pipeline=str(manager),
-        pass_seconds=[(name, round(value, 4)) for name, value in manager.timings],
+        pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
         recomputation=None if recomputation is None else _recomputed(recomputation, footprint),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
         labels=list(measured.labels if training is None else training.labels),
