@@ -56,7 +56,7 @@ def most_bytes() -> int:
         return DEFAULT_SIZE
     try:
         return parse_size(given)
-    except (UsageError, ValueError):
+    except UsageError:
         raise UsageError(f"{SIZE}: expected a size such as 512MiB, got {given!r}") from None
 
 

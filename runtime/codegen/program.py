@@ -88,9 +88,9 @@ def emit_main(emitter: Emitter, storages: Sequence[Storage]) -> None:
     function, b = emitter.function, emitter.builder
     names = place_values(emitter, storages)
     with b.function("main", len(names), names):
-        for n, value in enumerate([*inputs, *returned]):
+        for register, value in enumerate([*function.params_of(Role.INPUT), *given_back(function)], len(storages)):
             if value.type.elements:
-                emitter.call(emitter.table.check(value.type), [b.r(2 + n)])
+                emitter.call(emitter.table.check(value.type), [b.r(register)])
         joint = joint_ops(function)
         for index, op in enumerate(function.ops):
             number = op.plan.joint

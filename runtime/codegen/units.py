@@ -27,8 +27,8 @@ from memc.runtime.target import CodeTarget
 USUAL = {"llvm": 16, "cuda": 64}
 """Kernels in a unit, on average. nvcc takes as long to start as for some twenty kernels."""
 
-MOST = 4
-"""A unit has at most so many times the usual kernels."""
+LEAST, MOST = 0.5, 4
+"""A unit but the last has at least, and any at most, so many times the usual kernels."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ def units_of(functions: Mapping[str, tvm.tirx.PrimFunc], told: Mapping[str, str]
     usual, names = USUAL[target.kind], list(functions)
     begin = 0
     for end, name in enumerate(names, 1):
-        if end < len(names) and end - begin < MOST * usual and int(told[name], 16) % usual:
+        size = (end - begin) / usual
+        if end < len(names) and (size < LEAST or size < MOST and int(told[name], 16) % usual):
             continue
         part = names[begin:end]
         key = kernel_cache.key_of(f"{target} {target.cpu}", [f"{each} {told[each]}" for each in part])
