@@ -28,7 +28,10 @@ def chain(size: int) -> str:
 
 def split(size: int) -> str:
     """Parts of one tensor, each changed, joined in the other order."""
-    lines = [f"func @main(%x: f32[{size},16] {{role = input}}) -> f32[{size},16] {{", f"  %y = exp(%x) : f32[{size},16]"]
+    lines = [
+        f"func @main(%x: f32[{size},16] {{role = input}}) -> f32[{size},16] {{",
+        f"  %y = exp(%x) : f32[{size},16]",
+    ]
     for n in range(size):
         at = f"starts = [{n}, 0], stops = [{n + 1}, 16], steps = [1, 1]"
         lines.append(f"  %s{n} = slice(%y) {{{at}}} : f32[1,16]")

@@ -143,7 +143,9 @@ def test_conditions_bound_what_is_compared() -> None:
 def test_what_allocates_nothing_needs_no_compaction(target: CodeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pass that is left out would have changed nothing, and the others get what it makes of them."""
     parts = [te.placeholder((2, 4), "float32", name=f"P{n}") for n in range(5)]
-    joined = te.compute((2, 20), lambda i, j: tirx.if_then_else(j < 4, parts[0][i, j], parts[4][i, j - 16]), name="result")
+    joined = te.compute(
+        (2, 20), lambda i, j: tirx.if_then_else(j < 4, parts[0][i, j], parts[4][i, j - 16]), name="result"
+    )
     k = te.reduce_axis((0, 600), name="k")
     a = te.placeholder((6, 600), "float32", name="A")
     total = te.compute((6,), lambda i: te.sum(a[i, k], axis=[k]), name="reduced")

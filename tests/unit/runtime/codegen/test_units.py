@@ -4,14 +4,19 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import shutil
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 
 import memc
+from memc import native
 from memc.frontend.memir import parse
+from memc.runtime.codegen import units
 from memc.runtime.codegen.units import MOST, USUAL, side_by_side, units_of
 from memc.runtime.target import CodeTarget
 
@@ -84,3 +89,38 @@ def test_what_callers_give_is_checked() -> None:
             call(bad, y)
         with pytest.raises((ValueError, TypeError, RuntimeError), match="argument"):
             call(x, bad)
+
+
+LOADER = "ffi.Module.load_from_bytes.cuda"
+"""By this name TVM finds what loads the modules of CUDA kernels that an artifact holds."""
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.skipif(
+    tvm_ffi.get_global_func(LOADER, allow_missing=True) is not None, reason="TVM's CUDA runtime is loaded"
+)
+def test_kernels_of_several_cuda_units_are_where_the_host_code_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right below the library, each in one module, beside host code that calls it by its name."""
+    monkeypatch.setattr(units, "USUAL", {"cuda": 1})
+    monkeypatch.setattr(units, "MOST", 1)
+    text = "func @main(%x: f32[4,6] {role = input}) -> f32[4,6] {\n  %0 = exp(%x) : f32[4,6]\n"
+    text += "  %1 = tanh(%0) : f32[4,6]\n  return %1\n}"
+    done = memc.compile(parse(text, "test"), target="cuda", arch="sm_90", kernels="generated", opt_level=0)
+    assert done.path is not None
+    saved: list[bytes] = []
+
+    def loaded(data: Any) -> Any:
+        saved.append(bytes(data))
+        return native.load()["memc_cubin_module"](data, "")
+
+    tvm_ffi.register_global_func(LOADER, loaded)
+    try:
+        program = tvm.runtime.load_module(str(done.path / "model.so"))
+    finally:
+        tvm_ffi.remove_global_func(LOADER)
+    (library,) = program.imports
+    assert [module.kind for module in library.imports] == ["cuda", "cuda"]
+    names = [name for _, name in json.loads((done.path / "plan.json").read_text())["calls"]]
+    for name, data in zip(names, saved, strict=True):
+        assert f"{name}_kernel".encode() in data
+        assert library.implements_function(name)
