@@ -75,11 +75,12 @@ def test_what_callers_give_is_checked() -> None:
     done = memc.compile(parse(text, "test"), disabled_passes=())
     assert done.path is not None
     machine = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module(str(done.path / "model.so")), tvm.cpu(0))
-    arena, weights = machine["arena"](), machine["weights"]()
+    spaces = json.loads((done.path / "plan.json").read_text())["spaces"]
+    storages = [machine[f"space.{space['name']}"]() for space in spaces if space["holds"] != "io"]
 
     def call(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         result = tvm.runtime.tensor(y)
-        machine["main"](arena, weights, tvm.runtime.tensor(x), result)
+        machine["main"](*storages, tvm.runtime.tensor(x), result)
         return np.asarray(result.numpy())
 
     x, y = np.ones((4, 6), np.float32), np.zeros((4, 6), np.float32)
