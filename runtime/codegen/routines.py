@@ -142,7 +142,7 @@ def search_sorted(op: Op, target: str) -> str:
 
 def non_max_suppression(op: Op, target: str) -> str:
     batches, classes, most = op.result.type.shape
-    half = 'second * T.float32(0.5)'
+    half = "second * T.float32(0.5)"
     ends = (f"first - {half}", f"first + {half}")
     low, high = ends if op.attrs["center"] else ("T.min(first, second)", "T.max(first, second)")
     overlaps = OVERLAPS.format(low=low, high=high)

@@ -29,7 +29,9 @@ def chosen(boxes, candidates, threshold, count):
 
 
 @pytest.mark.parametrize("center", [False, True])
-@pytest.mark.parametrize("batches, classes, boxes, count", [(1, 1, 7, 7), (2, 3, 40, 10), (1, 2, 300, 290), (1, 1, 5, 0)])
+@pytest.mark.parametrize(
+    "batches, classes, boxes, count", [(1, 1, 7, 7), (2, 3, 40, 10), (1, 2, 300, 290), (1, 1, 5, 0)]
+)
 def test_choice(check_op, batches, classes, boxes, count, center):
     corners = RANDOM.uniform(0, 10, (batches, boxes, 2, 2)).astype(np.float32)
     low, high = corners.min(axis=2), corners.max(axis=2)
