@@ -14,6 +14,7 @@ from memc.ir.core import Array, Value
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
+from .shape_numbers import Fold, counts_in, import_numbers
 from .sizes import Count
 
 Rule = Callable[[NodeContext, Importer], Sequence[Known]]
@@ -46,9 +47,18 @@ def has_counts(inputs: Sequence[Known | None], of: Mapping[Value, object]) -> bo
     return any(isinstance(known, Value) and known in of for known in inputs)
 
 
-def import_counted(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
-    """As the importer, for inputs of which some have counts. Raises UnsupportedError for an op that has no rule."""
+OF_NUMBERS = frozenset({"TopK", "ConstantOfShape", "Expand", "Range", "Reshape"})
+"""Ops with a rule that takes a number as a size."""
+
+
+def import_counted(ctx: NodeContext, importer: Importer, fold: Fold) -> Sequence[Known]:
+    """As the importer, for inputs of which some have counts, or are made of some. Raises UnsupportedError for an op that has
+    no rule."""
     found = RULES.get(ctx.node.op_type) if ctx.node.domain in ("", "ai.onnx") else None
+    if not has_counts(ctx.inputs, ctx.sizes.of):
+        moved = ctx.node.op_type == "Reshape" and has_counts(ctx.inputs[:1], ctx.sizes.numbers)
+        by_rule = ctx.node.op_type in OF_NUMBERS and not moved
+        return found(ctx, importer) if found is not None and by_rule else import_numbers(ctx, importer, fold)
     if found is None:
         raise refused(ctx, "this op")
     return found(ctx, importer)
@@ -110,7 +120,17 @@ def reshape(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
     if has_counts(ctx.inputs[1:], ctx.sizes.of):
         raise refused(ctx, "as a shape this op")
     own = counts_of(ctx, ctx.inputs[0])
+    same: dict[int, Count] = {}
+    if ctx.node.op_type == "Reshape" and ctx.has(1) and ctx.known(1) is None:
+        found_shape = counts_in(ctx, ctx.inputs[1])
+        if found_shape is None:
+            return importer(ctx)
+        ctx.inputs[1], same = found_shape
+        if any(count not in own.values() for count in same.values()):
+            raise ctx.unsupported("a shape with a size that depends on data, which the input does not have")
     (result,) = importer(ctx)
+    if not own:
+        return [result]
     assert isinstance(result, Value)
     old, new = ctx.type(0).shape, result.type.shape
     wanted = ctx.ints(1) if ctx.node.op_type == "Reshape" and ctx.has(1) else ctx.attr("shape", ())
@@ -122,7 +142,7 @@ def reshape(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
             if extent == old[axis]
             and math.prod(new[:place]) == math.prod(old[:axis])
             and math.prod(new[place + 1 :]) == math.prod(old[axis + 1 :])
-            and (ctx.node.op_type != "Reshape" or wanted[place] in (-1, 0))
+            and (ctx.node.op_type != "Reshape" or wanted[place] in (-1, 0) or same.get(place) == count)
             and place not in found
         ]
         if not places or 0 in old:

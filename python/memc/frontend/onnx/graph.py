@@ -18,7 +18,7 @@ from memc.ir.errors import InvalidError, MemcError, OpError, UnsupportedError
 from memc.ir.types import DType, TensorType
 
 from .context import Known, NodeContext, importer_of
-from .counted_axes import has_counts, import_counted, refused
+from .counted_axes import has_counts, import_counted
 from .folding import fold
 from .load import MAX_BYTES, Store
 from .order import needed
@@ -196,7 +196,7 @@ def _import(
         node, opset, list(inputs), state.builder, state.trainable, state.constants, state.streams, state.sizes
     )
     if importer is None and node.op_type in SPECIAL and has_counts(inputs, state.sizes.of):
-        raise refused(context, "this op")
+        return import_counted(context, lambda _: [], lambda _: None)
     if importer is None:
         body = _body(node, opset, domain, context)
         if body is not None:
@@ -206,8 +206,8 @@ def _import(
         why = "this op is not supported yet" if known else f"unknown op {full} in opset {opset}"
         raise context.unsupported(why)
     mark = len(state.builder.ops)
-    if has_counts(inputs, state.sizes.of):
-        return import_counted(context, importer)
+    if has_counts(inputs, state.sizes.of) or has_counts(inputs, state.sizes.numbers):
+        return import_counted(context, importer, lambda known: fold(node, domain, opset, known, importer))
     try:
         return importer(context)
     except UnsupportedError:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memc.ir.core import Value
+from memc.ir.core import Array, Value
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,18 @@ class Count:
     """i64[], from 0 on."""
     most: int
     """The axis's extent."""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What is known at import of the elements of a tensor of integers from 0 on, each array of its shape."""
+
+    low: Array
+    """The least that each can be."""
+    high: Array
+    """The greatest."""
+    symbols: Array
+    """Which of `Sizes.symbols` each is; -1 for none."""
 
 
 @dataclass
@@ -34,6 +46,20 @@ class Sizes:
     """What NonZero found in a value: it is asked again for each tensor that a mask selects from."""
     together: dict[tuple[tuple[Value | None, int], ...], tuple[Value, Count]] = field(default_factory=dict)
     """Where the data of joined parts is, by their counts and extents: tensors joined alike have the same count."""
+
+    numbers: dict[Value, Numbers] = field(default_factory=dict)
+    """Values that are made of counts."""
+    symbols: list[Count] = field(default_factory=list)
+    least: dict[tuple[Value, Value, int], Count] = field(default_factory=dict)
+    """The lesser of two numbers, so that it is one count wherever it is needed."""
+    candidates: Count | None = None
+    """How many boxes a NonMaxSuppression chooses from; None: all."""
+
+    def symbol(self, count: Count) -> int:
+        """The number of a count among `symbols`."""
+        if count not in self.symbols:
+            self.symbols.append(count)
+        return self.symbols.index(count)
 
     def room(self, most: int) -> int:
         """The extent for at most `most` elements."""

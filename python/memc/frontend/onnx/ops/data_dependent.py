@@ -133,6 +133,9 @@ def non_max_suppression(ctx: NodeContext) -> Sequence[Known]:
     if room * batches * classes == 0:
         return [np.zeros((0, 3), np.int64)]
     sorted_scores, order = ctx.b.multi("top_k", [scores], axis=2, k=candidates, largest=True).results
+    if ctx.sizes.candidates is not None:
+        real = ctx.b.op("less", [order, ctx.sizes.candidates.value])
+        order = ctx.b.op("select", [real, order, number(ctx, -1)])
     if ctx.has(4):
         good = ctx.b.op("greater", [sorted_scores, _scalar(ctx, 4, DType.F32, 0)])
         order = ctx.b.op("select", [good, order, number(ctx, -1)])
