@@ -52,17 +52,22 @@ def import_numbers(ctx: NodeContext, importer: Importer, fold: Fold) -> Sequence
 
 def _bounds(ctx: NodeContext, fold: Fold, inputs: Sequence[Numbers | None]) -> Numbers | None:
     """What the node makes of the least and of the greatest numbers."""
-    ends = [fold([None if n is None else end(n) for n in inputs]) for end in (lambda n: n.low, lambda n: n.high)]
-    if any(end is None or not isinstance(end[0], np.ndarray) for end in ends):
+    least = _evaluated(fold, [None if n is None else n.low for n in inputs])
+    most = _evaluated(fold, [None if n is None else n.high for n in inputs])
+    if least is None or most is None:
         return None
-    low, high = (np.asarray(end[0]) for end in ends if end is not None)
-    symbols = np.full(low.shape, -1)
+    symbols = None
     if ctx.node.op_type in MOVES:
         data = len(inputs) if ctx.node.op_type == "Concat" else 1
-        moved = fold([n and (n.symbols if index < data else n.low) for index, n in enumerate(inputs)])
-        if moved is not None and isinstance(moved[0], np.ndarray):
-            symbols = moved[0].astype(np.int64)
-    return Numbers(low, high, symbols)
+        places = [None if n is None else n.symbols if index < data else n.low for index, n in enumerate(inputs)]
+        symbols = _evaluated(fold, places)
+    return Numbers(least, most, np.full(least.shape, -1) if symbols is None else symbols.astype(np.int64))
+
+
+def _evaluated(fold: Fold, inputs: Sequence[Array | None]) -> Array | None:
+    """The result of a node with one, if it can be evaluated."""
+    found = fold(inputs)
+    return found[0] if found is not None and isinstance(found[0], np.ndarray) else None
 
 
 def shape_of(ctx: NodeContext, value: Value, start: int, stop: int) -> Value:
