@@ -263,3 +263,14 @@ def _part(ctx: NodeContext, count: Count, start: int, stop: int) -> Count:
         left = ctx.b.op("sub", [number, ctx.b.scalar(start, DType.I64)])
         number, most = ctx.b.op("max", [left, ctx.b.scalar(0, DType.I64)]), max(most - start, 0)
     return Count(number, most)
+
+
+@rule("Split", "Softmax", "LogSoftmax")
+def along_another_axis(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
+    """Ops that work along one axis, and treat all others alike."""
+    own, usual = counts_of(ctx, ctx.inputs[0]), 0 if ctx.node.op_type == "Split" else -1
+    if usual and ctx.opset < 13:
+        raise refused(ctx, f"opset {ctx.opset} of this op")
+    if int(ctx.attr("axis", usual)) % max(ctx.type(0).rank, 1) in own or has_counts(ctx.inputs[1:], ctx.sizes.of):
+        raise refused(ctx, "along this axis this op")
+    return marked(ctx, importer(ctx), own)

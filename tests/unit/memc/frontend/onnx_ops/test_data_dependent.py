@@ -123,6 +123,11 @@ AFTERWARDS = {
     ),
     "joined": (VECTOR, "y = Concat<axis = 0>(few, x_row, few, few)"),
     "columns": ("float[p,o] y", "a = Unsqueeze(few, axis1) b = Neg(a) y = Concat<axis = 1>(a, b)"),
+    "along the other axis": (
+        "float[p,o] y, float[p,q] z",
+        "a = Unsqueeze(few, axis1) b = Exp(a) c = Concat<axis = 1>(a, b) y = Softmax<axis = 1>(c)"
+        " z, w = Split<axis = 1, num_outputs = 2>(c)",
+    ),
     "its own places": ("int64[1,p] y", "big = Greater(few, half) y = NonZero(big)"),
     "the one at a place": ("float[p] y, float[q] z", "y = Gather(few, axis0) z = Gather(few, last)"),
 }
@@ -144,11 +149,12 @@ def test_what_may_follow(name, share):
 @pytest.mark.parametrize(
     "text, why",
     [
-        ("y = Softmax<axis = 0>(few)", "which this op does not take"),
+        ("y = Softmax<axis = 0>(few)", "along axis 0, which along this axis this op does not take"),
+        ("y = CumSum(few, one)", "which this op does not take"),
         ("y = Add(few, wide)", "beside a size of 20"),
         ("y = Slice(few, minus, open)", "counted from the end"),
         ("y = Reshape(few, full)", "to this shape"),
-        ("y = Shape(few)", "which this op does not take"),
+        ("y = MatMul(few, few)", "which this op does not take"),
         (
             "other = Not(mask) at2 = NonZero(other) row2 = Transpose(at2) few2 = GatherND(x, row2) y = Add(few, few2)",
             "another",
@@ -156,7 +162,7 @@ def test_what_may_follow(name, share):
     ],
 )
 def test_what_is_refused(text, why):
-    body = f"""g (float[4,5] x, bool[4,5] mask) => (float[n] y) <int64[1] minus = {{-2}}, int64[1] full = {{20}},
+    body = f"""g (float[4,5] x, bool[4,5] mask) => (float[n] y) <int64[1] minus = {{-2}}, int64 one = {{0}}, int64[1] full = {{20}},
         int64[1] open = {{9223372036854775807}}, float[20] wide = {{{", ".join(["1"] * 20)}}}> {{ {CHOSEN} {text} }}"""
     model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {body}')
     with pytest.raises(
