@@ -13,7 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from lark.lexer import PatternStr
 
 from ..checked import require
-from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
+from ..core import FUSED, UNPLANNED, Alias, Block, Extent, Function, Op, OpPlan, Placement, Role, Value
 from ..errors import InvalidError
 from ..module import Module
 from ..ops.rules import base
@@ -94,14 +94,26 @@ def _function(name: str, syntax: FunctionSyntax) -> Function:
         raise Fault(
             where, f"expected {len(syntax.results)} returned values as @{name} says, got {len(function.returns)}"
         )
-    for token, value, (typed, label) in zip(syntax.returns, function.returns, syntax.results):
+    for number, (token, value, (typed, label, extent)) in enumerate(
+        zip(syntax.returns, function.returns, syntax.results)
+    ):
         if value.type != typed.type:
             raise Fault(token, f"expected {typed.type} as @{name} says, got {value.type}")
         if label is not None:
             function.result_names.append(unquote(label, str(label)))
+        if extent is not None:
+            function.extents.append(_extent(number, *extent))
     if function.result_names and len(function.result_names) != len(function.returns):
         raise Fault(syntax.name, f"expected names for all results of @{name} or for none")
     return function
+
+
+def _extent(number: int, most: Token, cuts: Any) -> Extent:
+    """What a result says that it counts."""
+    pairs = [each if isinstance(each, tuple) else () for each in cuts]
+    if any(len(each) != 2 or any(type(part) is not int for part in each) for each in pairs):
+        raise Fault(most, "expected `cuts` to hold pairs of a result and an axis")
+    return Extent(number, int(most), tuple((result, axis) for result, axis in pairs))
 
 
 @dataclass

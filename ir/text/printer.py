@@ -130,7 +130,8 @@ def _results(function: Function) -> str:
         return str(function.returns[0].type)
     parts = [str(v.type) for v in function.returns]
     if names:
-        parts = [f"{part} {{name = {quote(name)}}}" for part, name in zip(parts, names)]
+        extents = {e.count: f", most = {e.most}, cuts = {print_attr(e.cuts)}" for e in function.extents}
+        parts = [f"{p} {{name = {quote(name)}{extents.get(n, '')}}}" for n, (p, name) in enumerate(zip(parts, names))]
     return f"({', '.join(parts)})"
 
 

@@ -102,11 +102,11 @@ class OpSyntax:
 
 @dataclass(frozen=True)
 class FunctionSyntax:
-    """One function; `results` are (type, name or None)."""
+    """One function; `results` are (type, name or None, extent or None)."""
 
     name: Token
     params: list[ParamSyntax]
-    results: list[tuple[TypedSyntax, Token | None]]
+    results: list[tuple[TypedSyntax, Token | None, tuple[Token, Any] | None]]
     ops: list[OpSyntax]
     returns: list[Token]
 
@@ -220,13 +220,18 @@ class ToSyntax(Transformer):  # type: ignore[misc]  # lark is Any to the checker
         return token
 
     def one_result(self, items: list[Any]) -> list[Any]:
-        return [(self.typed(items), None)]
+        return [(self.typed(items), None, None)]
 
     def results(self, items: list[Any]) -> list[Any]:
         return items
 
-    def result(self, items: list[Any]) -> tuple[TypedSyntax, Token | None]:
-        return self.typed(items[:1]), items[1] if len(items) > 1 else None
+    def result(self, items: list[Any]) -> tuple[TypedSyntax, Token | None, tuple[Token, Any] | None]:
+        name, extent = [*items[1:], None, None][:2]
+        return self.typed(items[:1]), name, extent
+
+    def extent(self, items: list[Any]) -> tuple[Token, Any]:
+        most, cuts = items
+        return most, cuts
 
     ops = params
     values = params

@@ -73,7 +73,7 @@ Progress = Callable[[str], None]
 
 def load_module(source: Source, options: Options) -> Module:
     """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
-    reading = Reading(options.dims, options.input_shapes, options.bind, trainable=_trains(options))
+    reading = Reading(options.dims, options.input_shapes, options.bind, options.max_size, _trains(options))
     return load_source(source, reading)
 
 

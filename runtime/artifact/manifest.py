@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memc.ir.core import Extent
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.footprint import FIXED, INPUTS, OUTPUTS, STATES, Footprint, SpaceFootprint
 from memc.ir.liveness import align
@@ -61,7 +62,12 @@ class Spec:
         return TensorType(DType(self.dtype), self.shape)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.type_text}"
+
+    @property
+    def type_text(self) -> str:
+        """The type in the IR's notation."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,8 @@ class Manifest:
     """Runs are given those that are allocated, in this order."""
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
+    extents: tuple[Extent, ...]
+    """Which outputs are counts, and of what."""
     library_bytes: int
     """Size of model.so."""
     checksums: dict[str, str]
@@ -200,6 +208,7 @@ def described(path: Path, data: Mapping[str, Any], plan_checksum: str) -> Manife
         spaces=tuple(storage(item) for item in items(data["spaces"])),
         inputs=tuple(spec(item) for item in items(data["inputs"])),
         outputs=tuple(spec(item) for item in items(data["outputs"])),
+        extents=tuple(extent(item) for item in items(data["extents"])),
         library_bytes=whole(data["library_bytes"]),
         checksums={text(name): text(value) for name, value in data["checksums"].items()},
         weights=tuple(Slot(spec(item), whole(item["offset"]), text(item["layout"])) for item in items(data["weights"])),
@@ -231,6 +240,12 @@ def require_sense(manifest: Manifest) -> None:
         names = [spec.name for spec in specs]
         if len(set(names)) != len(names):
             raise ValueError(f"{kind}s: expected names that differ, got {', '.join(names)}")
+    for extent in manifest.extents:
+        if manifest.outputs[extent.count].type_text != "i64[]":
+            raise ValueError(f"extents: expected a count of i64[], got output {manifest.outputs[extent.count]}")
+        for result, axis in extent.cuts:
+            if manifest.outputs[result].shape[axis] < extent.most:
+                raise ValueError(f"extents: expected room for {extent.most} in output {manifest.outputs[result]}")
     if LIBRARY not in manifest.checksums:
         raise ValueError(f"checksums: expected that of {LIBRARY}")
     require_spaces(manifest)
@@ -297,6 +312,12 @@ def spec(item: dict[str, Any]) -> Spec:
     if found.nbytes > MOST:
         raise ValueError(f"{found.name}: expected at most {MOST} bytes, got {shown(sizes)}")
     return found
+
+
+def extent(item: dict[str, Any]) -> Extent:
+    """A count of the plan. Raises KeyError, TypeError or ValueError if it is none."""
+    cuts = tuple((whole(result), whole(axis)) for result, axis in map(items, items(item["cuts"])))
+    return Extent(whole(item["count"]), whole(item["most"]), cuts)
 
 
 def label_input(item: dict[str, Any]) -> LabelInput:

@@ -18,6 +18,7 @@ INTERFACE = (
     "spaces",
     "inputs",
     "outputs",
+    "extents",
     "weights",
     "states",
     "library_functions",

@@ -78,7 +78,7 @@ class KernelTable:
         while key not in self.known:
             plainly = key in self.retreats.plain
             try:
-                made = [(kernel, self.scheduled(kernel.func, plainly)) for kernel in lower()]
+                made = [(kernel, self.finished(kernel, plainly)) for kernel in lower()]
             except (MemcError, MemoryError):
                 raise
             except Exception as error:
@@ -121,6 +121,9 @@ class KernelTable:
                 self.retreats.take_apart(key, self.users[key], error)
             else:
                 self.retreats.make_plain(key, self.users[key], error)
+
+    def finished(self, kernel: Kernel, plainly: bool) -> tvm.tirx.PrimFunc:
+        return kernel.func if kernel.ready else self.scheduled(kernel.func, plainly)
 
     def scheduled(self, func: tvm.tirx.PrimFunc, plainly: bool) -> tvm.tirx.PrimFunc:
         if self.target.kind == "cuda":

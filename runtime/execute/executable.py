@@ -19,6 +19,7 @@ from memc.runtime.cuda.algorithms import Algorithms
 from memc.runtime.cuda.cuda_graph import Replays
 from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device
 from memc.runtime.execute import forks, labels
+from memc.runtime.execute.cut_outputs import cut_outputs
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.loading import Loaded, calls_cuda
 from memc.runtime.execute.memory import allocate
@@ -35,7 +36,7 @@ class Executable:
     they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
     otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
     those on the host are checked before the run. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
-    support DLPack) on CUDA.
+    support DLPack) on CUDA. Those whose size depends on data are cut to it.
 
     Nothing is allocated for the model's tensors after loading but inputs' copies, at the first call, and outputs. Calls of
     one executable share its arena: those from several threads run one after another. `session` gives what runs beside it.
@@ -50,7 +51,9 @@ class Executable:
         self.keeps: object = None
         """Whatever must live as long as this does, such as a temporary artifact."""
         self.inputs: tuple[Spec, ...] = manifest.inputs
-        self.outputs: tuple[Spec, ...] = manifest.outputs
+        counts = {extent.count for extent in manifest.extents}
+        self.outputs: tuple[Spec, ...] = tuple(spec for n, spec in enumerate(manifest.outputs) if n not in counts)
+        """Without counts; what has a size that depends on data is at most as large as here."""
         self.device = loaded.device
         self.machine = loaded.machine()
         with device_errors(manifest, self.device, "loading"):
@@ -91,7 +94,8 @@ class Executable:
 
         While the current stream of the thread, TVM's or PyTorch's, is captured into a CUDA graph, the run becomes part of the
         graph: it must not be the first one, and its inputs must be usable where they are. The graph's runs write to these
-        outputs; keep the executable, whose arena they use, as long as the graph.
+        outputs; keep the executable, whose arena they use, as long as the graph. They are as large as there is room for, and
+        the counts of what is data are among them.
         """
         self.require_usable()
         bound = self.bind(args, kwargs)
@@ -102,13 +106,23 @@ class Executable:
                     return self._record(bound, captured)
                 self._follow()
             given = [self.placing.tensor(spec, value) for spec, value in bound]
-            made = [self.buffer(n) for n in range(len(self.outputs))]
+            made = [self.buffer(n) for n in range(len(self.manifest.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
             if self._algorithms is not None:  # The first run chooses them.
                 self._algorithms.save()
                 self._algorithms = None
             self._warm = True
-        return self.finished(bound, {spec.name: value for spec, (value, _) in zip(self.outputs, made)})
+        results = {spec.name: value for spec, (value, _) in zip(self.manifest.outputs, made)}
+        return self.finished(bound, cut_outputs(self.manifest, results, self.to_numpy, self._from_numpy))
+
+    def _from_numpy(self, array: Array) -> Any:
+        """An array as outputs are given: where the model runs."""
+        if self.manifest.kind == "llvm":
+            return array
+        import tvm
+
+        host = tensor_over(aligned(array))
+        return tvm.runtime.empty(tuple(host.shape), str(host.dtype), self.device).copyfrom(host)
 
     def finished(self, given: list[tuple[Spec, Any]], results: dict[str, Any]) -> dict[str, Any]:
         """What a run on `given` returns of its results."""
@@ -125,11 +139,11 @@ class Executable:
             if tensor is None:
                 alignment = f"compact and aligned to {self.placing.alignments[spec.name]} bytes"
                 raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
-        made = [self.buffer(n)[1] for n in range(len(self.outputs))]
+        made = [self.buffer(n)[1] for n in range(len(self.manifest.outputs))]
         self._recorded.append(made)
         main = self.machine["main"]
         on_stream(self.device, stream, lambda: main(*self._fixed, *given, *made))
-        return {spec.name: tensor for spec, tensor in zip(self.outputs, made)}
+        return {spec.name: tensor for spec, tensor in zip(self.manifest.outputs, made)}
 
     def _follow(self) -> None:
         """Have the next run wait for the last one, whose arena it uses, if that was on another stream."""
@@ -223,7 +237,7 @@ class Executable:
 
         On CUDA it comes from a pool, to which it returns once nobody holds it.
         """
-        spec = self.outputs[number]
+        spec = self.manifest.outputs[number]
         if self.manifest.kind == "llvm":
             array = empty(spec.shape, numpy_dtype(spec.dtype))
             return array, tensor_over(array)
@@ -242,9 +256,9 @@ class Executable:
             return value
         import tvm
 
-        host = np.empty(spec.shape, numpy_dtype(spec.dtype))
-        if spec.nbytes:
-            raw = value._create_view((spec.nbytes,), "uint8")
+        host = np.empty(tuple(int(d) for d in value.shape), numpy_dtype(spec.dtype))
+        if host.nbytes:
+            raw = value._create_view((host.nbytes,), "uint8")
             with device_errors(self.manifest, self.device, "running"):  # Copies wait for the run.
                 host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
         return host

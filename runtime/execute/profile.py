@@ -49,7 +49,7 @@ def profile(executable: Executable, inputs: Mapping[str, Any], runs: int) -> lis
     bound = executable.bind((), inputs)
     with executable.running, device_errors(executable.manifest, executable.device, "profiling"):
         given = [executable.placing.tensor(spec, value) for spec, value in bound]
-        made = [executable.buffer(n) for n in range(len(executable.outputs))]
+        made = [executable.buffer(n) for n in range(len(executable.manifest.outputs))]
         sample = sampler(executable, [*given, *[tensor for _, tensor in made]])
         return [named(executable.manifest, sample()) for _ in range(runs)]
 

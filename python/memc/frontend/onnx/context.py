@@ -16,6 +16,8 @@ from memc.ir.core import Array, Role, Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import DType, TensorType
 
+from .sizes import Sizes
+
 Known = Union[Value, Array]
 """An ONNX value during import: an IR value, or its data where that is known at import."""
 
@@ -37,6 +39,8 @@ class NodeContext:
     """Values already made of known arrays, by the array's identity, so that an array becomes one weight."""
     streams: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for ops that draw at random, so that no two draw the same."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """The sizes that depend on data."""
 
     def has(self, index: int) -> bool:
         """Whether input `index` is given."""

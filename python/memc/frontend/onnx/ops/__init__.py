@@ -5,6 +5,7 @@ from . import (  # noqa: F401
     activation,
     attention,
     conv_pool,
+    data_dependent,
     einsum,
     elementwise,
     image,
