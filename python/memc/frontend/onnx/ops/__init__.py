@@ -11,6 +11,7 @@ from . import (  # noqa: F401
     indexing,
     loss,
     matmul,
+    microsoft,
     ml,
     normalization,
     optimizer,

@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Importers of onnxruntime's own operators (domain com.microsoft), which its quantizers and optimizers write."""
+
+from . import (  # noqa: F401
+    activation,
+    embedding,
+    fused,
+    normalization,
+    rotary,
+)
