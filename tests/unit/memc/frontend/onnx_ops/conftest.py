@@ -47,7 +47,10 @@ def one_node_model(
 
 @pytest.fixture
 def run_node() -> Callable[..., list[Array]]:
-    """`run(op_type, inputs, outputs=1, opset=18, domain="", known=(), **attrs)`: the outputs, evaluated from the IR."""
+    """`run(op_type, inputs, outputs=1, opset=18, domain="", known=(), **attrs)`: the outputs, evaluated from the IR.
+
+    `more` has attributes of these names.
+    """
 
     def run(
         op_type: str,
@@ -56,8 +59,10 @@ def run_node() -> Callable[..., list[Array]]:
         opset: int = 18,
         domain: str = "",
         known: Sequence[int] = (),
+        more: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> list[Array]:
+        attrs.update(more or {})
         shapes = {f"x{i}": a.shape for i, a in enumerate(inputs) if a is not None and i not in known}
         model = one_node_model(op_type, inputs, outputs, opset, domain, known, attrs)
         module = import_onnx(model, input_shapes=shapes)  # a size of 0 counts as open
@@ -86,8 +91,10 @@ def same_as_ort(run_node: Callable[..., list[Array]]) -> Callable[..., None]:
         atol: float = 1e-6,
         domain: str = "",
         rounded: float = 0.0,
+        more: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> None:
+        attrs.update(more or {})
         model = one_node_model(op_type, inputs, outputs, opset, domain, known, attrs)
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL

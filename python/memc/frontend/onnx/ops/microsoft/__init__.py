@@ -6,5 +6,7 @@ from . import (  # noqa: F401
     embedding,
     fused,
     normalization,
+    quantized_elementwise,
+    quantized_pool,
     rotary,
 )
