@@ -94,8 +94,8 @@ def same_as_ort(run_node: Callable[..., list[Array]]) -> Callable[..., None]:
         more: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> None:
-        attrs.update(more or {})
-        model = one_node_model(op_type, inputs, outputs, opset, domain, known, attrs)
+        every = {**attrs, **(more or {})}
+        model = one_node_model(op_type, inputs, outputs, opset, domain, known, every)
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
@@ -103,7 +103,7 @@ def same_as_ort(run_node: Callable[..., list[Array]]) -> Callable[..., None]:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         given = {f"x{i}": a for i, a in enumerate(inputs) if a is not None and i not in known}
         expected = session.run(None, given)
-        found = run_node(op_type, inputs, outputs, opset, domain, known, **attrs)
+        found = run_node(op_type, inputs, outputs, opset, domain, known, more, **attrs)
         assert len(found) == len(expected)
         for value, wanted in zip(found, expected):
             assert value.dtype == wanted.dtype and value.shape == wanted.shape
