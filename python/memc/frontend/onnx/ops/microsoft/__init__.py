@@ -7,6 +7,7 @@ from . import (  # noqa: F401
     fused,
     normalization,
     quantized_elementwise,
+    quantized_matmul,
     quantized_pool,
     rotary,
 )
