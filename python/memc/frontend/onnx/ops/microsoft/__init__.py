@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     embedding,
     fused,
     normalization,
+    packed_bits,
     quantized_elementwise,
     quantized_matmul,
     quantized_pool,
