@@ -3,8 +3,10 @@
 
 from . import (  # noqa: F401
     activation,
+    attention,
     embedding,
     fused,
+    multi_head_attention,
     normalization,
     packed_bits,
     quantized_elementwise,

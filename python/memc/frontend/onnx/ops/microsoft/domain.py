@@ -77,13 +77,6 @@ def _attributes(ctx: NodeContext, types: Mapping[str, int], required: Sequence[s
             raise InvalidError(f"invalid: {label(ctx.node)}: attribute `{name}` is missing")
 
 
-def refuse_outputs(ctx: NodeContext, names: Mapping[int, str]) -> None:
-    """Raise UnsupportedError if the node asks for one of these outputs, given by number with what they are."""
-    for index, name in names.items():
-        if index < len(ctx.node.output) and ctx.node.output[index]:
-            raise ctx.unsupported(f"output {index}, {name}")
-
-
 def same_type(ctx: NodeContext, *indices: int) -> DType:
     """The element type that the inputs given have in common. Raises UnsupportedError if they differ."""
     types = {i: ctx.type(i).dtype for i in indices if ctx.has(i)}
