@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     image,
     indexing,
     loss,
+    lstm,
     matmul,
     microsoft,
     ml,

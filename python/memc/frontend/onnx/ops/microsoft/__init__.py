@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     normalization,
     packed_bits,
     quantized_elementwise,
+    quantized_lstm,
     quantized_matmul,
     quantized_pool,
     rotary,

@@ -70,6 +70,20 @@ def test_embed_layer_normalization(same, segments, mask, ids):
     same("EmbedLayerNormalization", inputs, 2, rtol=1e-4, atol=1e-5, mask_index_type=1)
 
 
+@pytest.mark.parametrize("of", [np.uint8, np.int8])
+@pytest.mark.parametrize("segments, mask", [*itertools.product((False, True), repeat=2)])
+def test_qembed_layer_normalization(same, of, segments, mask):
+    inputs, info = embeddings(segments, mask, None)[:8], np.iinfo(of)
+    scales, zeros = [], []
+    for index in range(2, 7):
+        given = inputs[index]
+        if given is not None:
+            inputs[index] = RANDOM.integers(info.min, info.max + 1, given.shape).astype(of)
+        scales.append(None if given is None else np.array(RANDOM.uniform(0.01, 0.02), np.float32))
+        zeros.append(None if given is None else np.array(RANDOM.integers(info.min, info.max + 1), of))
+    same("QEmbedLayerNormalization", [*inputs, *scales, *zeros], 2, epsilon=1e-5, rtol=1e-4, atol=1e-5)
+
+
 def test_refusals(run):
     with pytest.raises(UnsupportedError, match=r"expected a skip that broadcasts over the batch of f32\[2,2,4\]"):
         run("SkipLayerNormalization", [data(2, 2, 4), data(1, 1, 4), data(4)])
