@@ -104,6 +104,7 @@ NOTES: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"): ("u8 and i8", ""),
     ("QLinearConcat", "QLinearWhere", "QLinearReduceMean"): ("u8 and i8", ""),
     ("QLinearAveragePool", "QLinearGlobalAveragePool"): ("u8 and i8, channels last too", ""),
+    ("QLinearConv", "NhwcMaxPool"): ("channels last", ""),
     ("QGemm", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"): ("scales by tensor and by column, bias", ""),
     ("DynamicQuantizeLSTM",): ("as LSTM; scales by tensor and by column", ""),
 }

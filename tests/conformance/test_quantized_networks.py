@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
+from memc.frontend.onnx import import_onnx
+from memc.ir.evaluate import evaluate
 from memc.measure.verification import verify
 
 SIZE = 18
@@ -184,3 +187,21 @@ def test_float16(folder: Path, tmp_path: Path, name: str) -> None:
     path = tmp_path / "half.onnx"
     onnx.save(convert_float_to_float16(onnx.load(folder / f"{name}.onnx"), keep_io_types=True), path)
     check(path)
+
+
+@pytest.mark.parametrize("name, expected", [("resnet", {"QLinearConv", "NhwcMaxPool"}), ("mobilenet", {"QLinearConv"})])
+def test_with_channels_last(folder: Path, tmp_path: Path, name: str, expected: set[str]) -> None:
+    """What onnxruntime saves after all its graph optimizations of a quantized model."""
+    path, saved = tmp_path / "quantized.onnx", tmp_path / "saved.onnx"
+    how = {"quant_format": QuantFormat.QOperator, "activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    quantize_static(str(folder / f"{name}.onnx"), str(path), Samples(), **how)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(saved)
+    onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
+    model = onnx.load(saved)
+    assert expected <= {node.op_type for node in model.graph.node if node.domain == "com.microsoft"}
+    x = np.random.default_rng(2).normal(size=(2, 3, SIZE, SIZE)).astype(np.float32)
+    (found,) = evaluate(import_onnx(model, dims={"batch": 2}), {"x": x}).values()
+    (wanted,) = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    assert np.linalg.norm(found - wanted) <= STEPS * np.linalg.norm(wanted)

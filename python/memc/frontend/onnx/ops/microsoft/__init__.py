@@ -4,6 +4,7 @@
 from . import (  # noqa: F401
     activation,
     attention,
+    channels_last,
     embedding,
     fused,
     multi_head_attention,
