@@ -144,3 +144,8 @@ def imports(op_type: str, domain: str = "") -> Callable[[Importer], Importer]:
 
 def importer_of(op_type: str, domain: str = "") -> Importer | None:
     return _IMPORTERS.get((domain, op_type))
+
+
+def op_types(domain: str) -> list[str]:
+    """The op types of a domain that have importers, sorted."""
+    return sorted(op_type for of, op_type in _IMPORTERS if of == domain)
