@@ -138,7 +138,24 @@ def broken_kernels(table: KernelTable, target: CodeTarget, error: Exception) -> 
 def compile_kernels(table: KernelTable, target: CodeTarget, names: Sequence[str] | None = None) -> list[Any]:
     """Runtime modules with kernels: all of the table, or those of some names."""
     functions = {name: table.functions[name] for name in (table.functions if names is None else names)}
-    return compiled_units(list(units_of(functions, table.told, target)), target, tvm_target(target))
+    units = [unit for part in _by_aliasing(functions, target) for unit in units_of(part, table.told, target)]
+    return compiled_units(units, target, tvm_target(target))
+
+
+def _by_aliasing(
+    functions: Mapping[str, tvm.tirx.PrimFunc], target: CodeTarget
+) -> list[Mapping[str, tvm.tirx.PrimFunc]]:
+    """The kernels whose arguments never share bytes, and those whose result may lie over an operand.
+
+    In one LLVM module, TVM takes what the last function says of that for what all of them say: LLVM would be told that an
+    operand is not what the result overwrites, and read it again afterwards.
+    """
+    if target.kind != "llvm":
+        return [functions]
+    parts: tuple[dict[str, tvm.tirx.PrimFunc], ...] = ({}, {})
+    for name, function in functions.items():
+        parts["tirx.noalias" not in function.attrs][name] = function
+    return list(parts)
 
 
 def link(program: Program, parts: Sequence[Any], target: CodeTarget) -> bytes:

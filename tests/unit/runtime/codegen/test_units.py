@@ -16,6 +16,7 @@ import tvm_ffi
 import memc
 from memc import native
 from memc.frontend.memir import parse
+from memc.ir.types import DType
 from memc.runtime.codegen import units
 from memc.runtime.codegen.units import MOST, USUAL, side_by_side, units_of
 from memc.runtime.target import CodeTarget
@@ -125,3 +126,40 @@ def test_kernels_of_several_cuda_units_are_where_the_host_code_looks(monkeypatch
     for name, data in zip(names, saved, strict=True):
         assert f"{name}_kernel".encode() in data
         assert library.implements_function(name)
+
+
+OVER_OPERANDS = """\
+func @main(%x: bf16[3,9] {role = input}) -> (bf16[3,9] {name = "y"}) {
+  %0 = exp(%x) : bf16[3,9]
+  %1 = tanh(%0) : bf16[3,9]
+  %2 = mul(%1, %x) : bf16[3,9]
+  %3 = exp(%2) : bf16[3,9]
+  %y = tanh(%3) : bf16[3,9]
+  return %y
+}
+"""
+"""All but the first lie over their first operand."""
+
+
+def test_kernels_that_overwrite_operands_are_compiled_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In one LLVM module, what is true of the last function's arguments would be taken to be true of all functions'."""
+    built: list[tuple[set[bool], list[str]]] = []
+    build = tvm.tirx.build
+
+    def recorded(module: tvm.ir.IRModule, **options: Any) -> Any:
+        made = build(module, **options)
+        kinds = {"tirx.noalias" not in function.attrs for function in module.functions.values()}
+        bodies = [line for line in made.inspect_source("ll").splitlines() if line.startswith("define internal")]
+        built.append((kinds, [line for line in bodies if "_compute_" in line and "noalias" in line]))
+        return made
+
+    monkeypatch.setattr(tvm.tirx, "build", recorded)
+    monkeypatch.setenv("MEMC_KERNEL_CACHE", "off")
+    passes = "materialize-returns,in-place,assign-addresses"
+    executable = memc.compile(parse(OVER_OPERANDS), pass_pipeline=passes).load()
+    assert {frozenset(kinds) for kinds, _ in built} == {frozenset({False}), frozenset({True})}
+    assert all(not told for kinds, told in built if kinds == {True})
+    x = np.linspace(-2, 2, 27, dtype=np.float32).reshape(3, 9).astype(DType.BF16.numpy)
+    found = np.asarray(executable(x)["y"]).astype(np.float32)
+    wide = x.astype(np.float32)
+    np.testing.assert_allclose(found, np.tanh(np.exp(np.tanh(np.exp(wide)) * wide)), rtol=0.03)
