@@ -14,7 +14,7 @@ func @main(%x: f32[5] {role = input}, %w: f32[20] {role = weight}, %m: f32[3] {r
   %a = mul(%x, %k) workspace(%s: u8[100] @arena[64]) : f32[5] @arena[0]
   %b = exp(%a) : f32[5] @host[128]
   %y = add(%b, %a) workspace(%t: u8[7] @arena[192]) : f32[5]
-  %n = assign(%m, %m) {in_place = 0} : f32[3] alias %m[0]
+  %n = assign(%m, %m) plan {in_place = 0} : f32[3] alias %m[0]
   return %y, %n
 }
 """
