@@ -27,7 +27,8 @@ class SpaceFootprint:
     """What one space takes. All figures are in bytes."""
 
     name: str
-    device: DeviceId
+    device: DeviceId | None
+    """None for problems of others, which name no devices."""
     bytes: int
     kinds: Mapping[str, int] = field(default_factory=dict)
     """By kind. Weights (constants among them) and states, and inputs and outputs, are parts of `bytes`; of values, which take
@@ -37,7 +38,8 @@ class SpaceFootprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        found = {"name": self.name, "device": str(self.device), "bytes": self.bytes, "kinds": dict(self.kinds)}
+        device = None if self.device is None else str(self.device)
+        found = {"name": self.name, "device": device, "bytes": self.bytes, "kinds": dict(self.kinds)}
         return {**found, "lower_bound": self.lower_bound}
 
 
@@ -46,7 +48,7 @@ class Footprint:
     """What a program takes, space by space."""
 
     spaces: tuple[SpaceFootprint, ...]
-    device: DeviceId
+    device: DeviceId | None
     """The device that runs the kernels."""
 
     def __getitem__(self, name: str) -> int:
@@ -57,7 +59,7 @@ class Footprint:
         """Bytes of a kind, over all spaces."""
         return sum(space.kinds.get(name, 0) for space in self.spaces)
 
-    def on(self, device: DeviceId) -> int:
+    def on(self, device: DeviceId | None) -> int:
         """Bytes of all spaces on a device."""
         return sum(space.bytes for space in self.spaces if space.device == device)
 
@@ -65,6 +67,11 @@ class Footprint:
     def peak(self) -> int:
         """Bytes on the device that runs the kernels: what memory budgets are about."""
         return self.on(self.device)
+
+    @property
+    def lower_bound(self) -> int:
+        """The sum of the spaces' lower bounds: bytes that no addresses are below."""
+        return sum(space.lower_bound or 0 for space in self.spaces)
 
     @property
     def arena(self) -> SpaceFootprint:

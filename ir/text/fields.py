@@ -10,7 +10,8 @@ from typing import Any
 from lark import Token
 
 from ..checked import Refused, hints, taken
-from .syntax import Fault, name_of_field
+from .records import Fault
+from .syntax import name_of_field
 
 
 def fields_of(

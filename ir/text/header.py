@@ -13,7 +13,8 @@ from ..errors import UsageError
 from ..spaces import Link, Space
 from ..target import Target
 from .fields import fields_of
-from .syntax import Fault, HeaderSyntax, name_of
+from .records import Fault, HeaderSyntax
+from .syntax import name_of
 
 T = TypeVar("T")
 

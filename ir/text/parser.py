@@ -20,18 +20,8 @@ from ..ops.rules import base
 from .fields import fields_of, near
 from .header import target_of
 from .plan_fields import planned_attribute
-from .syntax import (
-    Fault,
-    FunctionSyntax,
-    ModuleSyntax,
-    OpSyntax,
-    ParamSyntax,
-    RegionSyntax,
-    ToSyntax,
-    TypedSyntax,
-    name_of,
-    unquote,
-)
+from .records import Fault, FunctionSyntax, ModuleSyntax, OpSyntax, ParamSyntax, RegionSyntax, TypedSyntax
+from .syntax import ToSyntax, name_of, unquote
 
 _TERMINALS = {
     "VALUE": "a value (%name)",

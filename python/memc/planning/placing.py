@@ -53,10 +53,9 @@ class Placing:
             share = None if self.time_limit is None else self.time_limit / (len(names) - index)
             solution = self._solve(problem, ids, share)
             at[members] = solution.offset_array()
-            spaces.append(SpacePlan(space, solution.peak, solution.lower_bound, limits.get(space)))
+            spaces.append(SpacePlan(space, None, solution.peak, {}, solution.lower_bound, limits.get(space)))
         offsets: list[int] = (at[blocks.block] + blocks.within).tolist()
-        peak, bound = sum(space.peak for space in spaces), sum(space.lower_bound for space in spaces)
-        return Plan(peak, bound, 0.0, self.solver, tensors, offsets, spaces)
+        return Plan(0.0, self.solver, tensors, offsets, spaces)
 
     def _solve(self, problem: Problem, ids: Sequence[str], share: float | None) -> Solution:
         began = time.perf_counter()
@@ -78,7 +77,7 @@ class Placing:
             if space.capacity is None or space.peak <= space.capacity:
                 continue
             unfit = find_unfit(problem, ids, space.name, self.time_limit, self.threads)
-            proven = space.lower_bound > space.capacity or (unfit is not None and unfit.proven and not reordered)
+            proven = (space.lower_bound or 0) > space.capacity or (unfit is not None and unfit.proven and not reordered)
             verdict = "proven not to fit" if proven else "not proven impossible"
             raise CapacityError(
                 f"{self.name}: capacity of {space.capacity} bytes ({format_size(space.capacity)}) of {space.name} is not "

@@ -182,7 +182,7 @@ class _Request:
             if as_given.peak < result.peak:
                 placing, result, order = other, as_given, given
         spaces = [replace(space, lower_bound=bound) for space in result.spaces]
-        return placing, replace(result, order=tuple(order), lower_bound=bound, spaces=spaces)
+        return placing, replace(result, order=tuple(order), spaces=spaces)
 
     def _order(self, problem: OrderProblem) -> tuple[Sequence[int], int]:
         """An order of a low peak, and bytes that no order's peak is below."""

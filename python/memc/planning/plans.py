@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memc.ir.footprint import Footprint, SpaceFootprint
+
 from .tensors import Tensor
 
 
 @dataclass(frozen=True)
-class SpacePlan:
+class SpacePlan(SpaceFootprint):
     """One memory space. All figures are in bytes."""
 
-    name: str
-    peak: int
-    lower_bound: int
     capacity: int | None = None
+
+    @property
+    def peak(self) -> int:
+        """What the space takes."""
+        return self.bytes
 
 
 @dataclass(frozen=True)
 class Plan:
     """Where every tensor lies, and how good that is."""
 
-    peak: int
-    """Bytes, over all spaces."""
-    lower_bound: int
-    """Bytes: no plan has a lower peak; with `reorder`, no order either."""
     seconds: float
     solver: str
     tensors: Sequence[Tensor]
@@ -37,6 +37,21 @@ class Plan:
     spaces: Sequence[SpacePlan]
     order: Sequence[int] | None = None
     """Of a graph: its ops by index, in execution order."""
+
+    @property
+    def footprint(self) -> Footprint:
+        """Bytes by space."""
+        return Footprint(tuple(self.spaces), None)
+
+    @property
+    def peak(self) -> int:
+        """Bytes, over all spaces."""
+        return self.footprint.peak
+
+    @property
+    def lower_bound(self) -> int:
+        """Bytes: no plan has a lower peak; with `reorder`, no order either."""
+        return self.footprint.lower_bound
 
     @property
     def proven_optimal(self) -> bool:

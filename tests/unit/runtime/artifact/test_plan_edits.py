@@ -217,9 +217,12 @@ def test_a_plan_of_another_model(built: Path, tmp_path: Path) -> None:
     shutil.copytree(built, path)
     plan = parsed((built / "plan.json").read_bytes())
     for changes, key in (
-        ({"inputs": [{**plan["inputs"][0], "shape": [1, 1]}, *plan["inputs"][1:]]}, "inputs"),
-        ({"outputs": [{**plan["outputs"][0], "shape": [1]}, *plan["outputs"][1:]]}, "outputs"),
-        ({"inputs": [{**plan["inputs"][0], "dtype": "f64"}, *plan["inputs"][1:]]}, "inputs"),
+        ({"inputs": [{**plan["inputs"][0], "shape": plan["inputs"][0]["shape"][::-1]}, *plan["inputs"][1:]]}, "inputs"),
+        (
+            {"outputs": [{**plan["outputs"][0], "shape": [1, *plan["outputs"][0]["shape"]]}, *plan["outputs"][1:]]},
+            "outputs",
+        ),
+        ({"inputs": [{**plan["inputs"][0], "dtype": "i32"}, *plan["inputs"][1:]]}, "inputs"),
         ({"spaces": [{**s, "bytes": s["bytes"] + 64 * (s["holds"] == "weights")} for s in plan["spaces"]]}, "spaces"),
         ({"spaces": [{**plan["spaces"][0], "bytes": 1 << 20}, *plan["spaces"][1:]]}, "spaces"),
         ({"spaces": [*plan["spaces"], {**plan["spaces"][0], "name": "host"}]}, "spaces"),
@@ -230,6 +233,10 @@ def test_a_plan_of_another_model(built: Path, tmp_path: Path) -> None:
         with pytest.raises(
             InvalidError, match=rf"plan.json: is not of this model.so: {key}: the code has .*, the plan "
         ):
+            memc.load(path)
+    for key in ("inputs", "outputs"):
+        (path / "plan.json").write_bytes(sealed({**plan, key: [{**plan[key][0], "dtype": "f64"}, *plan[key][1:]]}))
+        with pytest.raises(InvalidError, match="damaged plan .*: space io: expected"):
             memc.load(path)
 
 
