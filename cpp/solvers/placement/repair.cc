@@ -31,6 +31,7 @@ constexpr int64_t kSmallest = 12;     // Free buffers of the first windows.
 constexpr int64_t kSmall = 48;        // And of those before anything else is tried.
 constexpr int64_t kLargest = 768;     // And of the last.
 constexpr int64_t kMostFixed = 4;     // Buffers that stay, for each free one.
+constexpr int64_t kQuickEach = 600;   // Of a short search, for each free buffer.
 constexpr int64_t kWorkEach = 6'000;  // Of a search, for each free buffer.
 constexpr int64_t kSetupEach = 100;   // For each buffer of a window, before the search.
 constexpr int64_t kSetupPair = 60;    // For each two of them live together.
@@ -155,8 +156,13 @@ class Repair {
     const int64_t pairs = OverlapPairs(window, kMostPairs);
     work_ -= kSetupPair * std::min(pairs, kMostPairs);
     if (work_ <= 0 || pairs > kMostPairs) return false;
-    const RaceResult result = Race(window, limit, std::min(work_, kWorkEach * moving), budget_);
-    work_ -= result.work;
+    // A race is charged in full, so a short one goes first: most windows need no more.
+    RaceResult result;
+    for (const int64_t each : {kQuickEach, kWorkEach}) {
+      result = Race(window, limit, std::min(work_, each * moving), budget_);
+      work_ -= result.work;
+      if (result.status != CanonicalSearch::Status::kRunning || Over()) break;
+    }
     if (result.status != CanonicalSearch::Status::kFound) return false;
     for (size_t k = 0; k < movable; ++k) Put(members[k], result.offsets[k]);
     return true;

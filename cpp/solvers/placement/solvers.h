@@ -56,7 +56,9 @@ struct Outcome {
 // the heuristics place them.
 Outcome Search(const Problem& problem, const SolverOptions& options);
 
-// The same, and where the complete search gives up, first fit over orders improved step by step.
+// The same, and where the complete search gives up, plans are repaired near what is too high in
+// them, whatever the number of buffers (some 5 s more), and first fit over orders is improved step
+// by step.
 Outcome Auto(const Problem& problem, const SolverOptions& options);
 
 using Solver = Outcome (*)(const Problem&, const SolverOptions&);

@@ -138,3 +138,24 @@ def test_best_fit_of_a_hundred_thousand_nested_lifetimes_meets_the_bound() -> No
     solution = solve(problem, "best-fit")
     assert solution.peak == solution.lower_bound == lower_bound(problem)
     assert check(problem, solution).ok
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_long_chains_meet_the_lower_bound(length: int) -> None:
+    """Buffer k lives from k to k + length; the heuristics are a fifth or more above the bound."""
+    lowers = np.arange(50_000)
+    sizes = np.random.default_rng(length).integers(1, 1_000_001, len(lowers))
+    problem = Problem(BufferColumns(sizes, lowers, lowers + length), 64)
+    solution = solve(problem)
+    assert check(problem, solution).ok
+    assert solution.peak == solution.lower_bound == lower_bound(problem)
+    assert solve(problem, "best-fit").peak > 1.15 * solution.peak
+
+
+def test_long_chains_meet_the_lower_bound_within_a_time_limit() -> None:
+    lowers = np.arange(20_000)
+    sizes = np.random.default_rng(0).integers(1, 1_000_001, len(lowers))
+    problem = Problem(BufferColumns(sizes, lowers, lowers + 2))
+    solution = solve(problem, time_limit=60.0)
+    assert check(problem, solution).ok
+    assert solution.peak == solution.lower_bound
