@@ -240,15 +240,22 @@ def require_sense(manifest: Manifest) -> None:
         names = [spec.name for spec in specs]
         if len(set(names)) != len(names):
             raise ValueError(f"{kind}s: expected names that differ, got {', '.join(names)}")
-    for extent in manifest.extents:
-        if manifest.outputs[extent.count].type_text != "i64[]":
-            raise ValueError(f"extents: expected a count of i64[], got output {manifest.outputs[extent.count]}")
-        for result, axis in extent.cuts:
-            if manifest.outputs[result].shape[axis] < extent.most:
-                raise ValueError(f"extents: expected room for {extent.most} in output {manifest.outputs[result]}")
+    require_extents(manifest)
     if LIBRARY not in manifest.checksums:
         raise ValueError(f"checksums: expected that of {LIBRARY}")
     require_spaces(manifest)
+
+
+def require_extents(manifest: Manifest) -> None:
+    """Raise ValueError for counts that are none, or that count more than there is."""
+    outputs = manifest.outputs
+    for extent in manifest.extents:
+        if extent.count >= len(outputs) or outputs[extent.count].type_text != "i64[]":
+            raise ValueError(f"extents: expected outputs of i64[] as counts, got output {extent.count}")
+        for result, axis in extent.cuts:
+            shape = outputs[result].shape if result < len(outputs) else ()
+            if axis >= len(shape) or shape[axis] < extent.most:
+                raise ValueError(f"extents: expected room for {extent.most} in axis {axis} of output {result}")
 
 
 def require_spaces(manifest: Manifest) -> None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled models whose results have a size that depends on data."""
 
+import json
+
 import numpy as np
 import pytest
 from onnx import parser
 
 import memc
-from memc.ir.errors import UsageError
+from memc.ir.errors import InvalidError, UsageError
 from memc.ir.text.parser import parse
 from memc.ir.verify.structure import verify
 
@@ -57,10 +59,29 @@ def test_for_cuda():
     assert "extents" in (compiled(target="cuda", arch="sm_90").path / "plan.json").read_text()
 
 
+@pytest.mark.parametrize(
+    "extent, message",
+    [
+        ({"count": 9, "most": 5, "cuts": []}, "expected outputs of i64.. as counts, got output 9"),
+        ({"count": 0, "most": 5, "cuts": []}, "expected outputs of i64.. as counts, got output 0"),
+        ({"count": 3, "most": 6, "cuts": [[0, 1]]}, "expected room for 6 in axis 1 of output 0"),
+        ({"count": 3, "most": 5, "cuts": [[0, 2]]}, "expected room for 5 in axis 2 of output 0"),
+        ({"count": 3, "most": 5, "cuts": [[7, 0]]}, "expected room for 5 in axis 0 of output 7"),
+    ],
+)
+def test_damaged_extents(tmp_path, extent, message):
+    path = compiled(max_size=5, output=tmp_path / "m.memc", opt_level=0).path
+    plan = json.loads((path / "plan.json").read_text())
+    assert plan["extents"] == [{"count": 3, "most": 5, "cuts": [[0, 1], [1, 0]]}]
+    (path / "plan.json").write_text(json.dumps({**plan, "extents": [extent]}))
+    with pytest.raises(InvalidError, match=message):
+        memc.load(path)
+
+
 def test_the_text_has_the_counts():
     module = compiled(plan_only=True, max_size=5).module
     text = str(module)
     assert 'i64[] {name = "at.count", most = 5, cuts = [[0, 1], [1, 0]]}' in text
     assert str(parse(text)) == text
-    with pytest.raises(memc.ir.errors.InvalidError, match="expected an axis of a result with room for 5, once"):
+    with pytest.raises(InvalidError, match="expected an axis of a result with room for 5, once"):
         verify(parse(text.replace("[1, 0]]", "[1, 1]]")))
