@@ -26,13 +26,13 @@ def f(a: int, b: int = 0) -> int:
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+def module_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     return importlib.import_module
 
 
-def test_each_kind_of_fault_at_its_place(benchmark: Any) -> None:
-    found = benchmark("mutants").mutants_of(SOURCE)
+def test_each_kind_of_fault_at_its_place(module_of: Any) -> None:
+    found = module_of("mutants").mutants_of(SOURCE)
     changed = {(m.line, m.kind, m.text.splitlines()[m.line - 1].strip()) for m in found}
     assert changed == {
         (2, "constant", "LIMIT: int = 4"),
@@ -53,8 +53,8 @@ def test_each_kind_of_fault_at_its_place(benchmark: Any) -> None:
         assert len(mutant.text.splitlines()) == len(SOURCE.splitlines())
 
 
-def test_every_source_has_mutants_that_parse(benchmark: Any) -> None:
-    mutants_of, total = benchmark("mutants").mutants_of, 0
+def test_every_source_has_mutants_that_parse(module_of: Any) -> None:
+    mutants_of, total = module_of("mutants").mutants_of, 0
     for path in sorted((ROOT / "ir/verify").glob("*.py")):
         for mutant in mutants_of(path.read_text()):
             compile(mutant.text, str(path), "exec")
@@ -62,8 +62,8 @@ def test_every_source_has_mutants_that_parse(benchmark: Any) -> None:
     assert total > 500
 
 
-def test_which_tests_cover_a_file(benchmark: Any) -> None:
-    mutation = benchmark("mutation")
+def test_which_tests_cover_a_file(module_of: Any) -> None:
+    mutation = module_of("mutation")
     texts = mutation.test_texts()
     plan = mutation.tests_of("ir/verify/plan.py", texts)
     assert plan == mutation.Tests(("tests/unit/ir/verify/test_plan.py",), ())
@@ -80,9 +80,9 @@ def test_which_tests_cover_a_file(benchmark: Any) -> None:
     assert mutation.module_of("ir/__init__.py") == "memc.ir"
 
 
-def test_verdicts(benchmark: Any, tmp_path: Path) -> None:
+def test_verdicts(module_of: Any, tmp_path: Path) -> None:
     """A copy with a fault is what tests see, in pytest as in the commands that golden tests run."""
-    mutation, mutants = benchmark("mutation"), benchmark("mutants")
+    mutation, mutants = module_of("mutation"), module_of("mutants")
     copy = mutation.Copy(tmp_path / "copy")
     test = tmp_path / "test_align.py"
     test.write_text("from memc.ir.liveness import align\n\n\ndef test() -> None:\n    assert align(65, 64) == 128\n")
