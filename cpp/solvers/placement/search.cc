@@ -222,14 +222,18 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   Rounds round{budget, options.effort, 0};
   round.dense = dense;
   round.improve = improve;
-  for (const Part& part : whole.parts) round.total += part.buffers.size();
-  round.most = options.effort *
-               std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(round.total, 1)));
   std::vector<Open> opens;
   for (const Part& part : whole.parts) {
     const bool all = dense || part.buffers.size() == problem.buffers.size();
     opens.push_back(OpenPart(problem, part, plans, target - part.base, all));
   }
+  // Only what is above the bound gets work.
+  for (const Open& open : opens) {
+    const int64_t goal = std::max(target - open.part->base, open.lower_bound);
+    if (open.best.peak > goal) round.total += open.part->buffers.size();
+  }
+  round.total = std::max<size_t>(round.total, 1);
+  round.most = options.effort * std::min(1.0, kFullWork / static_cast<double>(round.total));
   const bool endless = budget.deadline && options.effort >= 1;
   ImproveParts(problem, opens, enough, round, endless, outcome);
   for (const Open& open : opens) {
