@@ -145,7 +145,8 @@ def _add_inputs(
     for item in inputs:
         type = types[item.name]
         if item.name in bind:
-            scope.values[item.name] = bound_array(item.name, bind[item.name], type)
+            array = bound_array(item.name, bind[item.name], type)
+            scope.values[item.name] = state.builder.module.bound[item.name] = array
             continue
         state.names.add(item.name)
         value = Value(item.name, type, role=Role.INPUT)
