@@ -23,6 +23,10 @@ STEPS = 0.5
 """The root mean square of the differences that an 8-bit result of a quantized model may have: one step in a quarter of the
 elements, or none at all but in a few."""
 
+MOST = 1e-1
+"""The relative error that is allowed at most, however far references are from each other: by twice their difference a result
+may be off in a deep net of coarse types, where every rounding is as good as another."""
+
 EIGHT = (DType.I8, DType.U8)
 
 
@@ -42,6 +46,13 @@ class Tolerances:
     def compare(self, result: Array, reference: Array) -> Difference:
         """Compare by these tolerances."""
         return compare(result, reference, rtol=self.rtol, atol=self.atol, norm=self.norm, steps=self.steps)
+
+    def widened(self, reference: Array, other: Array) -> Tolerances | None:
+        """Those of a tensor of which two references differ from each other; None where that is no reason for wider ones."""
+        if self.norm is None or reference.shape != other.shape or reference.dtype != other.dtype:
+            return None
+        apart = self.compare(reference, other).relative_norm
+        return replace(self, norm=min(2 * apart, MOST)) if 2 * apart > self.norm else None
 
     def __str__(self) -> str:
         if self.norm is not None:

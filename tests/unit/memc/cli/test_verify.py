@@ -166,3 +166,31 @@ def test_passes_can_be_left_out(memc, model: str) -> None:
         "disabled pass `fsue`: expected one of"
         in memc("verify", model, "--dim", "batch=2", "--disabled-pass", "fsue").err
     )
+
+
+QUANTIZED = """<ir_version: 9, opset_import: ["": 17]> g (float[64] x) => (float[64] y) {
+    s = Constant<value = float {0.01}>() z = Constant<value = uint8 {128}>()
+    q = QuantizeLinear(x, s, z)
+    y = DequantizeLinear(q, s, z)
+}"""
+
+
+def test_an_earlier_operator_set_has_a_reference_too(memc) -> None:
+    onnx.save(onnx.parser.parse_model(QUANTIZED), "quantized.onnx")
+    result = memc("verify", "quantized.onnx", "--against", "onnx")
+    assert result.code == 0 and "relative error 0; " in result.out and "(8-bit: relative error 0.02)" in result.out
+
+
+@pytest.mark.parametrize(("factor", "code"), [(0.95, 0), (1 / 1.025, 1)])
+def test_references_that_are_apart_allow_more(memc, monkeypatch: pytest.MonkeyPatch, factor: float, code: int) -> None:
+    onnx.save(onnx.parser.parse_model(QUANTIZED), "quantized.onnx")
+    run = verification.run_onnxruntime
+
+    def times(factor: float):
+        return lambda *given: {name: array * np.float32(factor) for name, array in run(*given).items()}
+
+    monkeypatch.setattr(verification, "run_onnxruntime", times(1 / 1.025))
+    monkeypatch.setattr(verification, "run_reference", times(factor))
+    result = memc("verify", "quantized.onnx")
+    assert result.code == code
+    assert (" | onnx and it differ, too: 0.02" in result.out) == (code == 0)

@@ -63,3 +63,15 @@ def test_steps_of_eight_bits() -> None:
     b = a.copy()
     b[3] = 15
     assert not compare(a, b, **limits, steps=0.5).matches
+
+
+def test_references_that_are_apart_allow_more() -> None:
+    found = tolerances_of(module("float[4] x", EIGHT), "f32", None, None)
+    a = np.ones(4, np.float32)
+    assert found.widened(a, a * np.float32(1.009)) is None
+    wider = found.widened(a, a * np.float32(1.03))
+    assert wider is not None and wider.norm is not None and abs(wider.norm - 0.0583) < 1e-3
+    wider = found.widened(a, a * np.float32(2))
+    assert wider is not None and wider.norm == 0.1
+    plain = tolerances_of(module("float[4] x", "y = Relu(x)"), "f32", None, None)
+    assert plain.widened(a, a * np.float32(2)) is None
