@@ -19,8 +19,9 @@ from memc.runtime.cuda.cuda_graph import Replays
 from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device
 from memc.runtime.execute import forks, labels
 from memc.runtime.execute.device_errors import device_errors
+from memc.runtime.execute.given import compact_on_device, exchanged, from_numbers, require, strided
 from memc.runtime.execute.loading import Loaded, calls_cuda, upload
-from memc.runtime.execute.tensors import FFI_DTYPE, IR_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
+from memc.runtime.execute.tensors import FFI_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
 
@@ -28,9 +29,9 @@ Array = npt.NDArray[Any]
 class Executable:
     """A compiled model. Call it with inputs in order or by name; it returns outputs by name.
 
-    Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
-    they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
-    otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
+    Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type, or lists of numbers. They are
+    read where they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied
+    there otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
     those on the host are checked before the run. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
     support DLPack) on CUDA.
 
@@ -182,6 +183,7 @@ class Executable:
         placed: dict[str, Any] = {}
         self.require_host()
         for spec, value in self.bind((), inputs):
+            value = from_numbers(spec, value) if isinstance(value, (list, tuple, bool, int, float)) else value
             array = plain(value, f"input {spec}")
             require(spec, type_name(array), array.shape)
             host = aligned(array)
@@ -230,18 +232,20 @@ class Executable:
 
     def tensor(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor on the device, in place where possible."""
+        if isinstance(value, (list, tuple, bool, int, float)):
+            value = from_numbers(spec, value)
         if isinstance(value, (np.ndarray, np.generic)):
             array = plain(value, f"input {spec}")
             require(spec, type_name(array), array.shape)
             host = tensor_over(aligned(array))
             return host if self.manifest.kind == "llvm" else self.staged(spec, host)
-        return self.placed(spec, value, self.exchanged(spec, value))
+        return self.placed(spec, value, exchanged(spec, value))
 
     def in_place(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor over the caller's memory on the device; None if it is not usable there."""
         if isinstance(value, (np.ndarray, np.generic)):
             return None
-        tensor = self.exchanged(spec, value)
+        tensor = exchanged(spec, value)
         return tensor if self.is_usable(tensor) else None
 
     def is_usable(self, tensor: Any) -> bool:
@@ -249,26 +253,18 @@ class Executable:
         here = str(tensor.device) == str(self.device)
         return bool(here and tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0)
 
-    def exchanged(self, spec: Spec, value: Any) -> Any:
-        """A DLPack tensor of the right type as TVM's, over the same memory."""
-        import tvm_ffi
-
-        if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
-            raise UsageError(f"input {spec}: expected a numpy array or a DLPack tensor, got {type(value).__name__}")
-        try:
-            tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
-        require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
-        return tensor
-
     def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
         """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
         if self.is_usable(tensor):
             return tensor
         here = str(tensor.device) == str(self.device)
         if not tensor.is_contiguous():
-            raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
+            if str(tensor.device).startswith(("cpu", "cuda_host")):
+                return self.tensor(spec, strided(tensor, spec.dtype))
+            synchronize_device()  # The framework may copy on another stream, and take its copy's memory back.
+            copy = self.staged(spec, exchanged(spec, compact_on_device(spec, value)))
+            synchronize_device()
+            return copy
         if here and self.manifest.kind == "llvm":
             return tensor_over(aligned(array_over(tensor, spec.dtype)))
         return self.staged(spec, tensor)
@@ -318,12 +314,6 @@ class Executable:
             with device_errors(self.manifest, self.device, "running"):  # Copies wait for the run.
                 host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
         return host
-
-
-def require(spec: Spec, dtype: str, shape: tuple[int, ...]) -> None:
-    if IR_DTYPE.get(dtype) != spec.dtype or tuple(shape) != spec.shape:
-        got = f"{IR_DTYPE.get(dtype, dtype)}[{','.join(map(str, shape))}]"
-        raise UsageError(f"input {spec.name}: expected {str(spec).split(': ', 1)[1]}, got {got}")
 
 
 def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:

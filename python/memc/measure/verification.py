@@ -164,8 +164,9 @@ class _References:
             return Judgement(other, SECOND, f"onnxruntime: {difference}")
         wider = tolerances.widened(expected, second[name])
         if wider is not None and wider.compare(result, expected).matches:
+            apart = tolerances.compare(expected, second[name]).relative_norm
             return Judgement(
-                replace(difference, matches=True), self.against, f"{SECOND} and it differ, too: {wider.norm / 2:.3g}"
+                replace(difference, matches=True), self.against, f"{SECOND} and it differ, too: {apart:.3g}"
             )
         return Judgement(difference, self.against, f"{SECOND}: {other}")
 

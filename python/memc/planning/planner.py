@@ -115,6 +115,9 @@ def plan(
     order_solver: str = "auto",
     time_limit: float | None = None,
     threads: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Give every tensor an address, and with `reorder` the ops of a graph an order, so that the peak is low.
 
@@ -127,6 +130,7 @@ def plan(
         solver, order_solver: by name; see `solver_names` and `order_solver_names`.
         time_limit: seconds for the search, half of them at most for the order; without it, work is bounded by count.
         threads: for the search, by default one for each core.
+        dims, input_shapes, bind: of an ONNX model's inputs, as for `memc.compile`.
 
     Raises:
         BudgetError: nothing found that keeps the capacity; the message states the least peak found. It is a
@@ -146,7 +150,9 @@ def plan(
     loaded: Graph | Module | Sequence[Tensor]
     if isinstance(source, (str, Path)):
         name = str(source)
-        loaded, given_alignment, first_line = _load(source)
+        said = {"dims": dims, "input_shapes": input_shapes, "bind": bind}
+        options = Options(**{option: value for option, value in said.items() if value is not None})
+        loaded, given_alignment, first_line = _load(source, options)
     else:
         name, first_line, loaded = "tensors", None, source
         if isinstance(source, Module):
@@ -197,13 +203,13 @@ def _part(time_limit: float | None, share: float) -> float | None:
     return None if time_limit is None else share * time_limit
 
 
-def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:
+def _load(path: str | Path, options: Options) -> tuple[Graph | Module | TensorColumns, int, int | None]:
     """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
     found = format_of(path)
     if found is GRAPH:
         return read_graph(path), 1, None
     if found is not None:
-        module = driver.load_module(path, Options())
+        module = driver.load_module(path, options)
         if found.holds == "model":
             manager = PassManager.parse(pipeline(2))
             manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]
