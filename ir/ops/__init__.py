@@ -33,6 +33,7 @@ from . import (  # noqa: F401
     pad,
     pool,
     pool_grad,
+    random,
     reduce,
     reshape,
     resize,

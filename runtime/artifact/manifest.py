@@ -32,6 +32,10 @@ ITEMSIZE = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 
 ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
 
 
+COUNTER = "random.counter"
+"""The state that counts runs, by which random ops draw."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """An input or output."""
@@ -120,6 +124,11 @@ class Manifest:
     """What the plan says of the code, as it is written there (`plan_text.INTERFACE`)."""
     plan_checksum: str
     """CRC-32 of plan.json."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether a run is a training step: it updates more than the counter of runs."""
+        return bool(self.states - {COUNTER})
 
     @property
     def io_bytes(self) -> int:

@@ -150,7 +150,7 @@ def plan(
     loaded: Graph | Module | Sequence[Tensor]
     if isinstance(source, (str, Path)):
         name = str(source)
-        said = {"dims": dims, "input_shapes": input_shapes, "bind": bind}
+        said: dict[str, Any] = {"dims": dims, "input_shapes": input_shapes, "bind": bind}
         options = Options(**{option: value for option, value in said.items() if value is not None})
         loaded, given_alignment, first_line = _load(source, options)
     else:

@@ -25,6 +25,9 @@ from .schema import check, domain_of, function_body, label, schema, substitute
 
 _FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float)
 
+COUNTER = "random.counter"
+"""The state that counts runs, for ops that draw at random."""
+
 MAX_DEPTH = 40
 """Functions and subgraphs nested deeper than this are taken for endless recursion."""
 MAX_NODES = 500_000
@@ -70,8 +73,24 @@ class State:
     """Those weights."""
     streams: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for ops that draw at random: bodies that are imported more than once get new ones each time."""
+    counter: Value | None = None
+    """The counter of runs, if something draws by it."""
     depth: int = 0
     nodes: int = 0
+
+    def runs(self) -> Value:
+        """The counter of runs, which ops that draw at random share: a state, or a constant that training replaces."""
+        if self.trainable:
+            return self.builder.scalar(0, DType.I64)
+        if self.counter is None:
+            if COUNTER in self.names:
+                raise UnsupportedError(
+                    f"random ops need the name `{COUNTER}` for a state, but the model has a tensor of it"
+                )
+            self.names.add(COUNTER)
+            self.counter = Value(COUNTER, TensorType(DType.I64, ()), role=Role.STATE)
+            self.builder.function.params.append(self.counter)
+        return self.counter
 
 
 def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
@@ -188,7 +207,8 @@ def _import(
         folded = fold(node, domain, opset, arrays, importer)
         if folded is not None:
             return folded
-    context = NodeContext(node, opset, list(inputs), state.builder, state.trainable, state.constants, state.streams)
+    shared = (state.trainable, state.constants, state.streams, state.runs)
+    context = NodeContext(node, opset, list(inputs), state.builder, *shared)
     if importer is None:
         body = _body(node, opset, domain, context)
         if body is not None:

@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     optimizer,
     quantize,
     quantized_nn,
+    random,
     recurrent,
     reduction,
     resize,

@@ -11,7 +11,7 @@ from memc.ir.core import Array
 from memc.ir.ops.rules.casts import cast, widen
 
 from ..context import Known, NodeContext, imports
-from .conv_pool import geometry
+from .conv_pool import Geometry, geometry
 from .matmul import product
 
 
@@ -86,7 +86,7 @@ def deform_conv(ctx: NodeContext) -> Sequence[Known]:
         [wide, *(widen(b, v) for v in inputs)],
         group=int(ctx.attr("group", 1)),
         offset_group=int(ctx.attr("offset_group", 1)),
-        **geometry(ctx, w.type.shape[2:], x.type.shape[2:]).attrs(kernel=False),
+        **_whole(ctx, geometry(ctx, w.type.shape[2:], x.type.shape[2:])).attrs(kernel=False),
     )
     if ctx.has(3):
         bias = b.op("reshape", [widen(b, ctx.value(3))], shape=(w.type.shape[0], 1, 1))
@@ -94,8 +94,16 @@ def deform_conv(ctx: NodeContext) -> Sequence[Known]:
     return [cast(b, y, x.type.dtype)]
 
 
+def _whole(ctx: NodeContext, shape: Geometry) -> Geometry:
+    """A window that sees all of its input. Raises UnsupportedError for negative padding: what a deformed window reads may lie
+    there all the same, and columns have no place for it."""
+    if shape.cropped:
+        raise ctx.unsupported(f"negative pads {list(ctx.attr('pads'))}")
+    return shape
+
+
 @imports("Col2Im")
 def col2im(ctx: NodeContext) -> Sequence[Known]:
     x, image, block = ctx.value(0), ctx.ints(1), ctx.ints(2)
-    y = ctx.b.op("col2im", [x], shape=image, **geometry(ctx, block, image).attrs(kernel=True))
+    y = ctx.b.op("col2im", [x], shape=image, **_whole(ctx, geometry(ctx, block, image)).attrs(kernel=True))
     return [cast(ctx.b, y, x.type.dtype)]
