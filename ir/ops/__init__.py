@@ -38,6 +38,7 @@ from . import (  # noqa: F401
     reshape,
     resize,
     roi_align,
+    roi_align_adaptive,
     scatter,
     scatter_combine,
     select,

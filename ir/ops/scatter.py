@@ -182,7 +182,10 @@ def _gradient_of_product(
     count = b.op(op.name, [ones[0], indices, ones[1]], reduction="add", **own)
     whole = b.op("mul", [cast(b, g, wide), product])
     found: list[Value | None] = []
-    for v, one, total, there in ((others[0], ones[0], whole, count), (others[1], ones[1], picked(whole), picked(count))):
+    for v, one, total, there in (
+        (others[0], ones[0], whole, count),
+        (others[1], ones[1], picked(whole), picked(count)),
+    ):
         alone = b.op("equal", [there, one])  # Neither another zero, nor, where it is not one itself, any.
         part = keep_where(b, alone, b.op("div", [total, v]))
         found.append(cast(b, part, data.type.dtype))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memc.ir.core import Array
+from memc.ir.core import Array, Attr
 from memc.ir.ops.rules.casts import cast, widen
 
 from ..context import Known, NodeContext, imports
@@ -58,15 +58,16 @@ def affine_grid(ctx: NodeContext) -> Sequence[Known]:
 def roi_align(ctx: NodeContext) -> Sequence[Known]:
     b, x = ctx.b, ctx.value(0)
     samples = int(ctx.attr("sampling_ratio", 0))
-    if samples <= 0:
-        raise ctx.unsupported("sampling_ratio 0: the number of samples would depend on the boxes; set it")
+    if samples < 0:
+        raise ctx.unsupported(f"expected a sampling_ratio from 0 on, got {samples}")
     wide = widen(b, x)
     half_pixel = ctx.opset >= 16 and ctx.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    sampling: dict[str, Attr] = {"sampling_ratio": samples} if samples else {}
     y = b.op(
-        "roi_align",
+        "roi_align" if samples else "roi_align_adaptive",
         [wide, cast(b, ctx.value(1), wide.type.dtype), ctx.value(2)],
         size=(int(ctx.attr("output_height", 1)), int(ctx.attr("output_width", 1))),
-        sampling_ratio=samples,
+        **sampling,
         spatial_scale=float(ctx.attr("spatial_scale", 1.0)),
         half_pixel=half_pixel,
         mode=str(ctx.attr("mode", "avg")),
