@@ -170,8 +170,8 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
         "batch": batch,
         "error": max(errors),
         "ms": ms,
-        "arena_bytes": exe.manifest.arena_bytes,
-        "weights_bytes": exe.manifest.weights_bytes,
+        "arena_bytes": exe.manifest.footprint["arena"],
+        "weights_bytes": exe.manifest.footprint["weights"],
         "device_bytes": used_memory() - before,
         "note": "",
     }
@@ -199,7 +199,7 @@ def used_memory() -> int:
 
 def milliseconds(exe: Any, feeds: dict[str, Array], runs: int = 10) -> float:
     """Median time of a run with its inputs on the device, until the device is idle."""
-    placed = {name: exe.moved(exe.tensor(exe.input(name), value)) for name, value in feeds.items()}
+    placed = exe.placed_inputs(feeds)
     times = []
     for _ in range(runs):
         exe.device.sync()

@@ -150,7 +150,7 @@ def measure_memc(
         fill(artifact, whole)
         exe = executable.load(whole, cuda_graph=graph)
     feeds = draw_feeds(exe.inputs, facts["below"])
-    placed = {name: exe.moved(exe.tensor(exe.input(name), value)) for name, value in feeds.items()}
+    placed = exe.placed_inputs(feeds)
     first = executable.Executable.run_numpy(exe, feeds)
     result = np.concatenate([np.asarray(v, np.float32).reshape(-1) for v in first.values()])
 
@@ -164,9 +164,7 @@ def measure_memc(
     warm = time.perf_counter() - start
     measured = {
         "ms": median_ms(call, sync),
-        "arena": exe.manifest.arena_bytes,
-        "weights": exe.manifest.weights_bytes,
-        "io": sum(s.nbytes for s in (*exe.inputs, *exe.outputs)),
+        "held": exe.manifest.footprint.peak,
         "device": used_memory() - before,
         "second call s": round(warm, 3),
     }
@@ -267,7 +265,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             continue
         cells = [row["case"], *(f"{row[k]['ms']:.3f}" if k in row else "" for k in contestants)]
         mine, theirs = row.get("library", row.get("generated")), row["eager"]
-        held = mine["arena"] + mine["weights"] + mine["io"]
+        held = mine["held"]
         cells += [f"{mine['ms'] / theirs['ms']:.2f}", f"{held / 2**20:.1f}", f"{theirs['reserved'] / 2**20:.1f}"]
         cells += [f"{held / theirs['reserved']:.2f}", f"{row['difference']:.1e}"]
         lines.append("| " + " | ".join(cells) + " |")

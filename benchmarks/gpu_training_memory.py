@@ -138,7 +138,7 @@ def one(args: argparse.Namespace) -> int:
         losses, used = losses_of(again, feeds)
         row["repeated"] = losses == row["losses"]
         row["second"], row["growth"] = used[-1] - before - facts["peak"], max(row["growth"], used[-1] - used[2])
-        placed = {name: again.moved(again.tensor(again.input(name), value)) for name, value in feeds.items()}
+        placed = again.placed_inputs(feeds)
 
         def call() -> object:
             return executable.Executable.__call__(again, **placed)

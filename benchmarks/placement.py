@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Address assignment: every solver's peak and time on MiniMalloc's problems, traces, generated problems and models.
 
-    python benchmarks/placement.py [--traces DIR] [--models DIR] [--counts 1000 10000 ...] > FILE.md
+    python benchmarks/placement.py [--traces DIR] [--models DIR] [--counts 1000 10000 ...] [--long 1000 10000 ...] > FILE.md
 
 Prints Markdown. A gap is the percentage of the peak above the lower bound that `auto` proves. Every plan is checked.
 Peers: `tflite` is TFLite's greedy by size (`greedy_by_size.py`); onnxsim's planner takes ONNX models only, so it is
@@ -25,9 +25,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from greedy_by_size import greedy_by_size
-from planning_problems import SHAPES, overlap_pairs, read_problem
+from planning_problems import LONG, SHAPES, overlap_pairs, read_problem, with_alignments, with_fixed, with_gaps
 
-from memc.solvers.placement import MAX_BYTES, Problem, Solution, check, solve
+from memc.solvers.placement import MAX_BYTES, Problem, Solution, check, lower_bound, solve
 
 HEURISTICS = ["first-fit", "first-fit-area", "first-fit-lifetime", "first-fit-given", "best-fit"]
 MINIMALLOC = Path(__file__).resolve().parent / "data" / "minimalloc"
@@ -175,6 +175,38 @@ def generated(counts: list[int], time_limit: float | None) -> None:
     )
 
 
+def long_problems(counts: list[int], time_limit: float | None) -> None:
+    """Best fit's and `auto`'s gaps where few buffers are live at a time."""
+    print("\n## Problems that are long in time\n")
+    print(
+        "Gaps are above the largest live set. With `alignments`, half of the buffers lie at multiples of 4,096 bytes; with"
+        " `gaps`, half of those that live for three steps or more are not live in between; with `fixed`, every fiftieth buffer"
+        " lies where the plan found before has it."
+    )
+
+    def rows() -> Iterable[list[str]]:
+        for shape in LONG:
+            for count in counts:
+                problem = shape.problem(count)
+                found = run(problem, "auto", time_limit=time_limit)
+                yield long_row(shape.name, problem, found)
+                if count != counts[0]:
+                    continue
+                fixed = with_fixed(problem, found.solution.offset_array())
+                kinds = [("alignments", with_alignments(problem)), ("gaps", with_gaps(problem)), ("fixed", fixed)]
+                for kind, variant in kinds:
+                    yield long_row(f"{shape.name}, {kind}", variant, run(variant, "auto", time_limit=time_limit))
+
+    table(["shape", "buffers", "best-fit", "`auto`", "proven", "s", "CPU s"], rows())
+
+
+def long_row(name: str, problem: Problem, found: Run) -> list[str]:
+    bound = lower_bound(problem)
+    gaps = [percent(run(problem, "best-fit").solution.peak, bound), percent(found.solution.peak, bound)]
+    proven = "yes" if found.solution.proven_optimal else "no"
+    return [name, f"{len(problem.buffers):,}", *gaps, proven, f"{found.seconds:.3f}", f"{found.cpu:.3f}"]
+
+
 def models(folder: Path, cache: Path) -> None:
     """Bytes at -O2; onnxsim plans its own simplification of the model, outputs included."""
     from arena import onnxsim_arena, plan
@@ -208,6 +240,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, help="folder with training/ and inference/")
     parser.add_argument("--cache", type=Path, default=Path("build/models"))
     parser.add_argument("--counts", type=int, nargs="*", default=[1_000, 10_000, 100_000, 1_000_000])
+    parser.add_argument("--long", type=int, nargs="*", default=[10_000, 1_000, 50_000, 200_000], help="counts likewise")
     parser.add_argument("--repeat", type=int, default=5, help="of `auto`, where a table gives medians (default 5)")
     parser.add_argument("--time-limit", type=float, help="seconds for `auto` (default: bounded by work)")
     args = parser.parse_args()
@@ -221,6 +254,8 @@ def main() -> None:
         traces(args.traces, args.repeat, args.time_limit)
     if args.counts:
         generated(args.counts, args.time_limit)
+    if args.long:
+        long_problems(args.long, args.time_limit)
     if args.models:
         models(args.models, args.cache)
 

@@ -4,14 +4,15 @@
 Three families. *Training* follows one step of training: operator i runs at time step i forward and at 2m - 1 - i
 backward; activations are saved from one to the other, so their lifetimes are nested; gradients of activations and
 workspaces are short; gradients of weights live until an update, at once or at the end. *Random* has independent sizes
-and lifetimes. *Adversarial* has what greedy placement handles badly.
+and lifetimes. *Adversarial* has what greedy placement handles badly. Beside these, *long* problems have few buffers live
+at a time and many in all, as unrolled loops and deep chains of layers do.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,44 @@ def comb(rng: np.random.Generator, count: int) -> Columns:
     return joined[0][:count], joined[1][:count], joined[2][:count]
 
 
+def chain(length: int) -> Callable[[np.random.Generator, int], Columns]:
+    """Buffer k lives from k to k + length."""
+
+    def columns(rng: np.random.Generator, count: int) -> Columns:
+        lowers = np.arange(count)
+        return rng.integers(1, 1_000_001, count), lowers, lowers + length
+
+    return columns
+
+
+def chain_of_scales(rng: np.random.Generator, count: int) -> Columns:
+    """Lives of three steps; a third each of sizes up to 100, of sizes up to a million, and of a million bytes."""
+    lowers = np.arange(count)
+    sizes = np.stack([rng.integers(1, 101, count), rng.integers(100_000, 1_000_001, count), np.full(count, 1_000_000)])
+    return sizes[rng.integers(0, 3, count), lowers], lowers, lowers + 3
+
+
+def periodic(rng: np.random.Generator, count: int) -> Columns:
+    """Lives of 2, 3 and 4 steps in turn."""
+    lowers = np.arange(count)
+    return rng.integers(1, 1_000_001, count), lowers, lowers + 2 + lowers % 3
+
+
+def random_lives(rng: np.random.Generator, count: int) -> Columns:
+    """Some fifty live at a time: beginnings anywhere, lives of up to a hundred steps."""
+    lowers = rng.integers(0, count, count)
+    return rng.integers(1, 1_000_001, count), lowers, lowers + rng.integers(1, 101, count)
+
+
+def residual(rng: np.random.Generator, count: int) -> Columns:
+    """Blocks of a branch of two to four steps beside the input that is added to its result."""
+    lengths = rng.integers(2, 5, count // 2 + 1)
+    begins = np.cumsum(lengths) - lengths
+    inside = np.concatenate([begin + np.arange(1, length) for begin, length in zip(begins, lengths)])
+    sizes = rng.integers(1, 1_000_001, len(begins) + len(inside))
+    return sizes, np.concatenate([begins, inside]), np.concatenate([begins + lengths + 1, inside + 2])
+
+
 def _bytes(values: Reals) -> Array:
     """Whole numbers of at least 1."""
     return np.maximum(values.astype(np.int64), 1)
@@ -257,3 +296,38 @@ SHAPES = [
     Shape("straddling", "adversarial", straddling),
     Shape("comb", "adversarial", comb),
 ]
+
+LONG = [
+    Shape("chain of 2", "long", chain(2)),
+    Shape("chain of 3", "long", chain(3)),
+    Shape("chain of 5", "long", chain(5)),
+    Shape("chain of 8", "long", chain(8)),
+    Shape("chain of 3, mixed sizes", "long", chain_of_scales),
+    Shape("periods of 2, 3, 4", "long", periodic),
+    Shape("random lives", "long", random_lives),
+    Shape("residual blocks", "long", residual),
+]
+
+
+def with_alignments(problem: Problem, seed: int = 0) -> Problem:
+    """Every other buffer, by chance, at multiples of 4,096 bytes."""
+    columns = BufferColumns.of(problem.buffers)
+    rng = np.random.default_rng(seed)
+    own = np.where(rng.random(len(columns)) < 0.5, 4096, ALIGNMENT)
+    return replace(problem, buffers=BufferColumns(columns.sizes, columns.lowers, columns.uppers, alignments=own))
+
+
+def with_gaps(problem: Problem, seed: int = 0) -> Problem:
+    """Half of the buffers that live for three steps or more are not live between their first and their last."""
+    columns = BufferColumns.of(problem.buffers)
+    gaps = (columns.uppers - columns.lowers >= 3) & (np.random.default_rng(seed).random(len(columns)) < 0.5)
+    ends = zip(columns.lowers.tolist(), columns.uppers.tolist(), gaps.tolist())
+    lives = [((lower, lower + 1), (upper - 1, upper)) if gap else () for lower, upper, gap in ends]
+    return replace(problem, buffers=BufferColumns(columns.sizes, columns.lowers, columns.uppers, lives=lives))
+
+
+def with_fixed(problem: Problem, offsets: Array, seed: int = 0) -> Problem:
+    """Every fiftieth buffer, by chance, where a plan has it."""
+    columns = BufferColumns.of(problem.buffers)
+    fixed = np.where(np.random.default_rng(seed).random(len(columns)) < 0.02, offsets, -1)
+    return replace(problem, buffers=BufferColumns(columns.sizes, columns.lowers, columns.uppers, fixed))

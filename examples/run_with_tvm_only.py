@@ -36,23 +36,25 @@ def main(folder: pathlib.Path) -> int:
         return 1
     if plan["target"]["kind"] == "cuda":
         ctypes.CDLL(str(pathlib.Path(tvm.__file__).parent / "lib" / "libtvm_runtime_cuda.so"), ctypes.RTLD_GLOBAL)
-    device = tvm.cuda(0) if plan["target"]["kind"] == "cuda" else tvm.cpu(0)
-    machine = vm.VirtualMachine(tvm.runtime.load_module(str(folder / "model.so")), device)
+    devices = [tvm.device(kind, int(number)) for kind, number in (name.split(":") for name in plan["devices"])]
+    machine = vm.VirtualMachine(tvm.runtime.load_module(str(folder / "model.so")), devices)
 
-    # Once: the arena, and the weights at their offsets in one slab.
-    arena, weights = machine["arena"](), machine["weights"]()
-    if plan["weights_bytes"]:
-        stored = read_weights(folder / "weights.safetensors")
-        slab = np.zeros(plan["weights_bytes"], np.uint8)
-        for entry in plan["weights"]:
-            data = stored[entry["name"]]
-            slab[entry["offset"] : entry["offset"] + data.size] = data
-        machine["bytes_of_weights"](weights).copyfrom(slab)
+    # Once: a storage for each memory space but the caller's own, and the weights at their offsets in theirs.
+    spaces = [space for space in plan["spaces"] if space["holds"] != "io"]
+    storages = [machine[f"space.{space['name']}"]() for space in spaces]
+    stored = read_weights(folder / "weights.safetensors")
+    for space, storage in zip(spaces, storages):
+        if space["holds"] == "weights" and space["bytes"]:
+            slab = np.zeros(space["bytes"], np.uint8)
+            for entry in (entry for entry in plan["weights"] if entry["space"] == space["name"]):
+                data = stored[entry["name"]]
+                slab[entry["offset"] : entry["offset"] + data.size] = data
+            machine[f"bytes.{space['name']}"](storage).copyfrom(slab)
 
     # Each run: inputs in, outputs out.
-    inputs = [tvm.runtime.tensor(np.zeros(t["shape"], DTYPES[t["dtype"]]), device) for t in plan["inputs"]]
-    outputs = [tvm.runtime.empty(tuple(t["shape"]), DTYPES[t["dtype"]], device) for t in plan["outputs"]]
-    machine["main"](arena, weights, *inputs, *outputs)
+    inputs = [tvm.runtime.tensor(np.zeros(t["shape"], DTYPES[t["dtype"]]), devices[0]) for t in plan["inputs"]]
+    outputs = [tvm.runtime.empty(tuple(t["shape"]), DTYPES[t["dtype"]], devices[0]) for t in plan["outputs"]]
+    machine["main"](*storages, *inputs, *outputs)
     for entry, output in zip(plan["outputs"], outputs):
         values = output.numpy()
         print(f"{entry['name']}: shape {values.shape}, mean {values.mean():.6g}, first {values.reshape(-1)[:4]}")

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from memc.ir.core import Value
-from memc.ir.liveness import ARENA
+from memc.ir.spaces import is_shared_buffer
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class ByteRange:
 
     @staticmethod
     def of(value: Value) -> ByteRange:
-        """Bytes of the arena, or of the root's own storage."""
+        """Bytes of a space, or of the root's own storage."""
         root = value.root
-        placed = root.placement if root.placement is not None and root.placement.space == ARENA else None
+        placed = None if root.placement is None or is_shared_buffer(root.placement.space) else root.placement
         begin = value.offset_in_root + (placed.offset if placed else 0)
-        return ByteRange(ARENA if placed else root, begin, begin + value.type.nbytes)
+        return ByteRange(placed.space if placed else root, begin, begin + value.type.nbytes)
 
     def meets(self, other: ByteRange) -> bool:
         return self.storage == other.storage and self.begin < other.end and other.begin < self.end

@@ -197,6 +197,18 @@ class Block:
         return {value for value, ops in self.uses().items() if len(ops) == 1} - set(self.returns)
 
 
+@dataclass(frozen=True)
+class Extent:
+    """A returned number, i64[], that says how far data goes: what has a size that depends on data has room for `most`."""
+
+    count: int
+    """The number's position among the function's results."""
+    most: int
+    """What there is room for. A greater number found more, and then no result is right."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """Results (by position) and their axis along which only so many elements are data: what lies behind is padding."""
+
+
 @dataclass(eq=False)
 class Function(Block):
     """A block with a name."""
@@ -204,6 +216,8 @@ class Function(Block):
     name: str = "main"
     result_names: list[str] = field(default_factory=list)
     """What the caller calls the results (the ONNX outputs' names); as long as `returns`, or empty."""
+    extents: list[Extent] = field(default_factory=list)
+    """Which results are counts, in their order. Functions with named results alone have any."""
 
     def params_of(self, *roles: Role) -> list[Value]:
         """The parameters of any of `roles`, in their order."""

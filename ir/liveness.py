@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spaces, storages, lifetimes, live sets and peaks: the sole authority on how long bytes are needed.
 
-A *storage* is a root value with everything that aliases it. Its space is derived, never stored:
+A *storage* is a root value with everything that aliases it. Its space (`ir/spaces.py`) is that of its placement, else
 
-    parameter         the parameter's role (`input`, `weight`, `state`)
-    `constant` op     `weight`
-    returned value    `output`: a buffer given to each run, outside the arena
-    anything else     `arena`
+    input                     `io`
+    weight, state, constant   `weights`
+    returned value            `io`: a buffer given to each run
+    anything else             `arena`
 
 Time is the index of an op in its function. A storage is live from the first op that writes any of its bytes to
 the last op that reads or writes any of them: the half-open interval [lower, upper). So everything that an op reads
@@ -19,15 +19,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .core import Function, Role, Value
+from .spaces import ARENA as ARENA
+from .spaces import IO, WEIGHTS, is_shared_buffer
 from .target import ALIGNMENT as ALIGNMENT
-
-ARENA = "arena"
-OUTPUT = "output"
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """One storage in the arena: `nbytes` bytes (unrounded) live in [lower, upper), in op indices."""
+    """One storage of results or workspace: `nbytes` bytes (unrounded) live in [lower, upper), in op indices."""
 
     root: Value
     lower: int
@@ -61,20 +60,26 @@ def updates_state(value: Value) -> bool:
 
 
 def space_of(function: Function, value: Value) -> str:
-    """The space of `value`'s storage: `input`, `weight`, `state`, `output` or `arena`. Linear in the returns."""
+    """The name of the space of `value`'s storage. Linear in the returns."""
     root = value.root
     if root.op is None:
-        return (root.role or Role.INPUT).value
+        return IO if root.role in (None, Role.INPUT) else WEIGHTS
     if root.op.name == "constant":
-        return Role.WEIGHT.value
+        return WEIGHTS
     for returned in function.returns:
         if returned.root is root and covers_root(returned):
-            return OUTPUT
-    return ARENA
+            return IO
+    return placed_space(root)
 
 
-def lifetimes(function: Function) -> list[Lifetime]:
-    """The arena's storages (workspaces included), in the order in which they become live."""
+def placed_space(root: Value) -> str:
+    """The space of the placement of a storage of results; the arena where it is not known yet."""
+    place = root.placement
+    return ARENA if place is None or is_shared_buffer(place.space) else place.space
+
+
+def lifetimes(function: Function, space: str = ARENA) -> list[Lifetime]:
+    """A space's storages (workspaces included), in the order in which they become live."""
     outside = output_roots(function)
     lower: dict[Value, int] = {}
     upper: dict[Value, int] = {}
@@ -83,7 +88,7 @@ def lifetimes(function: Function) -> list[Lifetime]:
         for value in written:
             root = value.root
             if root not in lower:
-                if is_fixed(root) or root in outside:
+                if is_fixed(root) or root in outside or placed_space(root) != space:
                     continue
                 lower[root] = index
             upper[root] = index + 1
@@ -118,11 +123,16 @@ def peak(function: Function, alignment: int = ALIGNMENT) -> int:
 
 
 def arena_bytes(function: Function, alignment: int = ALIGNMENT) -> int:
-    """Size of the arena of a planned function: the greatest end of a placement, rounded up to `alignment`."""
+    """Size of the arena of a planned function, in bytes."""
+    return space_bytes(function, ARENA, alignment)
+
+
+def space_bytes(function: Function, space: str, alignment: int = ALIGNMENT) -> int:
+    """Size of a space of a planned function: the greatest end of a placement in it, rounded up to `alignment`."""
     ends = (
         align(value.placement.offset + value.type.nbytes, alignment)
         for value in function.values()
-        if value.placement is not None and value.placement.space == ARENA
+        if value.placement is not None and value.placement.space == space
     )
     return max(ends, default=0)
 
@@ -138,16 +148,3 @@ def unoptimized_bytes(function: Function, alignment: int = ALIGNMENT) -> int:
         for value in function.values()
         if value.op is not None and value.op.name != "constant" and value not in returned
     )
-
-
-def weights_bytes(function: Function, alignment: int) -> int:
-    """Bytes of the weight slab: weights and inline constants, each rounded up to `alignment`."""
-    sizes = [p.type.nbytes for p in function.params_of(Role.WEIGHT, Role.STATE)]
-    sizes += [op.result.type.nbytes for op in function.ops if op.name == "constant"]
-    return sum(align(size, alignment) for size in sizes)
-
-
-def io_bytes(function: Function) -> int:
-    """Bytes of the caller's inputs and of the outputs, unpadded."""
-    inputs = sum(p.type.nbytes for p in function.params_of(Role.INPUT))
-    return inputs + sum(v.type.nbytes for v in function.returns if not updates_state(v))

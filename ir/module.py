@@ -37,8 +37,8 @@ class Module:
 
     def __str__(self) -> str:
         """The module as .memir text."""
-        header = [] if self.target == Target() else [print_target(self.target)]
-        return "\n".join([*header, *(print_function(function) for function in self.functions)])
+        header = print_target(self.target)
+        return "\n".join([*([header] if header else []), *(print_function(function) for function in self.functions)])
 
     def __repr__(self) -> str:
         return f"<Module of {', '.join(f'@{f.name} ({len(f.ops)} ops)' for f in self.functions)}>"

@@ -8,7 +8,9 @@ from typing import Annotated, Optional
 
 from memc.ir.checked import Amount, Checked, Range
 from memc.ir.errors import BudgetError, UsageError
+from memc.ir.footprint import Footprint
 from memc.ir.sizes import format_size, parse_size
+from memc.ir.spaces import ARENA
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,11 @@ class Budget(Checked):
         return f"{self.percent:g}%" if self.bytes is None else str(self.bytes)
 
 
-def over_budget(budget: int, arena: int, weights: int, io: int) -> BudgetError:
-    """The error for a budget that is not kept, where `arena`, `weights` and `io` (inputs and outputs) are the fewest
-    bytes that are; a budget for arenas only leaves the others 0."""
-    least = arena + weights + io
-    others = f", weights {weights}, inputs and outputs {io}" if weights or io else ""
+def over_budget(budget: int, least: Footprint) -> BudgetError:
+    """The error for a budget that is not kept. `least`: the fewest bytes that are reached; a budget for arenas alone has no
+    other spaces."""
+    parts = least if least.peak > least[ARENA] else least.only(ARENA)
     return BudgetError(
-        f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is {least} bytes "
-        f"({format_size(least)}: arena {arena}{others})"
+        f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is {least.peak} "
+        f"bytes ({format_size(least.peak)}: {parts.text()})"
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Optional
 
@@ -45,6 +46,8 @@ class PassManager:
     """Takes the printed IR."""
     timings: list[tuple[str, float]] = field(default_factory=list)
     """Pass text and seconds, of the last run."""
+    checking: dict[str, float] = field(default_factory=dict)
+    """Seconds of what the last run did between the passes: it verified the IR, and measured the peaks before some passes."""
     given_peak: int | None = None
     """The lower bound of @main, in bytes, in the order that the first pass which `orders` was given, with the aliases that
     @main then had or would have got; None if there was no such pass."""
@@ -68,15 +71,16 @@ class PassManager:
     def run(self, module: Module) -> None:
         """Apply the passes to `module`. Raises CheckError naming the pass that broke the IR or made a bad plan."""
         require(self.stop_after, Optional[Amount], "stop_after")
-        self.timings, self.given_peak, self.findings = [], None, []
+        self.timings, self.checking, self.given_peak, self.findings = [], {}, None, []
         known: Known = {}
         before = str(module) if self.print_ir_after_change else ""
         chosen = self.passes[: self.stop_after]
         for number, item in enumerate(chosen):
-            if number == self.head:
-                self._measure(module)
-            if item.orders and self.given_peak is None:
-                self.given_peak = _peak(item, module)
+            with self._timed("peaks before passes"):
+                if number == self.head:
+                    self._measure(module)
+                if item.orders and self.given_peak is None:
+                    self.given_peak = _peak(item, module)
             if item.plans:
                 _require_plannable(item, module)
             start = time.perf_counter()
@@ -89,9 +93,16 @@ class PassManager:
                 if self.print_ir_after_all or text != before:
                     self.dump(f"// -----// IR Dump After {class_name(item.name)} ({item.name}) //----- //\n{text}")
                 before = text
-            self._verify(item, module, known)
+            with self._timed("verification"):
+                self._verify(item, module, known)
         if self.head >= len(chosen):
             self._measure(module)
+
+    @contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.checking[what] = self.checking.get(what, 0.0) + time.perf_counter() - start
 
     def _measure(self, module: Module) -> None:
         if self.measure is not None:

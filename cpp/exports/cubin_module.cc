@@ -69,8 +69,9 @@ class CubinModuleObj : public ffi::ModuleObj {
   std::string saved_;
 };
 
-// `original` is a CUDA module with source, `cubin` what its source compiles to.
-ffi::Module CubinModule(const ffi::Module& original, const ffi::Bytes& cubin) {
+// What a module saves that stands for `original`, a CUDA module with source, whose source compiles
+// to `cubin`.
+ffi::Bytes SavedWithCubin(const ffi::Module& original, const ffi::Bytes& cubin) {
   if (std::string(original->kind()) != "cuda") {
     TVM_FFI_THROW(ValueError) << "expected a cuda module, got " << original->kind();
   }
@@ -78,11 +79,17 @@ ffi::Module CubinModule(const ffi::Module& original, const ffi::Bytes& cubin) {
   const std::string before(bytes.data(), bytes.size());
   const std::string format = SavedFormat(before);
   const std::string table = FunctionTable(before, format, Inspect(original, format));
-  const std::string saved =
-      LengthPrefixed("cubin") + table + LengthPrefixed(std::string(cubin.data(), cubin.size()));
-  return ffi::Module(ffi::make_object<CubinModuleObj>(Inspect(original, "cuda"), saved));
+  return ffi::Bytes(LengthPrefixed("cubin") + table +
+                    LengthPrefixed(std::string(cubin.data(), cubin.size())));
+}
+
+// The module of what `SavedWithCubin` gave.
+ffi::Module CubinModule(const ffi::Bytes& saved, const ffi::String& source) {
+  return ffi::Module(ffi::make_object<CubinModuleObj>(std::string(source.data(), source.size()),
+                                                      std::string(saved.data(), saved.size())));
 }
 
 }  // namespace
 
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_saved_with_cubin, SavedWithCubin);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(memc_cubin_module, CubinModule);

@@ -81,14 +81,16 @@ std::vector<Object> Entries(const Object& plan, const char* key) {
   return entries;
 }
 
-// Copies each weight from the safetensors file to its offset in the slab.
-void LoadWeights(const std::string& path, const Object& plan, const ffi::Tensor& slab) {
+// Copies each weight of a memory space from the safetensors file to its offset in the space.
+void LoadWeights(const std::string& path, const Object& plan, const std::string& space,
+                 const ffi::Tensor& slab) {
   const std::string file = ReadFile(path);
   uint64_t header_bytes = 0;
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
   const auto header = ffi::json::Parse(file.substr(8, header_bytes)).cast<Object>();
   const char* data = file.data() + 8 + header_bytes;
   for (const Object& weight : Entries(plan, "weights")) {
+    if (Get<ffi::String>(weight, "space") != space) continue;
     const auto stored = header.at(Get<ffi::String>(weight, "name")).cast<Object>();
     const auto range = Get<ffi::json::Array>(stored, "data_offsets");
     const auto begin = range[0].cast<int64_t>();
@@ -114,19 +116,24 @@ int Run(const std::string& folder) {
   const int64_t pooled_allocator = 2;
   machine->GetFunction("vm_initialization")
       .value()(static_cast<int64_t>(kDLCPU), 0, pooled_allocator);
-  auto call = [&](const char* name) { return machine->GetFunction(name).value(); };
+  auto call = [&](const std::string& name) { return machine->GetFunction(name).value(); };
 
-  // Once: the arena and the weights.
-  const ffi::Any arena = call("arena")();
-  const ffi::Any weights = call("weights")();
-  if (Get<int64_t>(plan, "weights_bytes") > 0) {
-    LoadWeights(folder + "/weights.safetensors", plan,
-                call("bytes_of_weights")(weights).cast<ffi::Tensor>());
+  // Once: a storage for each memory space but the caller's own, filled if it holds weights.
+  std::vector<ffi::Any> storages;
+  for (const Object& space : Entries(plan, "spaces")) {
+    const std::string name = Get<ffi::String>(space, "name");
+    const auto holds = Get<ffi::String>(space, "holds");
+    if (holds == "io") continue;
+    storages.push_back(call("space." + name)());
+    if (holds == "weights" && Get<int64_t>(space, "bytes") > 0) {
+      LoadWeights(folder + "/weights.safetensors", plan, name,
+                  call("bytes." + name)(storages.back()).cast<ffi::Tensor>());
+    }
   }
 
   // Each run: inputs in, outputs out.
   std::vector<ffi::Tensor> outputs;
-  std::vector<ffi::AnyView> arguments = {arena, weights};
+  std::vector<ffi::AnyView> arguments(storages.begin(), storages.end());
   std::vector<ffi::Tensor> tensors;
   for (const Object& input : Entries(plan, "inputs")) tensors.push_back(Zeros(input));
   for (const Object& output : Entries(plan, "outputs")) outputs.push_back(Zeros(output));

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import Array, Function, Op, Role, Value
 from ..errors import CheckError, InvalidError, MemcError
+from ..extents import cut
 from ..liveness import updates_state
 from ..module import Module
 from ..text.printer import print_name
@@ -51,7 +52,7 @@ def evaluate_in_arena(module: Module, inputs: Mapping[str, Array], *, poison: in
     for value, before in run.constant_data():
         if run.read(value).tobytes() != before.tobytes():
             raise CheckError(f"{print_name(value)}: expected its bytes unchanged by the run, got them overwritten")
-    return {name: run.read(v).copy() for name, v in zip(result_keys(function), function.returns)}
+    return cut({name: run.read(v).copy() for name, v in zip(result_keys(function), function.returns)}, function.extents)
 
 
 class ArenaRun:

@@ -10,6 +10,7 @@ import numpy as np
 from ..arrays import native
 from ..core import FUSED, Array, Block, Function, Op, Role, Value
 from ..errors import InvalidError, OpError, UnsupportedError
+from ..extents import cut
 from ..module import Module
 from ..ops.rules.base import lookup
 
@@ -19,13 +20,15 @@ def evaluate(module: Module, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
     A state that is not among them has the content that the module holds for it.
 
-    Returns results by result name, or by position ("0", "1" ...) where the function names none. Raises InvalidError
+    Returns results by result name, or by position ("0", "1" ...) where the function names none; those whose
+    size depends on data are cut to it, without the counts. Raises UsageError for a size that there is no room for, InvalidError
     for missing or wrong inputs and missing weights, UnsupportedError for a foreign op.
     """
     function = module.main
     values = bind(module, function, inputs)
     _run_block(function, values)
-    return {name: np.array(values[v]) for name, v in zip(result_keys(function), function.returns)}
+    results = {name: np.array(values[v]) for name, v in zip(result_keys(function), function.returns)}
+    return cut(results, function.extents)
 
 
 def result_keys(function: Function) -> list[str]:

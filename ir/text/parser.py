@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,12 +12,13 @@ from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
-from ..checked import Refused, hints, require, taken
-from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
-from ..errors import InvalidError, UsageError
+from ..checked import require
+from ..core import FUSED, UNPLANNED, Alias, Block, Extent, Function, Op, OpPlan, Placement, Role, Value
+from ..errors import InvalidError
 from ..module import Module
 from ..ops.rules import base
-from ..target import Target
+from .fields import fields_of, near
+from .header import target_of
 from .plan_fields import planned_attribute
 from .syntax import (
     Fault,
@@ -27,11 +27,9 @@ from .syntax import (
     OpSyntax,
     ParamSyntax,
     RegionSyntax,
-    TargetSyntax,
     ToSyntax,
     TypedSyntax,
     name_of,
-    name_of_field,
     unquote,
 )
 
@@ -73,9 +71,7 @@ def _lark() -> Lark:
 
 
 def _module(whole: ModuleSyntax) -> Module:
-    module = Module()
-    if whole.target is not None:
-        module.target = _target(whole.target)
+    module = Module(target=target_of(whole.headers))
     names: set[str] = set()
     for syntax in whole.functions:
         name = name_of(syntax.name)
@@ -86,34 +82,8 @@ def _module(whole: ModuleSyntax) -> Module:
     return module
 
 
-def _target(syntax: TargetSyntax) -> Target:
-    found = {"kind": "llvm", **_fields(Target, "target", syntax.fields)}
-    try:
-        return Target.of(**found)
-    except UsageError as error:  # Each field has been checked by itself; only an arch can be wrong beside a kind.
-        arch = next(token for token, _ in syntax.fields if name_of_field(token) == "arch")
-        raise Fault(arch, str(error)) from None
-
-
 def _plan(given: list[tuple[Token, Any]]) -> OpPlan:
-    return OpPlan(**_fields(OpPlan, "plan", given)) if given else UNPLANNED
-
-
-def _fields(kind: type, what: str, given: list[tuple[Token, Any]]) -> dict[str, Any]:
-    """The fields of a dataclass that are given, each checked by itself."""
-    known = dict(hints(kind))
-    found: dict[str, Any] = {}
-    for token, value in given:
-        name = name_of_field(token)
-        if name not in known:
-            raise Fault(token, f"expected a field of a {what} ({', '.join(known)}), got {name}{_hint(name, known)}")
-        if name in found:
-            raise Fault(token, f"expected each field of the {what} once, got {name} again")
-        try:
-            found[name] = taken(value, known[name])
-        except Refused as error:
-            raise Fault(token, f"{name}: {error}") from None
-    return found
+    return OpPlan(**fields_of(given, OpPlan, "a plan")[0]) if given else UNPLANNED
 
 
 def _function(name: str, syntax: FunctionSyntax) -> Function:
@@ -124,14 +94,26 @@ def _function(name: str, syntax: FunctionSyntax) -> Function:
         raise Fault(
             where, f"expected {len(syntax.results)} returned values as @{name} says, got {len(function.returns)}"
         )
-    for token, value, (typed, label) in zip(syntax.returns, function.returns, syntax.results):
+    for number, (token, value, (typed, label, extent)) in enumerate(
+        zip(syntax.returns, function.returns, syntax.results)
+    ):
         if value.type != typed.type:
             raise Fault(token, f"expected {typed.type} as @{name} says, got {value.type}")
         if label is not None:
             function.result_names.append(unquote(label, str(label)))
+        if extent is not None:
+            function.extents.append(_extent(number, *extent))
     if function.result_names and len(function.result_names) != len(function.returns):
         raise Fault(syntax.name, f"expected names for all results of @{name} or for none")
     return function
+
+
+def _extent(number: int, most: Token, cuts: Any) -> Extent:
+    """What a result says that it counts."""
+    pairs = [each if isinstance(each, tuple) else () for each in cuts]
+    if any(len(each) != 2 or any(type(part) is not int for part in each) for each in pairs):
+        raise Fault(most, "expected `cuts` to hold pairs of a result and an axis")
+    return Extent(number, int(most), tuple((result, axis) for result, axis in pairs))
 
 
 @dataclass
@@ -174,7 +156,7 @@ class _Scope:
         for target in self.pending:
             if name_of(target) == name:
                 raise Fault(token, f"expected a value defined before its use, got {token} of line {target.line}")
-        raise Fault(token, f"expected a value of {self.owner}, got undefined {token}{_hint(name, self.values, '%')}")
+        raise Fault(token, f"expected a value of {self.owner}, got undefined {token}{near(name, self.values, '%')}")
 
     def op(self, syntax: OpSyntax) -> Op:
         name = _op_name(syntax.callee)
@@ -221,13 +203,8 @@ def _op_name(token: Token) -> str:
     name = str(token)
     if base.lookup(name) is None and name != FUSED:
         known = {d.name: d for d in base.registered()}
-        raise Fault(token, f'expected a registered op, got {name}{_hint(name, known)} (write a foreign op as "{name}")')
+        raise Fault(token, f'expected a registered op, got {name}{near(name, known)} (write a foreign op as "{name}")')
     return name
-
-
-def _hint(name: str, known: dict[str, object] | dict[str, Value] | dict[str, base.OpDef], sigil: str = "") -> str:
-    near = difflib.get_close_matches(name[:80], list(known)[:5000], n=1)
-    return f"; did you mean {sigil}{near[0]}?" if near else ""
 
 
 def _syntax_error(text: str, filename: str, error: UnexpectedInput) -> InvalidError:

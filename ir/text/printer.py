@@ -13,6 +13,7 @@ import numpy as np
 
 from ..core import FUSED, UNPLANNED, Array, Attr, Block, Function, Op, OpPlan, Value
 from ..inference import is_registered
+from ..spaces import DeviceId, Link
 from ..target import Target
 from ..types import DType, TensorType
 
@@ -30,9 +31,23 @@ def print_function(function: Function) -> str:
 
 
 def print_target(target: Target) -> str:
-    """The header of a module for `target`, ending in a newline."""
+    """The lines before the functions of a module for `target`, each with a newline: none for what targets have by themselves."""
     arch = f"arch = {quote(target.arch)}, " if target.arch else ""
-    return f"target {{kind = {quote(target.kind)}, {arch}alignment = {target.alignment}}}\n"
+    own = f"target {{kind = {quote(target.kind)}, {arch}alignment = {target.alignment}}}\n"
+    plain = (target.kind, target.arch, target.alignment) == (Target.kind, Target.arch, Target.alignment)
+    spaces = [
+        f"space @{_name(s.name)} {{device = {quote(str(s.device))}, holds = {quote(s.holds)}}}\n"
+        for s in target.more_spaces()
+    ]
+    return "".join(["" if plain else own, *spaces, *map(_link, target.links)])
+
+
+def _link(link: Link) -> str:
+    found = [
+        (field.name, getattr(link, field.name)) for field in fields(Link) if getattr(link, field.name) != field.default
+    ]
+    shown = (f"{name} = {quote(str(v)) if isinstance(v, DeviceId) else print_attr(v)}" for name, v in found)
+    return f"link {{{', '.join(shown)}}}\n"
 
 
 def print_op(op: Op, indent: str = "") -> str:
@@ -115,7 +130,8 @@ def _results(function: Function) -> str:
         return str(function.returns[0].type)
     parts = [str(v.type) for v in function.returns]
     if names:
-        parts = [f"{part} {{name = {quote(name)}}}" for part, name in zip(parts, names)]
+        extents = {e.count: f", most = {e.most}, cuts = {print_attr(e.cuts)}" for e in function.extents}
+        parts = [f"{p} {{name = {quote(name)}{extents.get(n, '')}}}" for n, (p, name) in enumerate(zip(parts, names))]
     return f"({', '.join(parts)})"
 
 

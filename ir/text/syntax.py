@@ -102,19 +102,21 @@ class OpSyntax:
 
 @dataclass(frozen=True)
 class FunctionSyntax:
-    """One function; `results` are (type, name or None)."""
+    """One function; `results` are (type, name or None, extent or None)."""
 
     name: Token
     params: list[ParamSyntax]
-    results: list[tuple[TypedSyntax, Token | None]]
+    results: list[tuple[TypedSyntax, Token | None, tuple[Token, Any] | None]]
     ops: list[OpSyntax]
     returns: list[Token]
 
 
 @dataclass(frozen=True)
-class TargetSyntax:
-    """The module's target: names and values of its fields, as they are given."""
+class HeaderSyntax:
+    """A line before the functions, of the target, a space or a link: names and values of its fields, as they are given."""
 
+    keyword: Token
+    name: Token | None
     fields: list[tuple[Token, Any]]
 
 
@@ -122,7 +124,7 @@ class TargetSyntax:
 class ModuleSyntax:
     """A whole text."""
 
-    target: TargetSyntax | None
+    headers: list[HeaderSyntax]
     functions: list[FunctionSyntax]
 
 
@@ -192,11 +194,15 @@ class ToSyntax(Transformer):  # type: ignore[misc]  # lark is Any to the checker
     """Callbacks of the grammar's rules, called as they are recognized (no parse tree is made)."""
 
     def start(self, items: list[Any]) -> ModuleSyntax:
-        target = items.pop(0) if items and isinstance(items[0], TargetSyntax) else None
-        return ModuleSyntax(target, items)
+        headers = [item for item in items if isinstance(item, HeaderSyntax)]
+        return ModuleSyntax(headers, items[len(headers) :])
 
-    def target(self, items: list[Any]) -> TargetSyntax:
-        return TargetSyntax([(token, _plain(value)) for token, value in items])
+    def target(self, items: list[Any]) -> HeaderSyntax:
+        name = items[1] if len(items) == 3 else None
+        return HeaderSyntax(items[0], name, [(token, _plain(value)) for token, value in items[-1]])
+
+    space = target
+    link = target
 
     def function(self, items: list[Any]) -> FunctionSyntax:
         return FunctionSyntax(*items)
@@ -214,18 +220,24 @@ class ToSyntax(Transformer):  # type: ignore[misc]  # lark is Any to the checker
         return token
 
     def one_result(self, items: list[Any]) -> list[Any]:
-        return [(self.typed(items), None)]
+        return [(self.typed(items), None, None)]
 
     def results(self, items: list[Any]) -> list[Any]:
         return items
 
-    def result(self, items: list[Any]) -> tuple[TypedSyntax, Token | None]:
-        return self.typed(items[:1]), items[1] if len(items) > 1 else None
+    def result(self, items: list[Any]) -> tuple[TypedSyntax, Token | None, tuple[Token, Any] | None]:
+        name, extent = [*items[1:], None, None][:2]
+        return self.typed(items[:1]), name, extent
+
+    def extent(self, items: list[Any]) -> tuple[Token, Any]:
+        most, cuts = items
+        return most, cuts
 
     ops = params
     values = params
     targets = params
     types = params
+    fields = params
     bare = role
     quoted = role
 

@@ -7,6 +7,7 @@ already in its slice. Every alias must follow from ties, and every write is chec
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from ..core import FUSED, Function, Op, Role, Value
 from ..liveness import updates_state
 from ..ops.rules.base import Trait, lookup
+from ..span_index import SpanIndex
 from .place import Where
 
 Interval = tuple[int, int]
@@ -221,9 +223,14 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
         sharers.update(result.root for result in op.results)
     last.update((value, len(function.ops)) for value in function.returns)
 
-    alive: dict[Value, list[Value]] = {}  # Of each root, the values so far that may be read later.
+    alive: dict[Value, SpanIndex[Value]] = {}  # Of each root, the values so far that may be read later.
+
+    def begin(value: Value) -> None:
+        if sharers[value.root] > 1:
+            alive.setdefault(value.root, SpanIndex()).add(*byte_range(value), value)
+
     for param in function.params:
-        alive.setdefault(param.root, []).append(param)
+        begin(param)
     for index, (op, tie) in enumerate(zip(function.ops, ties)):
         where = Where(function.name, index, op)
         for number, result in enumerate(op.results):
@@ -238,27 +245,44 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
             for other in op.results:
                 if other is not result and other.root is root and _any_overlap(other, written):
                     where.fail(f"expected results on bytes of their own, got %{other.name} on the same", result)
-            alive[root] = [other for other in alive.get(root, ()) if last[other] > index]
-            for other in alive[root]:
-                if _any_overlap(other, written):
-                    where.fail(
-                        f"expected %{other.name} to be unused after this op, which overwrites its bytes; "
-                        f"got a use by {_user(function, last[other])}",
-                        result,
-                    )
+            if root in alive and (needed := _needed(alive[root], written, last, index)) is not None:
+                where.fail(
+                    f"expected %{needed.name} to be unused after this op, which overwrites its bytes; "
+                    f"got a use by {_user(function, last[needed])}",
+                    result,
+                )
         for result in op.results:
-            alive.setdefault(result.root, []).append(result)
+            begin(result)
+
+
+def _needed(alive: SpanIndex[Value], written: list[Interval], last: dict[Value, int], index: int) -> Value | None:
+    """The first value that has bytes of `written` and is read after op `index`, if there is one. Those that are met and no
+    longer read are dropped, so that each is met but few times."""
+    found: int | None = None
+    for low, high in written:
+        for number in alive.near(low, high):
+            if number not in alive.items:
+                continue
+            begin, end, value = alive.items[number]
+            if last[value] <= index:
+                alive.remove(number)
+            elif overlap((begin, end), (low, high)):
+                found = number if found is None else min(found, number)
+    return None if found is None else alive.items[found][2]
 
 
 def _any_overlap(value: Value, spans: list[Interval]) -> bool:
-    return any(overlap(byte_range(value), span) for span in spans)
+    """Whether a value has bytes of one of several ranges, which are in order and apart."""
+    low, high = byte_range(value)
+    first = bisect_right(spans, low, key=lambda span: span[1])
+    return first < len(spans) and overlap((low, high), spans[first])
 
 
 def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: list[Interval]) -> None:
     """Operands whose bytes the op overwrites while it reads them."""
     allowed = in_place_rule(op) if tie.in_place is not None else ()
     for number, operand in enumerate(op.operands):
-        if operand.root is not result.root or not any(overlap(byte_range(operand), span) for span in written):
+        if operand.root is not result.root or not _any_overlap(operand, written):
             continue
         if tie.foreign and byte_range(operand) == byte_range(result):
             continue

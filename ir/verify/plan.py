@@ -30,12 +30,14 @@ ARENA = "arena"
 def check_plan(module: Module, alignment: int = 1, arena_bytes: int | None = None, *, partial: bool = False) -> None:
     """Raise CheckError, naming function, op and value, unless every function's plan is right.
 
-    Addresses in the arena, and offsets of aliases anywhere, must be multiples of `alignment` bytes. `arena_bytes` is
-    the arena's size where it is known. A `partial` plan need not place everything, nor be ready for code: a storage
-    without a placement has bytes of its own, a returned value may be part of anything, and workspaces may be too small.
+    Addresses are in spaces of the target that hold values. They, and offsets of aliases, must be multiples of `alignment`
+    bytes. `arena_bytes` is the arena's size where it is known. A `partial` plan need not place everything, nor be ready for
+    code: a storage without a placement has bytes of its own, any space may be named, a returned value may be part of
+    anything, and workspaces may be too small.
     """
     for function in module.functions:
-        _Check(function, alignment, arena_bytes, partial).run()
+        spaces = [space.name for space in module.target.spaces if space.holds == "values"]
+        _Check(function, alignment, arena_bytes, partial, spaces).run()
 
 
 def has_placements(module: Module) -> bool:
@@ -107,8 +109,11 @@ class _Range:
 
 
 class _Check:
-    def __init__(self, function: Function, alignment: int, arena_bytes: int | None, partial: bool) -> None:
+    def __init__(
+        self, function: Function, alignment: int, arena_bytes: int | None, partial: bool, spaces: list[str]
+    ) -> None:
         self.function = function
+        self.spaces = spaces
         self.alignment = alignment
         self.arena_bytes = arena_bytes
         self.partial = partial
@@ -196,6 +201,8 @@ class _Check:
         if root.placement is None:
             self._fail(op, value, f"expected %{root.name} to be placed, got no placement", index)
         space, start = root.placement.space, root.placement.offset + offset
+        if space not in self.spaces and not self.partial:
+            self._fail(op, value, f"expected a space of the target ({', '.join(self.spaces)}), got @{space}", index)
         if value.placement is not None and (value.placement.space, value.placement.offset) != (space, start):
             self._fail(op, value, f"expected @{space}[{start}] as its root's placement says", index)
         if start < 0 or size and start % self.alignment:

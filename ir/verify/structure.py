@@ -56,6 +56,32 @@ def verify_function(function: Function, known: Known) -> None:
         where.fail(f"expected {len(function.returns)} result names (or none), got {len(names)}")
     if len(set(names)) != len(names) or not all(names):
         where.fail(f"expected distinct, non-empty result names, got {names}")
+    _extents(where, function)
+
+
+def _extents(where: Where, function: Function) -> None:
+    """Counts are numbers beside what they count, and each axis of a result has one."""
+    counts = [extent.count for extent in function.extents]
+    if counts and not function.result_names:
+        where.fail("expected names for results of which one is a count")
+    if counts != sorted(set(counts)):
+        where.fail(f"expected counts in the order of results, each once, got {counts}")
+    cuts = [cut for extent in function.extents for cut in extent.cuts]
+    for extent in function.extents:
+        value = function.returns[extent.count] if extent.count < len(function.returns) else None
+        if value is None or value.type != TensorType(DType.I64, ()):
+            where.fail(f"expected a count of i64[] as result {extent.count}, got {value and value.type}", value)
+        for result, axis in extent.cuts:
+            shape = function.returns[result].type.shape if 0 <= result < len(function.returns) else ()
+            if (
+                not 0 <= axis < len(shape)
+                or shape[axis] < extent.most
+                or result in counts
+                or cuts.count((result, axis)) > 1
+            ):
+                where.fail(
+                    f"expected an axis of a result with room for {extent.most}, once, got axis {axis} of result {result}"
+                )
 
 
 @dataclass

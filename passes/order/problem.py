@@ -1,36 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The problem of operator order that a function poses, as plain numbers for `order_solvers`.
 
-Constants are data, so they are left out and put back in front of their first reader. An op must follow
-
-    the ops that make its operands;
-    where values share bytes (aliases, states and their new contents), every earlier op that wrote bytes which it reads or
-    writes, and every earlier op that read bytes which it writes;
-    if it has effects, the op with effects before it.
-
-For the IR of a dataflow graph of PyTorch these are the dependencies over storages that `memc.planning.graph_problems`
-defines; that also keeps each view before the ops that read through it, for which the IR has no values.
+Constants are data, so they are left out and put back in front of their first reader. What ops must follow is what
+`memc.solvers.accesses` says, where values share bytes (aliases, states and their new contents), for foreign graphs as well.
+Of these, `memc.planning.graph_problems` also keeps each view before the ops that read through it, for which the IR has no
+values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.op_rules import assigned_state
 from memc.ir.ops.rules.base import lookup
-from memc.ir.verify.memory import Interval, byte_range, overlap, ties_of, without
+from memc.ir.verify.memory import Interval, byte_range, ties_of, without
+from memc.solvers.accesses import Accesses, dependencies
 from memc.solvers.order import OrderProblem
-
-
-@dataclass
-class _Accesses:
-    """Who has read and written which bytes of one storage so far; what a later write covers is dropped."""
-
-    reads: list[tuple[Interval, int]] = field(default_factory=list)
-    writes: list[tuple[Interval, int]] = field(default_factory=list)
 
 
 def ordered_ops(ops: Sequence[Op]) -> list[Op]:
@@ -56,7 +43,7 @@ def order_problem(function: Function, alignment: int = ALIGNMENT) -> OrderProble
     return OrderProblem(
         sizes=[align(life.nbytes, alignment) for life in lives],
         touches=[list(dict.fromkeys(number[root] for root in roots if root in number)) for roots in touched],
-        after=_dependencies(ops),
+        after=dependencies(_accesses(ops)),
         scratch=[0 if op.workspace is None else align(op.workspace.type.nbytes, alignment) for op in ops],
     )
 
@@ -85,29 +72,16 @@ def has_effects(op: Op) -> bool:
     return namespace != "aten" or name.startswith(("_assert", "_print", "sym_constrain", "_functional"))
 
 
-def _dependencies(ops: Sequence[Op]) -> list[list[int]]:
+def _accesses(ops: Sequence[Op]) -> Iterator[Accesses]:
+    """What each op reads and writes of the storages in which values share bytes."""
     maker: dict[Value, int] = {}
     shared = {v.root for op in ops for v in op.results if v.alias is not None}
     shared.update(found[1] for op in ops if (found := assigned_state(op)) is not None)
-    accesses = {root: _Accesses() for root in shared}
-    last_effect: int | None = None
-    rows: list[list[int]] = []
     for index, op in enumerate(ops):
-        after = {maker[v]: None for v in op.operands if v in maker}
-        for value in op.operands:
-            if value.root in shared:
-                after.update((other, None) for other in _read(accesses[value.root], byte_range(value), index))
-        for value, part in _writes(op):
-            if value.root in shared:
-                after.update((other, None) for other in _write(accesses[value.root], part, index))
-        if has_effects(op):
-            if last_effect is not None:
-                after[last_effect] = None
-            last_effect = index
-        after.pop(index, None)
-        rows.append(list(after))
+        reads = [(value.root, byte_range(value)) for value in op.operands if value.root in shared]
+        writes = [(value.root, part) for value, part in _writes(op) if value.root in shared]
+        yield Accesses([maker[v] for v in op.operands if v in maker], reads, writes, has_effects(op))
         maker.update((value, index) for value in op.results)
-    return rows
 
 
 def _writes(op: Op) -> Iterator[tuple[Value, Interval]]:
@@ -126,18 +100,3 @@ def _writes(op: Op) -> Iterator[tuple[Value, Interval]]:
             yield from (
                 (value, part) for part in without(byte_range(value), [byte_range(op.operands[k]) for k in ties.slices])
             )
-
-
-def _read(storage: _Accesses, part: Interval, index: int) -> list[int]:
-    """Note that op `index` reads `part`; the ops that wrote it."""
-    storage.reads.append((part, index))
-    return [op for other, op in storage.writes if overlap(other, part)]
-
-
-def _write(storage: _Accesses, part: Interval, index: int) -> list[int]:
-    """Note that op `index` writes `part`; the ops that read or wrote it."""
-    found = [op for other, op in (*storage.reads, *storage.writes) if overlap(other, part)]
-    for accesses in (storage.reads, storage.writes):
-        accesses[:] = [item for item in accesses if not part[0] <= item[0][0] <= item[0][1] <= part[1]]
-    storage.writes.append((part, index))
-    return found

@@ -21,7 +21,8 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.order.bound import order_bound
 from memc.passes.order.overwrites import Guess, with_overwrites
 from memc.passes.order.problem import arranged, order_problem
-from memc.passes.placement.alias_plan import AliasPlan, Rules, plan_aliases
+from memc.passes.placement.alias_plan import AliasPlan, plan_aliases
+from memc.passes.placement.alias_rules import Rules
 from memc.passes.placement.in_place import applied
 from memc.solvers.order import MAX_BYTES, WORK, OrderProblem, OrderSolution, order_solver_names, solve_order
 

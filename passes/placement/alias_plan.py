@@ -14,7 +14,7 @@ reach do not grow (`_cheaper`), and taken back while that lowers the peak (`plan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, align, is_fixed, peak
-from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.ir.snapshot import is_unplaced
+from memc.ir.span_index import SpanIndex
+from memc.passes.placement.alias_rules import OpRules, Rules
 
 Decision = tuple[Op, int]
 """An op, and the operand whose storage its result shares."""
@@ -46,8 +47,8 @@ class Storage:
     output: bool = False
     """Holds exactly a returned value, so it lies outside the arena."""
     members: list[Value] = field(default_factory=list)
-    pending: list[Value] = field(default_factory=list)
-    """Members that may still be read; those that are done are dropped as they are met."""
+    pending: SpanIndex[Value] = field(default_factory=SpanIndex)
+    """Members that may still be read, by their bytes; those that are done are dropped as they are met."""
 
 
 @dataclass
@@ -68,27 +69,6 @@ class AliasPlan:
     def peak(self) -> int:
         """Largest live set, in bytes."""
         return int(self.live.max(initial=0))
-
-
-@dataclass(frozen=True)
-class OpRules:
-    """What an op says of its result 0, wherever it runs. See `op_rules.py`."""
-
-    assigned: tuple[int, Value] | None
-    view: int | None
-    in_place: Sequence[int]
-    slices: Sequence[int | None]
-    """Empty if none of the operands is a part."""
-
-    @staticmethod
-    def of(op: Op) -> OpRules:
-        offsets = slice_offsets(op)
-        slices = offsets if any(offset is not None for offset in offsets) else ()
-        return OpRules(assigned_state(op), view_offset(op), in_place_operands(op), slices)
-
-
-Rules = dict[Op, OpRules]
-"""The rules of ops met before, which the next plan for the same ops can use, in whatever order they are."""
 
 
 def plan_aliases(
@@ -173,7 +153,8 @@ class _Planner:
         """Give the value a storage of its own; `change` takes by how much it moves the live bytes at each op."""
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
         self.size[value] = size = value.type.nbytes
-        storage = Storage(value, size, index, upper, is_fixed(value), value in self.returned, [value], [value])
+        storage = Storage(value, size, index, upper, is_fixed(value), value in self.returned, [value])
+        storage.pending.add(0, size, value)
         self.plan.storage[value] = storage
         self.plan.offset[value] = 0
         if not storage.fixed and not storage.output:
@@ -235,13 +216,24 @@ class _Planner:
         storage = self._storage(op, k)
         if storage.fixed or self.size[target] != self.size[op.results[0]]:
             return False
-        storage.pending = [m for m in storage.pending if self.last[m] >= index]
-        if any(self.last[m] > index and self._overlap(m, target) for m in storage.pending):
+        if self._is_needed(storage, target, index):
             return False
         return all(
             self.plan.storage[v] is not storage or (v is target and j in allowed) or not self._overlap(v, target)
             for j, v in enumerate(op.operands)
         )
+
+    def _is_needed(self, storage: Storage, target: Value, index: int) -> bool:
+        """Whether bytes of `target` are read after op `index`, by way of any member of its storage."""
+        low = self.plan.offset[target]
+        high = low + self.size[target]
+        for number in storage.pending.near(low, high):
+            begin, end, member = storage.pending.items[number]
+            if self.last[member] < index:
+                storage.pending.remove(number)
+            elif self.last[member] > index and max(begin, low) < min(end, high):
+                return True
+        return False
 
     def _overlap(self, a: Value, b: Value) -> bool:
         """Whether two members of one storage share bytes."""
@@ -332,7 +324,8 @@ class _Planner:
                 self.plan.storage[member] = into
                 self.plan.offset[member] += offset
             into.members.extend(part.members)
-            into.pending.extend(part.pending)
+            for low, high, member in part.pending.items.values():
+                into.pending.add(low + offset, high + offset, member)
         into.lower, into.upper = lower, upper
         self._count(into, 1)
 

@@ -10,10 +10,11 @@ from typing import Annotated, ClassVar, Optional
 from memc.ir.checked import Alignment, OneOf
 from memc.ir.core import Function, Placement, Value
 from memc.ir.durations import Seconds
-from memc.ir.liveness import ARENA, Lifetime, align, lifetimes, lower_bound
+from memc.ir.liveness import ARENA, Lifetime, align, lifetimes, lower_bound, placed_space
 from memc.ir.module import Module
+from memc.ir.spaces import is_shared_buffer
 from memc.passes.base import Pass, alignment_of
-from memc.passes.placement.share import BUFFER, color
+from memc.passes.placement.share import color
 from memc.solvers.placement import Buffer, Problem, solve, solver_names
 
 STACKED = ("none", "sequential")
@@ -45,13 +46,13 @@ def blocks_of(lives: Sequence[Lifetime], shared: bool) -> list[Block]:
     groups: dict[object, list[Lifetime]] = {}
     for life in lives:
         place = life.root.placement
-        in_buffer = shared and place is not None and place.space.startswith(BUFFER)
+        in_buffer = shared and place is not None and is_shared_buffer(place.space)
         groups.setdefault(place.space if in_buffer and place else life.root, []).append(life)
     return [Block(tuple(group)) for group in groups.values()]
 
 
 def assign_addresses(function: Function, solver: str, alignment: int, time_limit: float | None = None) -> None:
-    """Place everything that lives in the arena, roots and aliases alike.
+    """Place everything that lives in the arena, roots and aliases alike; what is placed in another space stays there.
 
     `none` gives every storage its own bytes, `sequential` every block, in order of definition. Others are native
     solvers, which get `time_limit` seconds, or without it work bounded by count; `auto` also tries Chen et al.'s sharing,
@@ -72,7 +73,10 @@ def assign_addresses(function: Function, solver: str, alignment: int, time_limit
         base.update((life.root, offset) for life in block.lives)
     for value in function.values():
         start = base.get(value.root)
-        value.placement = None if start is None else Placement(ARENA, start + value.offset_in_root)
+        if start is not None:
+            value.placement = Placement(ARENA, start + value.offset_in_root)
+        elif placed_space(value.root) == ARENA:
+            value.placement = None
 
 
 def stack(sizes: Sequence[int], alignment: int) -> list[int]:

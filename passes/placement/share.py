@@ -17,10 +17,8 @@ from memc.ir.checked import Alignment
 from memc.ir.core import Function, Placement
 from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
 from memc.ir.module import Module
+from memc.ir.spaces import BUFFER
 from memc.passes.base import Pass, alignment_of
-
-BUFFER = "buffer."
-"""Prefix of the spaces that this pass makes."""
 
 Strategy = Literal["color", "equal-size"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Optional
 
@@ -20,10 +20,12 @@ from memc.ir.core import Function, Op
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
-from memc.ir.liveness import ALIGNMENT, io_bytes, weights_bytes
+from memc.ir.footprint import Footprint, footprint_of
+from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_rules import assigned_state
 from memc.ir.snapshot import Snapshot
+from memc.ir.spaces import ARENA, IO
 from memc.ir.target import Kind
 from memc.passes.base import Finding, Pass, alignment_of
 from memc.passes.budget import Budget, over_budget
@@ -167,9 +169,9 @@ def rematerialize(
     given = list(function.ops)
     reorder(function, search, alignment)
     arena = planned_arena(function, alignment)
-    weights, io = (weights_bytes(function, alignment), _io_bytes(function)) if total else (0, 0)
-    whole = budget.of(arena + weights + io)
-    most = whole - weights - io
+    taken = _footprint(module, function, alignment, total).with_bytes(ARENA, arena)
+    whole = budget.of(taken.peak)
+    most = whole - (taken.peak - arena)
     if arena <= most:
         return Recomputation(arena, arena, 0.0, 0)
     before = Snapshot.of(module, function)
@@ -193,7 +195,7 @@ def rematerialize(
         least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
         before.restore()
     function.ops = given
-    raise over_budget(whole, least, weights, io)
+    raise over_budget(whole, taken.with_bytes(ARENA, least))
 
 
 def _peak(problem: RecomputeProblem) -> int:
@@ -201,10 +203,12 @@ def _peak(problem: RecomputeProblem) -> int:
     return measure_sequence(problem, range(len(problem.costs))).peak
 
 
-def _io_bytes(function: Function) -> int:
-    """Bytes of inputs and outputs. New contents of states will lie in the states."""
+def _footprint(module: Module, function: Function, alignment: int, total: bool) -> Footprint:
+    """What a function takes, the arena alone without `total`. New contents of states will lie in the states."""
+    taken = footprint_of(function, replace(module.target, alignment=alignment))
     updates = (v for v in function.returns if v.op is not None and assigned_state(v.op) is not None)
-    return io_bytes(function) - sum(v.type.nbytes for v in updates)
+    taken = taken.with_bytes(IO, taken[IO] - sum(v.type.nbytes for v in updates))
+    return taken if total else taken.only(ARENA)
 
 
 def _measured(path: str) -> Mapping[str, float]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from memc.frontend.sources import ONNX, Reading, Source, format_of
 from memc.frontend.sources import load as load_source
+from memc.garbage import few_collections
 from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
 from memc.ir.messages import shown
@@ -72,7 +73,7 @@ Progress = Callable[[str], None]
 
 def load_module(source: Source, options: Options) -> Module:
     """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
-    reading = Reading(options.dims, options.input_shapes, options.bind, trainable=_trains(options))
+    reading = Reading(options.dims, options.input_shapes, options.bind, options.max_size, _trains(options))
     return load_source(source, reading)
 
 
@@ -118,7 +119,7 @@ def compile(
     while True:
         with stages("import"):
             module = load_module(source if beginning is None else beginning.restore(), chosen)
-            module.target = target.target
+            module.target = target.target.with_memory_of(module.target)
             given = _name_of(source) if any(op.region is not None for op in module.main.ops) else None
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
@@ -130,7 +131,6 @@ def compile(
             report = make_report(
                 module,
                 manager,
-                alignment=target.alignment,
                 target=str(target),
                 opt_level=chosen.opt_level,
                 dims=chosen.dims,
@@ -227,7 +227,7 @@ def _check_given_plan(module: Module, partial: bool = False) -> None:
 
 def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
-        error = over_budget(budget, report.arena_bytes, report.weights_bytes, report.io_bytes)
+        error = over_budget(budget, report.footprint)
         raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
 
 
@@ -266,7 +266,8 @@ class _Stages:
         if self.progress:
             self.progress(name)
         start = time.perf_counter()
-        yield
+        with few_collections():
+            yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def rounded(self) -> dict[str, float]:

@@ -84,6 +84,14 @@ class Options(Checked):
         metavar="NAME=VALUE",
         help="Make an input a constant: a number, JSON list or @file.npy.",
     )
+    max_size: Optional[Amount] = _option(
+        None,
+        "the most elements that a size that depends on data will have, such as the number of boxes that NonMaxSuppression "
+        "chooses; a run that finds more raises `UsageError`; None: as many as there can be",
+        "--max-size",
+        metavar="N",
+        help="The most elements that sizes that depend on data will have (default: all there can be).",
+    )
     pass_pipeline: Optional[str] = _option(
         None,
         "pipeline text in place of the level's",
@@ -185,6 +193,7 @@ class Keywords(TypedDict, total=False):
     dims: Mapping[str, int]
     input_shapes: Mapping[str, Sequence[int]]
     bind: Mapping[str, Any]
+    max_size: int | None
     pass_pipeline: str | None
     disabled_passes: Sequence[str]
     memory_budget: int | None

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from memc.ir.core import Function, Role, Value
+from memc.ir.core import Extent, Function, Role, Value
 from memc.ir.liveness import updates_state
+from memc.ir.spaces import IO
+from memc.runtime.artifact.storages import Storage, devices_of
 from memc.runtime.artifact.weight_slab import Slot, slab_slots
 from memc.runtime.target import CodeTarget
 
@@ -17,15 +19,15 @@ def interface_of(
     function: Function,
     target: CodeTarget,
     *,
-    arena_bytes: int,
-    weights_bytes: int,
+    storages: Sequence[Storage],
     symbols: Iterable[str],
     cpu_flags: Iterable[str],
 ) -> dict[str, Any]:
     """Plain data for JSON (docs/artifact.md); sizes in bytes."""
     slots = slab_slots(function, target.alignment)
     names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
-    outputs = [(name, v) for name, v in zip(names, function.returns) if not updates_state(v)]
+    kept = [n for n, value in enumerate(function.returns) if not updates_state(value)]
+    outputs = [(names[n], function.returns[n]) for n in kept]
     return {
         "target": {
             "kind": target.kind,
@@ -33,15 +35,21 @@ def interface_of(
             "cpu": target.cpu,
             "cpu_flags": list(cpu_flags),
         },
-        "alignment": target.kernel_alignment,
-        "inputs": [tensor(p.name, p) for p in function.params_of(Role.INPUT)],
-        "outputs": [tensor(name, value) for name, value in outputs],
-        "arena_bytes": arena_bytes,
-        "weights_bytes": weights_bytes,
-        "weights": [{**tensor(s.name, s.value), "offset": s.offset, "layout": layout(s)} for s in slots],
+        "devices": [str(device) for device in devices_of(storages)],
+        "spaces": [storage.to_dict() for storage in storages],
+        "inputs": [tensor(p.name, p, IO) for p in function.params_of(Role.INPUT)],
+        "outputs": [tensor(name, value, IO) for name, value in outputs],
+        "extents": [extent(each, kept) for each in function.extents],
+        "weights": [{**tensor(s.name, s.value, s.space), "offset": s.offset, "layout": layout(s)} for s in slots],
         "states": [s.name for s in slots if s.value.role is Role.STATE],
         "library_functions": list(symbols),
     }
+
+
+def extent(item: Extent, kept: Sequence[int]) -> dict[str, Any]:
+    """A count of plan.json. `kept`: the results that are outputs, by position."""
+    cuts = [[kept.index(result), axis] for result, axis in item.cuts]
+    return {"count": kept.index(item.count), "most": item.most, "cuts": cuts}
 
 
 def layout(slot: Slot) -> str:
@@ -49,6 +57,6 @@ def layout(slot: Slot) -> str:
     return "row-major" if slot.packing is None else str(slot.packing)
 
 
-def tensor(name: str, value: Value) -> dict[str, Any]:
-    """A tensor of plan.json."""
-    return {"name": name, "dtype": value.type.dtype.value, "shape": list(value.type.shape)}
+def tensor(name: str, value: Value, space: str) -> dict[str, Any]:
+    """A tensor of plan.json, which lies in a space."""
+    return {"name": name, "dtype": value.type.dtype.value, "shape": list(value.type.shape), "space": space}

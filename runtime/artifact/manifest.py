@@ -10,16 +10,22 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memc.ir.core import Extent
 from memc.ir.errors import InvalidError, UsageError
+from memc.ir.footprint import FIXED, INPUTS, OUTPUTS, STATES, Footprint, SpaceFootprint
+from memc.ir.liveness import align
 from memc.ir.messages import shown
-from memc.ir.target import is_arch
+from memc.ir.spaces import ARENA, IO, DeviceId, Holds
+from memc.ir.target import COMPUTES, is_arch
+from memc.runtime.artifact.plan_items import items, text, whole
 from memc.runtime.artifact.plan_text import INTERFACE, MOST, checksum, parsed, require_seal
+from memc.runtime.artifact.storages import Storage, devices_of, storage
 
 if TYPE_CHECKING:
     from memc.ir.types import TensorType
 
 FORMAT = "memc-artifact"
-VERSION = 3
+VERSION = 4
 LIBRARY = "model.so"
 IMAGE = "kernels.cubin"
 WEIGHTS = "weights.safetensors"
@@ -44,6 +50,8 @@ class Spec:
     dtype: str
     """The element type in the IR's notation, for example f32."""
     shape: tuple[int, ...]
+    space: str = IO
+    """The memory space that it lies in."""
 
     @property
     def nbytes(self) -> int:
@@ -58,7 +66,12 @@ class Spec:
         return TensorType(DType(self.dtype), self.shape)
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{','.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.type_text}"
+
+    @property
+    def type_text(self) -> str:
+        """The type in the IR's notation."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True)
@@ -67,8 +80,7 @@ class Slot:
 
     spec: Spec
     offset: int
-    """Bytes from the start of the weight slab."""
-
+    """Bytes from the start of its space."""
     layout: str
     """How the elements are ordered: `row-major`, or as a library's kernel reads them."""
 
@@ -100,11 +112,14 @@ class Manifest:
     cpu: str
     cpu_flags: tuple[str, ...]
     """What the CPU must have, by the names in /proc/cpuinfo."""
-    alignment: int
+    devices: tuple[DeviceId, ...]
+    """In the order of the virtual machine; the first runs the kernels."""
+    spaces: tuple[Storage, ...]
+    """Runs are given those that are allocated, in this order."""
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
-    arena_bytes: int
-    weights_bytes: int
+    extents: tuple[Extent, ...]
+    """Which outputs are counts, and of what."""
     library_bytes: int
     """Size of model.so."""
     checksums: dict[str, str]
@@ -125,15 +140,34 @@ class Manifest:
     plan_checksum: str
     """CRC-32 of plan.json."""
 
+    def space(self, name: str) -> Storage:
+        """The memory space of that name. Raises ValueError if there is none."""
+        for space in self.spaces:
+            if space.name == name:
+                return space
+        raise ValueError(f"expected a space among {', '.join(s.name for s in self.spaces)}, got {shown(name)}")
+
     @property
     def trains(self) -> bool:
         """Whether a run is a training step: it updates more than the counter of runs."""
         return bool(self.states - {COUNTER})
 
     @property
-    def io_bytes(self) -> int:
-        """Bytes of all inputs and outputs."""
-        return sum(spec.nbytes for spec in (*self.inputs, *self.outputs))
+    def footprint(self) -> Footprint:
+        """Bytes by space and kind."""
+        spaces = (SpaceFootprint(s.name, s.device, s.bytes, self._kinds(s)) for s in self.spaces)
+        return Footprint(tuple(spaces), self.devices[0])
+
+    def _kinds(self, space: Storage) -> dict[str, int]:
+        def total(specs: Iterable[Spec], alignment: int = 1) -> int:
+            return sum(align(spec.nbytes, alignment) for spec in specs if spec.space == space.name)
+
+        if space.holds == "io":
+            return {INPUTS: total(self.inputs), OUTPUTS: total(self.outputs)}
+        if space.holds == "weights":
+            states = total((w.spec for w in self.weights if w.spec.name in self.states), space.alignment)
+            return {FIXED: space.bytes - states, STATES: states}
+        return {}
 
 
 def read(path: str | Path) -> Manifest:
@@ -179,11 +213,11 @@ def described(path: Path, data: Mapping[str, Any], plan_checksum: str) -> Manife
         arch=text(target["arch"]),
         cpu=text(target["cpu"]),
         cpu_flags=tuple(text(flag) for flag in items(target["cpu_flags"])),
-        alignment=whole(data["alignment"]),
+        devices=tuple(DeviceId.parse(text(name)) for name in items(data["devices"])),
+        spaces=tuple(storage(item) for item in items(data["spaces"])),
         inputs=tuple(spec(item) for item in items(data["inputs"])),
         outputs=tuple(spec(item) for item in items(data["outputs"])),
-        arena_bytes=whole(data["arena_bytes"]),
-        weights_bytes=whole(data["weights_bytes"]),
+        extents=tuple(extent(item) for item in items(data["extents"])),
         library_bytes=whole(data["library_bytes"]),
         checksums={text(name): text(value) for name, value in data["checksums"].items()},
         weights=tuple(Slot(spec(item), whole(item["offset"]), text(item["layout"])) for item in items(data["weights"])),
@@ -211,21 +245,54 @@ def require_sense(manifest: Manifest) -> None:
         raise ValueError(f"target: expected the kind llvm or cuda, got {manifest.kind!r}")
     if manifest.kind == "cuda" and not is_arch(manifest.arch):
         raise ValueError(f"target: expected an arch such as sm_90, got {manifest.arch!r}")
-    if manifest.alignment < 1:
-        raise ValueError(f"alignment: expected a number of bytes from 1 on, got {manifest.alignment}")
     for kind, specs in (("input", manifest.inputs), ("output", manifest.outputs)):
         names = [spec.name for spec in specs]
         if len(set(names)) != len(names):
             raise ValueError(f"{kind}s: expected names that differ, got {', '.join(names)}")
+    for extent in manifest.extents:
+        if manifest.outputs[extent.count].type_text != "i64[]":
+            raise ValueError(f"extents: expected a count of i64[], got output {manifest.outputs[extent.count]}")
+        for result, axis in extent.cuts:
+            if manifest.outputs[result].shape[axis] < extent.most:
+                raise ValueError(f"extents: expected room for {extent.most} in output {manifest.outputs[result]}")
     if LIBRARY not in manifest.checksums:
         raise ValueError(f"checksums: expected that of {LIBRARY}")
-    end = 0
+    require_spaces(manifest)
+
+
+def require_spaces(manifest: Manifest) -> None:
+    """Raise ValueError for spaces that do not go together, or that do not hold what lies in them."""
+    names = [space.name for space in manifest.spaces]
+    if len(set(names)) != len(names) or ARENA not in names:
+        raise ValueError(f"spaces: expected {ARENA} and others, each once, got {', '.join(names)}")
+    if manifest.devices != devices_of(manifest.spaces):
+        raise ValueError(f"devices: expected those of the spaces, got {', '.join(map(str, manifest.devices))}")
+    first = manifest.devices[0]
+    if first != manifest.space(ARENA).device or first.kind != COMPUTES[manifest.kind]:  # type: ignore[index]
+        raise ValueError(f"devices: expected one that runs kernels for {manifest.kind} first, got {first}")
+    for spec in (*manifest.inputs, *manifest.outputs):
+        require_holds(manifest, spec, "io")
+    for space in manifest.spaces:
+        given = sum(spec.nbytes for spec in (*manifest.inputs, *manifest.outputs) if spec.space == space.name)
+        if space.holds == "io" and space.bytes != given:
+            raise ValueError(f"space {space.name}: expected {given} bytes, got {space.bytes}")
+    ends: dict[str, int] = {}
     for slot in sorted(manifest.weights, key=lambda slot: (slot.offset, slot.spec.nbytes)):
-        if slot.offset < end or slot.offset % manifest.alignment:
+        space = require_holds(manifest, slot.spec, "weights")
+        end = ends.get(space.name, 0)
+        if slot.offset < end or slot.offset % space.alignment:
             raise ValueError(f"weight {slot.spec.name}: expected an offset from {end} on, got {slot.offset}")
-        end = slot.offset + slot.spec.nbytes
-    if end > manifest.weights_bytes:
-        raise ValueError(f"weights: expected room for {end} bytes, got {manifest.weights_bytes}")
+        ends[space.name] = slot.offset + slot.spec.nbytes
+        if ends[space.name] > space.bytes:
+            raise ValueError(f"weights: expected room for {ends[space.name]} bytes, got {space.bytes}")
+
+
+def require_holds(manifest: Manifest, spec: Spec, holds: Holds) -> Storage:
+    """The space of a tensor. Raises ValueError if it holds something else."""
+    space = manifest.space(spec.space)
+    if space.holds != holds:
+        raise ValueError(f"{spec.name}: expected a space that holds {holds}, got {space.name}, of {space.holds}")
+    return space
 
 
 def content(manifest: Manifest, name: str) -> bytes:
@@ -243,29 +310,6 @@ def content(manifest: Manifest, name: str) -> bytes:
     return data
 
 
-def text(item: object) -> str:
-    """A string of the plan. Raises TypeError for anything else."""
-    if not isinstance(item, str):
-        raise TypeError(f"expected a string, got {shown(item)}")
-    return item
-
-
-def whole(item: object) -> int:
-    """A number of the plan, none of which is negative or broken. Raises TypeError or ValueError for anything else."""
-    if type(item) is not int:
-        raise TypeError(f"expected a whole number, got {shown(item)}")
-    if item < 0:
-        raise ValueError(f"expected a number from 0 on, got {item}")
-    return item
-
-
-def items(item: object) -> list[Any]:
-    """A list of the plan. Raises TypeError for anything else."""
-    if not isinstance(item, list):
-        raise TypeError(f"expected a list, got {shown(item)}")
-    return item
-
-
 def spec(item: dict[str, Any]) -> Spec:
     """A tensor of the plan. Raises ValueError, KeyError or TypeError if it is none."""
     if text(item["dtype"]) not in ITEMSIZE:
@@ -273,10 +317,16 @@ def spec(item: dict[str, Any]) -> Spec:
     sizes = items(item["shape"])
     if any(type(d) is not int or d < 0 for d in sizes):
         raise ValueError(f"{text(item['name'])}: expected sizes from 0 on, got {shown(sizes)}")
-    found = Spec(text(item["name"]), item["dtype"], tuple(sizes))
+    found = Spec(text(item["name"]), item["dtype"], tuple(sizes), text(item["space"]))
     if found.nbytes > MOST:
         raise ValueError(f"{found.name}: expected at most {MOST} bytes, got {shown(sizes)}")
     return found
+
+
+def extent(item: dict[str, Any]) -> Extent:
+    """A count of the plan. Raises KeyError, TypeError or ValueError if it is none."""
+    cuts = tuple((whole(result), whole(axis)) for result, axis in map(items, items(item["cuts"])))
+    return Extent(whole(item["count"]), whole(item["most"]), cuts)
 
 
 def label_input(item: dict[str, Any]) -> LabelInput:

@@ -14,11 +14,11 @@ MOST = 2**63 - 1
 
 INTERFACE = (
     "target",
-    "alignment",
+    "devices",
+    "spaces",
     "inputs",
     "outputs",
-    "arena_bytes",
-    "weights_bytes",
+    "extents",
     "weights",
     "states",
     "library_functions",

@@ -13,6 +13,7 @@ from memc.ir.liveness import align
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import chosen_kernel
 from memc.ir.ops.rules.packing import Packing
+from memc.ir.spaces import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Slot:
     """Bytes from the start of the slab, a multiple of the alignment."""
     packing: Packing | None = None
     """How the elements are ordered, if not plainly."""
+    space: str = WEIGHTS
+    """The memory space of the slab."""
 
 
 def slab_slots(function: Function, alignment: int) -> list[Slot]:
@@ -42,11 +45,6 @@ def slab_slots(function: Function, alignment: int) -> list[Slot]:
         slots.append(Slot(value, name, offset, packings.get(value)))
         offset = align(offset + value.type.nbytes, alignment)
     return slots
-
-
-def slab_bytes(slots: list[Slot], alignment: int) -> int:
-    """Size of the slab, a multiple of `alignment`."""
-    return max((align(s.offset + s.value.type.nbytes, alignment) for s in slots), default=0)
 
 
 def fixed_values(function: Function) -> Iterator[Value]:

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from memc.ir.core import Function
 from memc.ir.errors import UsageError
-from memc.ir.liveness import ARENA, lifetimes
+from memc.ir.liveness import lifetimes
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import inner_ops
 from memc.ir.ops.rules.casts import PRODUCTS
+from memc.ir.target import Target
 from memc.ir.types import DType
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.interface import tensor
@@ -107,19 +108,26 @@ def describe(
         "kernels": compiled.kernels,
         "precision": precision_of(function),
         "calls": [[op, name] for op, name in compiled.calls],
-        "arena": [
-            {
-                **tensor(life.root.name, life.root),
-                "offset": life.root.placement.offset,
-                "bytes": life.nbytes,
-                "lower": life.lower,
-                "upper": life.upper,
-            }
-            for life in lifetimes(function)
-            if life.root.placement is not None and life.root.placement.space == ARENA
-        ],
+        "values": planned_values(function, compiled.target.target),
         "report": dict(report),
     }
+
+
+def planned_values(function: Function, target: Target) -> list[dict[str, Any]]:
+    """The memory plan: where the storages of results and workspaces lie, space by space, and when they live."""
+    spaces = [space.name for space in target.spaces if space.holds == "values"]
+    return [
+        {
+            **tensor(life.root.name, life.root, name),
+            "offset": life.root.placement.offset,
+            "bytes": life.nbytes,
+            "lower": life.lower,
+            "upper": life.upper,
+        }
+        for name in spaces
+        for life in lifetimes(function, name)
+        if life.root.placement is not None and life.root.placement.space == name
+    ]
 
 
 def precision_of(function: Function) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,12 @@ from memc.ir.module import Module
 from memc.runtime.artifact.interface import interface_of
 from memc.runtime.artifact.plan_text import interface_text
 from memc.runtime.codegen import cuda
+from memc.runtime.codegen.argument_checks import compiled_checks
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
 from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.codegen.pipeline import pipeline_of
 from memc.runtime.codegen.program import Program, emit, emit_interface
 from memc.runtime.codegen.retreat import Retreats, find_broken
+from memc.runtime.codegen.units import compiled_units, units_of
 from memc.runtime.host_cpu import CODE_FLAGS
 from memc.runtime.target import CodeTarget
 
@@ -41,8 +42,6 @@ class CompiledModule:
     symbols: tuple[str, ...]
     """Functions of memc's kernel library that it calls; none: TVM's runtime is enough."""
     target: CodeTarget
-    arena_bytes: int
-    weights_bytes: int
     interface: Mapping[str, Any]
     """What the code needs of who runs it: `runtime/artifact/interface.py`."""
     calls: tuple[tuple[int, str], ...]
@@ -60,24 +59,22 @@ def build(module: Module, mcpu: str = "") -> CompiledModule:
     compiles, UnsupportedError for ops that have no code, and for CUDA if there is no compiler for its sources.
     """
     target = CodeTarget(module.target, mcpu)
-    program, table, library = compiled_program(module, target)
+    program, table, parts = compiled_program(module, target)
     flags = flags_of(host_target(target))
     described = interface_of(
         module.main,
         target,
-        arena_bytes=program.arena_bytes,
-        weights_bytes=program.weights_bytes,
+        storages=program.storages,
         symbols=program.symbols,
         cpu_flags=flags,
     )
     emit_interface(program.builder, interface_text(described))
+    checks = compiled_checks({name: type for type, name in table.checks.items()}, tvm_target(target, quickly=True))
     return CompiledModule(
-        link(program, library, target),
+        link(program, [*parts, *checks], target),
         len(table.functions),
         program.symbols,
         target,
-        program.arena_bytes,
-        program.weights_bytes,
         described,
         program.calls,
         flags,
@@ -98,65 +95,56 @@ def flags_of(host: tvm.target.Target) -> tuple[str, ...]:
     return tuple(sorted({CODE_FLAGS[str(f)] for f in llvm_get_cpu_features(host) if str(f) in CODE_FLAGS}))
 
 
-def tvm_target(target: CodeTarget) -> tvm.target.Target:
-    """TVM's object for a target."""
+def tvm_target(target: CodeTarget, quickly: bool = False) -> tvm.target.Target:
+    """TVM's object for a target. `quickly`: with the CPU's code not optimized."""
     if target.kind == "cuda":
         # Host code only launches the kernels, mostly once, into a graph: to optimize it takes longer than nvcc does.
         return cuda.cuda_target(target.arch, host_target(target, {"opt-level": 0}))
-    return host_target(target)
+    return host_target(target, {"opt-level": 0} if quickly else None)
 
 
-def compiled_program(module: Module, target: CodeTarget) -> tuple[Program, KernelTable, Any]:
-    """The program of a planned module's main function, its kernels, and these compiled; None if there are none."""
+def compiled_program(module: Module, target: CodeTarget) -> tuple[Program, KernelTable, list[Any]]:
+    """The program of a planned module's main function, its kernels, and these compiled."""
     retreats = Retreats()
     while True:
         table = KernelTable(target, retreats)
         program = emit(module.main, target, table)
         retreats.check()
         try:
-            library = compile_kernels(table.functions, target)
+            parts = compile_kernels(table, target)
             retreats.warn()
-            return program, table, library
+            return program, table, parts
         except (MemoryError, OSError):
             raise
         except Exception as error:
-            broken = broken_kernels(table.functions, target, error)
+            broken = broken_kernels(table, target, error)
         table.retreat(broken)
         retreats.check()
 
 
-def broken_kernels(
-    functions: Mapping[str, tvm.tirx.PrimFunc], target: CodeTarget, error: Exception
-) -> Mapping[str, Exception]:
+def broken_kernels(table: KernelTable, target: CodeTarget, error: Exception) -> Mapping[str, Exception]:
     """The kernels that do not compile by themselves, and why. Raises `error`, which all of them together cause, if there are
     none, and for CUDA if nothing compiles at all."""
     if target.kind == "cuda":
         cuda.compile_source("", target.arch)
     elif isinstance(error, MemcError):
         raise error
-    broken = find_broken(
-        list(functions), error, lambda names: compile_kernels({name: functions[name] for name in names}, target)
-    )
+    broken = find_broken(list(table.functions), error, lambda names: compile_kernels(table, target, names))
     if not broken:
         raise error
     return broken
 
 
-def compile_kernels(functions: Mapping[str, tvm.tirx.PrimFunc], target: CodeTarget) -> Any:
-    """One runtime module with all kernels; None if there are none."""
-    if not functions:
-        return None
-    goal = tvm_target(target)
-    with cuda.source_stays():
-        built = tvm.tirx.build(tvm.ir.IRModule(dict(functions)), target=goal, pipeline=pipeline_of(target.kind))
-        if target.kind == "cuda":
-            cuda.replace_sources(built, target.arch)
-    return built
+def compile_kernels(table: KernelTable, target: CodeTarget, names: Sequence[str] | None = None) -> list[Any]:
+    """Runtime modules with kernels: all of the table, or those of some names."""
+    functions = {name: table.functions[name] for name in (table.functions if names is None else names)}
+    return compiled_units(list(units_of(functions, table.told, target)), target, tvm_target(target))
 
 
-def link(program: Program, library: Any, target: CodeTarget) -> bytes:
-    """The program and its kernels as the bytes of a shared library."""
-    linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), library, [], {})
+def link(program: Program, parts: Sequence[Any], target: CodeTarget) -> bytes:
+    """The program and the modules with its kernels as the bytes of a shared library."""
+    main, *others = [*parts] or [None]
+    linked = relax._ffi_api.VMLink(program.builder, tvm_target(target), main, others, {})
     with tempfile.TemporaryDirectory(prefix="memc-") as folder:
         path = Path(folder) / "model.so"
         relax.VMExecutable(linked).export_library(str(path), fpack_imports=partial(pack_imports, host_target(target)))

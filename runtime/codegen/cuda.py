@@ -32,22 +32,6 @@ def cuda_target(arch: str, host: tvm.target.Target) -> tvm.target.Target:
     return tvm.target.Target({"kind": "cuda", "arch": arch, "host": host, **limits})
 
 
-def replace_sources(library: Any, arch: str) -> None:
-    """Put a cubin in the place of each CUDA source module that `library` imports.
-
-    Raises what `compile_source` does.
-    """
-    from memc import native
-
-    imports = list(library.imports)
-    library.clear_imports()
-    for imported in imports:
-        if imported.kind == "cuda":
-            cubin = compile_source(imported.inspect_source("cuda"), arch)
-            imported = native.load()["memc_cubin_module"](imported, cubin)
-        library.import_module(imported)
-
-
 KERNEL_OF_MANY = re.compile(r'^extern "C" __global__ .*\b(rows|joint|lanes)_?\w*\(.*$', re.MULTILINE)
 
 

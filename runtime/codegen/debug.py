@@ -38,7 +38,10 @@ def run_op(op: Op, inputs: Sequence[Array], in_place: int | None = None) -> list
         results[0] = given[in_place].view(op.results[0].type.dtype.numpy).reshape(op.results[0].type.shape)
     tensors = {id(a): tensor_over(stored(a)) for a in (*given, *results) if a.size}
     for kernel in lower_op(op, "llvm", in_place):
-        function = tvm.compile(schedule(kernel.func), target=tvm.target.Target("llvm"))["main"]
+        made = {"main": kernel.func} if kernel.ready else schedule(kernel.func)
+        function = tvm.compile(tvm.ir.IRModule(dict(made)) if kernel.ready else made, target=tvm.target.Target("llvm"))[
+            "main"
+        ]
         arguments = [given[n] for n in kernel.operands] + [results[kernel.result]]
         function(*[tensors[id(a)] for a in arguments])
     return [np.array(r) for r in results]

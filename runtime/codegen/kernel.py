@@ -13,9 +13,10 @@ from tvm import te, tirx
 
 from memc.ir.core import Array, Op, Value
 from memc.ir.errors import UsageError
-from memc.ir.ops.rules.base import Compute, Trait, lookup
+from memc.ir.ops.rules.base import Compute, Routine, Trait, lookup
 from memc.ir.types import TensorType
 from memc.runtime.codegen.expressions import KernelError
+from memc.runtime.codegen.routines import routine
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, TEBuilder
 
 
@@ -29,16 +30,22 @@ class Kernel:
     """The operands of the op that it is given. Literal and empty ones are left out."""
     result: int
     """The result that it writes."""
+    ready: bool = False
+    """Whether it is scheduled already."""
 
 
 def lower_op(op: Op, target: str, in_place: int | None = None) -> list[Kernel]:
-    """The kernels of a registered op with a `Compute` lowering, or of a fused group, in the order to call them.
+    """The kernels of a registered op with a `Compute` or `Routine` lowering, or of a fused group, in the order to call them.
 
     `target`: llvm or cuda. `in_place`: the operand whose bytes result 0 takes over; its kernel comes last, so
     that the others still see the operand. Results without elements get no kernel.
     Raises KernelError for an op that has no such lowering.
     """
     order = [n for n, result in enumerate(op.results) if result.type.elements]
+    definition = lookup(op.name)
+    if definition is not None and isinstance(definition.lower, Routine):
+        given = tuple(n for n, operand in enumerate(op.operands) if operand.type.elements)
+        return [Kernel(routine(op, target), given, 0, ready=True)] if order else []
     if in_place is not None and 0 in order:
         order = order[1:] + [0]
     return [lower_result(op, n, target, in_place is not None) for n in order]

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
+import tvm_ffi
 
 from memc.ir.core import Op, Value
 from memc.ir.errors import MemcError
+from memc.ir.types import TensorType
 from memc.runtime.codegen import schedule_cpu, schedule_gpu
 from memc.runtime.codegen.joint import joint_key, lower_joint
 from memc.runtime.codegen.kernel import Kernel, kernel_key, lower_op
@@ -46,20 +49,28 @@ class KernelTable:
     """Kernels of several ops."""
     keys: dict[str, Any] = field(default_factory=dict)
     """The key of each function."""
+    told: dict[str, str] = field(default_factory=dict)
+    """A checksum of each function."""
     users: dict[Any, list[Op]] = field(default_factory=dict)
     """The ops that need the kernels of a key."""
+    checks: dict[TensorType, str] = field(default_factory=dict)
+    """The functions that check what callers give, by its type."""
 
     def kernels(self, op: Op, in_place: int | None) -> tuple[NamedKernel, ...]:
         """The kernels of an op, in calling order; none if they have failed, which `retreats.check` tells."""
         stem = op.name if op.region is None else "fused_" + op.region.ops[-1].name
         return self._single(kernel_key(op, in_place), op, stem, lambda: lower_op(op, self.target.kind, in_place))
 
-    def piece(self, op: Op, operand: Value, start: tuple[int, ...]) -> tuple[NamedKernel, ...]:
-        """The kernel that copies an operand into part of the result of `op`, beginning at index `start`."""
+    def piece(self, op: Op, operand: Value, axis: int) -> tuple[NamedKernel, ...]:
+        """The kernel that copies an operand into part of the result of `op`, from an index on `axis` on that it is given last."""
         given, result = operand.type, op.result.type
         return self._single(
-            ("piece", given, result, start), op, "piece", lambda: [Kernel(piece_kernel(given, result, start), (0,), 0)]
+            ("piece", given, result, axis), op, "piece", lambda: [Kernel(piece_kernel(given, result, axis), (0,), 0)]
         )
+
+    def check(self, type: TensorType) -> str:
+        """The name of the function that checks a caller's tensor."""
+        return self.checks.setdefault(type, f"argument_{len(self.checks)}")
 
     def _single(self, key: Any, op: Op, stem: str, lower: Callable[[], Sequence[Kernel]]) -> tuple[NamedKernel, ...]:
         users = self.users.setdefault(key, [])
@@ -67,7 +78,7 @@ class KernelTable:
         while key not in self.known:
             plainly = key in self.retreats.plain
             try:
-                made = [(kernel, self.scheduled(kernel.func, plainly)) for kernel in lower()]
+                made = [(kernel, self.finished(kernel, plainly)) for kernel in lower()]
             except (MemcError, MemoryError):
                 raise
             except Exception as error:
@@ -111,14 +122,22 @@ class KernelTable:
             else:
                 self.retreats.make_plain(key, self.users[key], error)
 
+    def finished(self, kernel: Kernel, plainly: bool) -> tvm.tirx.PrimFunc:
+        return kernel.func if kernel.ready else self.scheduled(kernel.func, plainly)
+
     def scheduled(self, func: tvm.tirx.PrimFunc, plainly: bool) -> tvm.tirx.PrimFunc:
         if self.target.kind == "cuda":
             return schedule_gpu.schedule(func, self.target, plainly)["main"]
         return (schedule_cpu.schedule_plainly if plainly else schedule_cpu.schedule)(func)["main"]
 
     def add(self, stem: str, func: tvm.tirx.PrimFunc, key: Any) -> str:
-        """Give a kernel a name."""
-        name = re.sub(r"\W", "_", f"{stem}_{len(self.functions)}")
+        """Give a kernel a name: the same in all programs, so that they can share its code."""
+        # The text does not have all digits of numbers, the hash is a short one.
+        told = hashlib.sha256(f"{tvm_ffi.structural_hash(func)} {func.script()}".encode()).hexdigest()
+        name = re.sub(r"\W", "_", f"{stem}_{told[:8]}")
+        while name in self.functions:
+            name += "_"
+        self.told[name] = told
         self.functions[name] = func.with_attr("global_symbol", name)
         self.keys[name] = key
         return name

@@ -3,19 +3,17 @@
 
 The machine's functions (also part of the artifact's documented interface):
 
-    arena() -> Storage                    the arena, to allocate once
-    weights() -> Storage                  the weight slab, to allocate once
-    bytes_of_weights(Storage) -> Tensor   the slab as u8[n], to fill once
+    space.NAME() -> Storage               a memory space, such as the arena, to allocate once
+    bytes.NAME(Storage) -> Tensor         a space of weights as u8[n], to fill once
     output.N() -> Tensor                  memory for output N, from the machine's pool
-    interface() -> str                    what plan.json says of inputs, outputs, weights and sizes, as JSON
-    main(arena, weights, inputs..., outputs...)   one run: reads the input tensors, fills the output tensors
+    interface() -> str                    what plan.json says of spaces, inputs, outputs and weights, as JSON
+    main(spaces..., inputs..., outputs...)   one run: reads the input tensors, fills the output tensors
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -25,123 +23,21 @@ from tvm import relax
 from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
-from memc.ir.liveness import ARENA, arena_bytes, is_fixed, output_roots, updates_state
+from memc.ir.liveness import is_fixed, output_roots
 from memc.ir.ops.rules.base import chosen_kernel, definition, lookup
+from memc.ir.spaces import is_shared_buffer
+from memc.ir.target import Target
 from memc.ir.types import DType
-from memc.runtime.artifact.weight_slab import slab_bytes, slab_slots
-from memc.runtime.codegen.expressions import STORED, KernelError
+from memc.runtime.artifact.storages import Storage
+from memc.runtime.artifact.weight_slab import slab_slots
+from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of
+from memc.runtime.codegen.emitter import Emitter, Immediate
+from memc.runtime.codegen.expressions import KernelError
 from memc.runtime.codegen.joint import parameters
 from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.codegen.lanes import Place, lower_lanes
+from memc.runtime.codegen.lanes import lower_lanes
 from memc.runtime.codegen.row_plan import plan_rows
 from memc.runtime.target import CodeTarget
-
-DEVICE = 0
-"""Index of the device among the virtual machine's."""
-
-SMALLEST = 64
-"""Bytes of a storage that holds nothing."""
-
-
-@dataclass
-class Emitter:
-    """The state of writing one program."""
-
-    function: Function
-    target: CodeTarget
-    table: KernelTable
-    builder: relax.ExecBuilder = field(default_factory=relax.ExecBuilder)
-    registers: dict[Value, int] = field(default_factory=dict)
-    """The register of each value's tensor."""
-    storages: dict[Value, tuple[int, int]] = field(default_factory=dict)
-    """The register of the storage and the offset in it (bytes), for roots in the arena or among the weights."""
-    tensors: dict[Value, int] = field(default_factory=dict)
-    """The register of the tensor with all bytes, for roots that the caller gives."""
-    sizes: dict[int, int] = field(default_factory=dict)
-    """Bytes of the arena and of the weights, by the register of the storage."""
-    wholes: dict[tuple[Value | int, DType], int] = field(default_factory=dict)
-    """The registers of the vectors that `whole` made."""
-    next_register: int = 0
-    symbols: set[str] = field(default_factory=set)
-    """Packed functions called besides the kernels: the library's."""
-    calls: list[tuple[int, str]] = field(default_factory=list)
-    """The kernel calls of a run, in order: index of the op (the first, of a joint kernel) among the function's, and name."""
-
-    @cached_property
-    def readers(self) -> dict[Value, list[Op]]:
-        """The ops that read each value."""
-        return self.function.uses()
-
-    @cached_property
-    def returned(self) -> set[Value]:
-        return set(self.function.returns)
-
-    def fresh(self) -> int:
-        self.next_register += 1
-        return self.next_register - 1
-
-    def call(self, name: str, arguments: Sequence[Any], result: bool = False) -> int | None:
-        """Emit a call; ints and floats among the arguments are `Immediate`s."""
-        dst = self.fresh() if result else None
-        encoded = [self.builder.convert_constant(a.value) if isinstance(a, Immediate) else a for a in arguments]
-        self.builder.emit_call(name, encoded, dst=None if dst is None else self.builder.r(dst))
-        return dst
-
-    def register_of(self, value: Value) -> int:
-        """The register with the tensor of a value, made when it is first asked for."""
-        if value not in self.registers:
-            offset, root = value.offset_in_root, value.root
-            dtype = tvm.DataType(STORED[value.type.dtype])
-            if root in self.storages:
-                storage, base = self.storages[root]
-                arguments = [self.builder.r(storage), Immediate(base + offset), tuple(value.type.shape), dtype]
-                made = self.call("vm.builtin.alloc_tensor", arguments, result=True)
-            else:
-                whole = self.builder.r(self.tensors[root])
-                made = self.call(
-                    "runtime.TVMTensorCreateView",
-                    [whole, tuple(value.type.shape), dtype, Immediate(offset)],
-                    result=True,
-                )
-                base = 0
-            if base + offset:
-                # Kernels want the address in the pointer, not beside it.
-                made = self.call("vm.builtin.ensure_zero_offset", [self.builder.r(made)], result=True)
-            assert made is not None
-            self.registers[value] = made
-        return self.registers[value]
-
-    def place(self, value: Value) -> Place:
-        """The place of a value in what `whole` takes."""
-        if value.root in self.storages:
-            storage, base = self.storages[value.root]
-            return Place(storage, base + value.offset_in_root)
-        return Place(value.root, value.offset_in_root)
-
-    def bytes_of(self, storage: Value | int) -> int:
-        """Bytes of the arena or the weights, by the register of the storage, or of a tensor that the caller gives."""
-        return storage.type.nbytes if isinstance(storage, Value) else self.sizes[storage]
-
-    def whole(self, storage: Value | int, dtype: DType) -> int:
-        """The register with all of a storage as a vector of `dtype`."""
-        if (storage, dtype) not in self.wholes:
-            shape, of = (self.bytes_of(storage) // dtype.itemsize,), tvm.DataType(STORED[dtype])
-            if isinstance(storage, Value):
-                arguments = [self.builder.r(self.tensors[storage]), shape, of, Immediate(0)]
-                made = self.call("runtime.TVMTensorCreateView", arguments, result=True)
-            else:
-                arguments = [self.builder.r(storage), Immediate(0), shape, of]
-                made = self.call("vm.builtin.alloc_tensor", arguments, result=True)
-            assert made is not None
-            self.wholes[storage, dtype] = made
-        return self.wholes[storage, dtype]
-
-
-@dataclass(frozen=True)
-class Immediate:
-    """A number among a call's arguments."""
-
-    value: int | float
 
 
 @dataclass(frozen=True)
@@ -151,8 +47,8 @@ class Program:
     builder: relax.ExecBuilder
     symbols: tuple[str, ...]
     """Library functions it calls, by name."""
-    arena_bytes: int
-    weights_bytes: int
+    storages: tuple[Storage, ...]
+    """Its memory spaces; it is given those that are allocated, in this order."""
     calls: tuple[tuple[int, str], ...]
     """The kernel calls of a run, in order: index of the op (the first, of a joint kernel) among the function's, and name."""
 
@@ -163,50 +59,21 @@ def emit(function: Function, target: CodeTarget, table: KernelTable) -> Program:
     Raises UnsupportedError for foreign ops.
     """
     emitter = Emitter(function, target, table)
-    slots = slab_slots(function, target.alignment)
-    arena = arena_bytes(function, target.alignment)
-    weights = slab_bytes(slots, target.alignment)
-    emit_storage(emitter, "arena", arena)
-    emit_storage(emitter, "weights", weights)
-    emit_slab(emitter, weights)
-    emit_outputs(emitter)
-    emitter.sizes = {0: arena, 1: weights}
-    emit_main(emitter, slots)
-    return Program(emitter.builder, tuple(sorted(emitter.symbols)), arena, weights, tuple(emitter.calls))
+    storages = storages_of(function, target)
+    require_reach(storages, target)
+    emit_allocation(emitter, storages)
+    emit_main(emitter, [storage for storage in storages if storage.is_allocated])
+    return Program(emitter.builder, tuple(sorted(emitter.symbols)), storages, tuple(emitter.calls))
 
 
-def storage_arguments(emitter: Emitter, nbytes: int) -> list[Any]:
-    b = emitter.builder
-    scope = b.convert_constant("global")
-    return [b.vm_state(), (max(nbytes, SMALLEST),), Immediate(DEVICE), tvm.DataType("uint8"), scope]
-
-
-def emit_storage(emitter: Emitter, name: str, nbytes: int) -> None:
-    emitter.next_register = 0
-    with emitter.builder.function(name, 0, []):
-        register = emitter.call("vm.builtin.alloc_storage", storage_arguments(emitter, nbytes), result=True)
-        emitter.builder.emit_ret(emitter.builder.r(register))
-
-
-def emit_slab(emitter: Emitter, nbytes: int) -> None:
-    emitter.next_register = 1
-    with emitter.builder.function("bytes_of_weights", 1, ["weights"]):
-        dtype = tvm.DataType("uint8")
-        arguments = [emitter.builder.r(0), Immediate(0), (nbytes,), dtype]
-        register = emitter.call("vm.builtin.alloc_tensor", arguments, result=True)
-        emitter.builder.emit_ret(emitter.builder.r(register))
-
-
-def emit_outputs(emitter: Emitter) -> None:
-    for n, value in enumerate(given_back(emitter.function)):
-        emitter.next_register = 0
-        with emitter.builder.function(f"output.{n}", 0, []):
-            arguments = storage_arguments(emitter, value.type.nbytes)
-            storage = emitter.call("vm.builtin.alloc_storage", arguments, result=True)
-            dtype = tvm.DataType(value.type.dtype.numpy.name)
-            arguments = [emitter.builder.r(storage), Immediate(0), tuple(value.type.shape), dtype]
-            register = emitter.call("vm.builtin.alloc_tensor", arguments, result=True)
-            emitter.builder.emit_ret(emitter.builder.r(register))
+def require_reach(storages: Sequence[Storage], target: CodeTarget) -> None:
+    """Raise UnsupportedError for a space on a device whose memory kernels do not read and write."""
+    for storage in storages:
+        if storage.device != target.target.device:
+            raise UnsupportedError(
+                f"space {storage.name}: expected it on {target.target.device}, which runs the kernels, got {storage.device}: "
+                "it can be planned but not compiled"
+            )
 
 
 def emit_interface(builder: relax.ExecBuilder, text: str) -> None:
@@ -216,28 +83,14 @@ def emit_interface(builder: relax.ExecBuilder, text: str) -> None:
         builder.emit_ret(builder.r(0))
 
 
-def emit_main(emitter: Emitter, slots: Sequence[Any]) -> None:
+def emit_main(emitter: Emitter, storages: Sequence[Storage]) -> None:
+    """The function of a run, which is given the storages of spaces."""
     function, b = emitter.function, emitter.builder
-    inputs = function.params_of(Role.INPUT)
-    returned = given_back(function)
-    names = ["arena", "weights", *[p.name for p in inputs], *[f"output.{n}" for n in range(len(returned))]]
-    emitter.tensors = {p: 2 + n for n, p in enumerate(inputs)}
-    emitter.registers.update({v: r for v, r in emitter.tensors.items() if v.type.dtype is not DType.BF16})
-    emitter.next_register = len(names)
-    outside = output_roots(function)
-    for slot in slots:
-        emitter.storages[slot.value] = (1, slot.offset)
-    for n, value in enumerate(returned):
-        if value.root not in outside:
-            raise UsageError(f"returned value %{value.name} has no buffer of its own: run the pass materialize-returns")
-        emitter.tensors[value.root] = 2 + len(inputs) + n
-        if value.type.dtype is not DType.BF16:  # Kernels see bf16 as its bits, by a view.
-            emitter.registers[value] = 2 + len(inputs) + n
-    for value in function.values():
-        root = value.root
-        if root not in emitter.storages and root not in emitter.tensors and not is_fixed(root):
-            emitter.storages[root] = (0, arena_offset(root))
+    names = place_values(emitter, storages)
     with b.function("main", len(names), names):
+        for register, value in enumerate([*function.params_of(Role.INPUT), *given_back(function)], len(storages)):
+            if value.type.elements:
+                emitter.call(emitter.table.check(value.type), [b.r(register)])
         joint = joint_ops(function)
         for index, op in enumerate(function.ops):
             number = op.plan.joint
@@ -257,17 +110,46 @@ def joint_ops(function: Function) -> dict[int, list[Op]]:
     return found
 
 
-def given_back(function: Function) -> list[Value]:
-    """The returned values that callers get: not the new contents of states, which stay where the states are."""
-    return [value for value in function.returns if not updates_state(value)]
+def place_values(emitter: Emitter, storages: Sequence[Storage]) -> list[str]:
+    """Tell the emitter where every value of the function lies. Returns the names of the parameters of a run."""
+    function = emitter.function
+    inputs = function.params_of(Role.INPUT)
+    returned = given_back(function)
+    first = len(storages)
+    names = [s.name for s in storages]
+    names += [*[p.name for p in inputs], *[f"output.{n}" for n in range(len(returned))]]
+    emitter.next_register = len(names)
+    emitter.sizes = {register: storage.bytes for register, storage in enumerate(storages)}
+    numbers = {storage.name: register for register, storage in enumerate(storages)}
+    emitter.tensors = {p: first + n for n, p in enumerate(inputs)}
+    emitter.registers.update({v: r for v, r in emitter.tensors.items() if v.type.dtype is not DType.BF16})
+    outside = output_roots(function)
+    for slot in slab_slots(function, emitter.target.alignment):
+        emitter.storages[slot.value] = (numbers[slot.space], slot.offset)
+    for n, value in enumerate(returned):
+        if value.root not in outside:
+            raise UsageError(f"returned value %{value.name} has no buffer of its own: run the pass materialize-returns")
+        emitter.tensors[value.root] = first + len(inputs) + n
+        if value.type.dtype is not DType.BF16:  # Kernels see bf16 as its bits, by a view.
+            emitter.registers[value] = first + len(inputs) + n
+    for value in function.values():
+        root = value.root
+        if root not in emitter.storages and root not in emitter.tensors and not is_fixed(root):
+            emitter.storages[root] = planned_place(root, numbers, emitter.target.target)
+    return names
 
 
-def arena_offset(root: Value) -> int:
+def planned_place(root: Value, numbers: Mapping[str, int], target: Target) -> tuple[int, int]:
+    """The register of the storage, of those by the name of the space, and the offset in it of a storage of results."""
     if root.type.elements == 0:
-        return 0
-    if root.placement is None or root.placement.space != ARENA:
+        return 0, 0
+    place = root.placement
+    if place is None or is_shared_buffer(place.space):
         raise UsageError(f"%{root.name} has no place in the arena: end the pipeline with assign-addresses")
-    return root.placement.offset
+    if all(space.name != place.space or space.holds != "values" for space in target.spaces):
+        own = ", ".join(space.name for space in target.spaces if space.holds == "values")
+        raise UsageError(f"%{root.name}: expected a place in a space of the target ({own}), got @{place.space}")
+    return numbers[place.space], place.offset
 
 
 def emit_op(emitter: Emitter, op: Op) -> list[str]:
@@ -285,10 +167,13 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
     if pieces is None:
         return emit_generated(emitter, op)
     called = []
+    axis = op.attrs["axis"]
+    assert isinstance(axis, int)
     for operand, start in pieces:
-        for kernel in emitter.table.piece(op, operand, start):
+        for kernel in emitter.table.piece(op, operand, axis):
             called.append(kernel.name)
-            emitter.call(kernel.name, [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)])
+            tensors = [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)]
+            emitter.call(kernel.name, [*tensors, Immediate(start)])
     return called
 
 
@@ -306,10 +191,10 @@ def needs_no_code(op: Op) -> bool:
     return result.offset_in_root == operand.offset_in_root + offset
 
 
-def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
+def missing_pieces(op: Op) -> list[tuple[Value, int]] | None:
     """The operands that must be copied into the result of a concat some of whose operands already lie in it.
 
-    Each with the index in the result where it begins. None for any other op.
+    Each with the index on the axis of the result where it begins. None for any other op.
     """
     rule = definition(op).slices if lookup(op.name) else None
     if rule is None or op.name != "concat":
@@ -317,14 +202,14 @@ def missing_pieces(op: Op) -> list[tuple[Value, tuple[int, ...]]] | None:
     offsets = rule(op)
     axis = op.attrs["axis"]
     assert isinstance(axis, int)
-    rest: list[tuple[Value, tuple[int, ...]]] = []
+    rest: list[tuple[Value, int]] = []
     placed, begin = 0, 0
     for operand, offset in zip(op.operands, offsets):
         there = operand.root is op.result.root and offset is not None
         if there and operand.offset_in_root == op.result.offset_in_root + (offset or 0):
             placed += 1
         elif operand.type.elements:
-            rest.append((operand, tuple(begin if d == axis else 0 for d in range(operand.type.rank))))
+            rest.append((operand, begin))
         begin += operand.type.shape[axis]
     return rest if placed else None
 

@@ -90,7 +90,7 @@ def reason(error: Exception) -> str:
 
 
 def find_broken(
-    names: Sequence[str], error: Exception, compiles: Callable[[Sequence[str]], None]
+    names: Sequence[str], error: Exception, compiles: Callable[[Sequence[str]], object]
 ) -> dict[str, Exception]:
     """Which of several kernels, that do not compile together because of `error`, do not compile alone, and why.
 

@@ -81,8 +81,7 @@ def explained(text: str, manifest: Manifest, device: Any, doing: str) -> DeviceE
 
 def no_memory(said: str, manifest: Manifest, device: Any, doing: str) -> DeviceMemoryError:
     """What the artifact needs, what there is, and what to do about it."""
-    needs = f"arena {format_size(manifest.arena_bytes)}, weights {format_size(manifest.weights_bytes)}, "
-    needs += f"inputs and outputs {format_size(manifest.io_bytes)}"
+    needs = manifest.footprint.text(format_size)
     return DeviceMemoryError(
         f"{manifest.path}: {doing}: out of memory{_of(manifest, device)} ({said}); it needs {needs}; free memory that "
         "others hold, or compile for a smaller batch or with --memory-budget"

@@ -13,15 +13,19 @@ import numpy.typing as npt
 
 from memc.ir.arrays import plain, type_name
 from memc.ir.errors import UsageError
+from memc.ir.footprint import INPUTS, OUTPUTS
 from memc.runtime.artifact.manifest import Spec
 from memc.runtime.cuda.algorithms import Algorithms
 from memc.runtime.cuda.cuda_graph import Replays
 from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device
 from memc.runtime.execute import forks, labels
+from memc.runtime.execute.cut_outputs import cut_outputs
 from memc.runtime.execute.device_errors import device_errors
-from memc.runtime.execute.given import compact_on_device, exchanged, from_numbers, require, strided
-from memc.runtime.execute.loading import Loaded, calls_cuda, upload
-from memc.runtime.execute.tensors import FFI_DTYPE, aligned, array_over, empty, numpy_dtype, tensor_over
+from memc.runtime.execute.given import NUMBERS, from_numbers, require
+from memc.runtime.execute.loading import Loaded, calls_cuda
+from memc.runtime.execute.memory import allocate
+from memc.runtime.execute.placing import Placing
+from memc.runtime.execute.tensors import FFI_DTYPE, aligned, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
 
@@ -33,35 +37,37 @@ class Executable:
     read where they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied
     there otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
     those on the host are checked before the run. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
-    support DLPack) on CUDA.
+    support DLPack) on CUDA. Those whose size depends on data are cut to it.
 
     Nothing is allocated for the model's tensors after loading but inputs' copies, at the first call, and outputs. Calls of
     one executable share its arena: those from several threads run one after another. `session` gives what runs beside it.
     Failures of the device are `DeviceError`s.
     """
 
-    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
-        """`weights`: the slab of another executable of the artifact, to share it; else one is filled from the file."""
+    def __init__(self, loaded: Loaded, shared: Mapping[str, Any] | None = None) -> None:
+        """`shared`: storages of another executable of the artifact by space, to use them too."""
         manifest = loaded.manifest
         self.loaded = loaded
         self.manifest = manifest
         self.keeps: object = None
         """Whatever must live as long as this does, such as a temporary artifact."""
         self.inputs: tuple[Spec, ...] = manifest.inputs
-        self.outputs: tuple[Spec, ...] = manifest.outputs
+        counts = {extent.count for extent in manifest.extents}
+        self.outputs: tuple[Spec, ...] = tuple(spec for n, spec in enumerate(manifest.outputs) if n not in counts)
+        """Without counts; what has a size that depends on data is at most as large as here."""
         self.device = loaded.device
         self.machine = loaded.machine()
         with device_errors(manifest, self.device, "loading"):
-            self.arena = self.storage("arena", manifest.arena_bytes)
-            self.weights = self._filled() if weights is None else weights
-        self._enqueue = enqueue(loaded, self.machine["main"], (self.arena, self.weights))
+            self.storages = allocate(loaded, self.machine, shared or {})
+        self._fixed = tuple(self.storages.values())
+        self._enqueue = enqueue(loaded, self.machine["main"], self._fixed)
+        self.placing = Placing(loaded)
         self._makers = makers(loaded, self.machine) if manifest.kind == "cuda" else []
         self._stream: int | None = None
         """The stream of the last run on CUDA."""
         self._recorded: list[Any] = []
         """Outputs of runs that are parts of the caller's CUDA graphs, which write to them as long as they live."""
         self._warm = False
-        self._staged: dict[str, Any] = {}
         self._algorithms = Algorithms(manifest.path, self.device) if calls_cuda(manifest) else None
         self.running = threading.Lock()
         """Held during a run: the arena serves one at a time."""
@@ -69,21 +75,9 @@ class Executable:
         """Why it cannot run, in a forked child; empty if it can."""
         forks.watch(self)
 
-    def storage(self, name: str, nbytes: int) -> Any:
-        """The storage that the machine's function `name` allocates, for so many bytes."""
-        if self.manifest.kind == "cuda" and self.loaded.has_native:
-            import tvm_ffi
-
-            # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
-            tvm_ffi.get_global_func("memc.cuda.require")(self.device.index, max(nbytes, 1))
-        return self.machine[name]()
-
-    def _filled(self) -> Any:
-        """A weight slab with what the file has."""
-        slab = self.storage("weights", self.manifest.weights_bytes)
-        if self.manifest.weights_bytes:
-            upload(self.manifest, self.machine["bytes_of_weights"](slab))
-        return slab
+    def storages_of_weights(self) -> dict[str, Any]:
+        """The storages of spaces that hold weights, by name."""
+        return {space.name: self.storages[space.name] for space in self.manifest.spaces if space.holds == "weights"}
 
     def session(self) -> Executable:
         """Another executable of the artifact, which shares the weights and has an arena of its own.
@@ -92,7 +86,7 @@ class Executable:
         stream of the thread that calls.
         """
         self.require_host()
-        other = Executable(self.loaded, self.weights)
+        other = Executable(self.loaded, self.storages_of_weights())
         other.keeps = self.keeps
         return other
 
@@ -101,7 +95,8 @@ class Executable:
 
         While the current stream of the thread, TVM's or PyTorch's, is captured into a CUDA graph, the run becomes part of the
         graph: it must not be the first one, and its inputs must be usable where they are. The graph's runs write to these
-        outputs; keep the executable, whose arena they use, as long as the graph.
+        outputs; keep the executable, whose arena they use, as long as the graph. They are as large as there is room for, and
+        the counts of what is data are among them.
         """
         self.require_usable()
         bound = self.bind(args, kwargs)
@@ -111,14 +106,24 @@ class Executable:
                 if captured is not None:
                     return self._record(bound, captured)
                 self._follow()
-            given = [self.tensor(spec, value) for spec, value in bound]
-            made = [self.buffer(n) for n in range(len(self.outputs))]
+            given = [self.placing.tensor(spec, value) for spec, value in bound]
+            made = [self.buffer(n) for n in range(len(self.manifest.outputs))]
             self._enqueue([*given, *[tensor for _, tensor in made]])
             if self._algorithms is not None:  # The first run chooses them.
                 self._algorithms.save()
                 self._algorithms = None
             self._warm = True
-        return self.finished(bound, {spec.name: value for spec, (value, _) in zip(self.outputs, made)})
+        results = {spec.name: value for spec, (value, _) in zip(self.manifest.outputs, made)}
+        return self.finished(bound, cut_outputs(self.manifest, results, self.to_numpy, self._from_numpy))
+
+    def _from_numpy(self, array: Array) -> Any:
+        """An array as outputs are given: where the model runs."""
+        if self.manifest.kind == "llvm":
+            return array
+        import tvm
+
+        host = tensor_over(aligned(array))
+        return tvm.runtime.empty(tuple(host.shape), str(host.dtype), self.device).copyfrom(host)
 
     def finished(self, given: list[tuple[Spec, Any]], results: dict[str, Any]) -> dict[str, Any]:
         """What a run on `given` returns of its results."""
@@ -130,16 +135,16 @@ class Executable:
         why = f"{self.manifest.path}: cannot be captured into a CUDA graph"
         if not self._warm:
             raise UsageError(f"{why} in its first run, which loads code and chooses algorithms; run it once before")
-        given = [self.in_place(spec, value) for spec, value in bound]
+        given = [self.placing.in_place(spec, value) for spec, value in bound]
         for (spec, _), tensor in zip(bound, given):
             if tensor is None:
-                alignment = f"compact and aligned to {self.manifest.alignment} bytes"
+                alignment = f"compact and aligned to {self.placing.alignments[spec.name]} bytes"
                 raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
-        made = [self.buffer(n)[1] for n in range(len(self.outputs))]
+        made = [self.buffer(n)[1] for n in range(len(self.manifest.outputs))]
         self._recorded.append(made)
         main = self.machine["main"]
-        on_stream(self.device, stream, lambda: main(self.arena, self.weights, *given, *made))
-        return {spec.name: tensor for spec, tensor in zip(self.outputs, made)}
+        on_stream(self.device, stream, lambda: main(*self._fixed, *given, *made))
+        return {spec.name: tensor for spec, tensor in zip(self.manifest.outputs, made)}
 
     def _follow(self) -> None:
         """Have the next run wait for the last one, whose arena it uses, if that was on another stream."""
@@ -183,12 +188,14 @@ class Executable:
         placed: dict[str, Any] = {}
         self.require_host()
         for spec, value in self.bind((), inputs):
-            value = from_numbers(spec, value) if isinstance(value, (list, tuple, bool, int, float)) else value
+            value = from_numbers(spec, value) if isinstance(value, NUMBERS) else value
             array = plain(value, f"input {spec}")
             require(spec, type_name(array), array.shape)
             host = aligned(array)
             with device_errors(self.manifest, self.device, "placing inputs"):
-                placed[spec.name] = host if self.manifest.kind == "llvm" else self.moved(tensor_over(host))
+                placed[spec.name] = (
+                    host if self.manifest.kind == "llvm" else self.placing.moved(spec, tensor_over(host))
+                )
         return placed
 
     def input(self, name: str) -> Spec:
@@ -200,13 +207,10 @@ class Executable:
         return find(self.outputs, name, "output")
 
     def statistics(self) -> dict[str, int]:
-        """Bytes by kind of memory: arena and weights are held as long as the executable, inputs and outputs per run."""
-        return {
-            "arena": self.manifest.arena_bytes,
-            "weights": self.manifest.weights_bytes,
-            "inputs": sum(spec.nbytes for spec in self.inputs),
-            "outputs": sum(spec.nbytes for spec in self.outputs),
-        }
+        """Bytes by kind of memory: those of spaces are held as long as the executable, inputs and outputs per run."""
+        found = self.manifest.footprint
+        held = {space.name: space.bytes for space in self.manifest.spaces if space.is_allocated}
+        return {**held, INPUTS: found.kind(INPUTS), OUTPUTS: found.kind(OUTPUTS)}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Spec, Any]]:
         """Each input with its value."""
@@ -230,66 +234,12 @@ class Executable:
         rules = [rule for rule in self.manifest.labels if rule.input == spec.name]
         return labels.checked(spec, value, rules) if rules else value
 
-    def tensor(self, spec: Spec, value: Any) -> Any:
-        """An input as a TVM tensor on the device, in place where possible."""
-        if isinstance(value, (list, tuple, bool, int, float)):
-            value = from_numbers(spec, value)
-        if isinstance(value, (np.ndarray, np.generic)):
-            array = plain(value, f"input {spec}")
-            require(spec, type_name(array), array.shape)
-            host = tensor_over(aligned(array))
-            return host if self.manifest.kind == "llvm" else self.staged(spec, host)
-        return self.placed(spec, value, exchanged(spec, value))
-
-    def in_place(self, spec: Spec, value: Any) -> Any:
-        """An input as a TVM tensor over the caller's memory on the device; None if it is not usable there."""
-        if isinstance(value, (np.ndarray, np.generic)):
-            return None
-        tensor = exchanged(spec, value)
-        return tensor if self.is_usable(tensor) else None
-
-    def is_usable(self, tensor: Any) -> bool:
-        """Whether kernels can read a tensor where it is."""
-        here = str(tensor.device) == str(self.device)
-        return bool(here and tensor.is_contiguous() and tensor.data_ptr() % self.manifest.alignment == 0)
-
-    def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
-        """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
-        if self.is_usable(tensor):
-            return tensor
-        here = str(tensor.device) == str(self.device)
-        if not tensor.is_contiguous():
-            if str(tensor.device).startswith(("cpu", "cuda_host")):
-                return self.tensor(spec, strided(tensor, spec.dtype))
-            synchronize_device()  # The framework may copy on another stream, and take its copy's memory back.
-            copy = self.staged(spec, exchanged(spec, compact_on_device(spec, value)))
-            synchronize_device()
-            return copy
-        if here and self.manifest.kind == "llvm":
-            return tensor_over(aligned(array_over(tensor, spec.dtype)))
-        return self.staged(spec, tensor)
-
-    def staged(self, spec: Spec, tensor: Any) -> Any:
-        """A copy on the device that lasts until the next run: always in one place, where graphs expect it."""
-        if spec.name not in self._staged:
-            self._staged[spec.name] = self.moved(tensor)
-        else:
-            self._staged[spec.name].copyfrom(tensor)
-        return self._staged[spec.name]
-
-    def moved(self, tensor: Any) -> Any:
-        """A new copy on the device."""
-        import tvm
-
-        copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.device)
-        return copy.copyfrom(tensor)
-
     def buffer(self, number: int) -> tuple[Any, Any]:
         """Fresh memory for an output: what the caller gets, and a tensor over it.
 
         On CUDA it comes from a pool, to which it returns once nobody holds it.
         """
-        spec = self.outputs[number]
+        spec = self.manifest.outputs[number]
         if self.manifest.kind == "llvm":
             array = empty(spec.shape, numpy_dtype(spec.dtype))
             return array, tensor_over(array)
@@ -308,9 +258,9 @@ class Executable:
             return value
         import tvm
 
-        host = np.empty(spec.shape, numpy_dtype(spec.dtype))
-        if spec.nbytes:
-            raw = value._create_view((spec.nbytes,), "uint8")
+        host = np.empty(tuple(int(d) for d in value.shape), numpy_dtype(spec.dtype))
+        if host.nbytes:
+            raw = value._create_view((host.nbytes,), "uint8")
             with device_errors(self.manifest, self.device, "running"):  # Copies wait for the run.
                 host.reshape(-1).view(np.uint8)[...] = raw.copyto(tvm.cpu(0)).numpy()
         return host
@@ -326,7 +276,7 @@ def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
 def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list[Any]], None]:
     """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
     if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
-        return Replays(main, fixed).run
+        return Replays(main, fixed, int(loaded.device.index)).run
     return lambda tensors: main(*fixed, *tensors)
 
 
@@ -339,6 +289,5 @@ def makers(loaded: Loaded, machine: Any) -> list[Callable[[], Any]]:
     if not loaded.has_native:
         return [machine[f"output.{n}"] for n in range(len(specs))]
     make = tvm_ffi.get_global_func("memc.cuda.output")
-    index = int(loaded.device.index)
-    types = [(tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
-    return [partial(make, index, dtype, shape) for dtype, shape in types]
+    types = [(spec.space, tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
+    return [partial(make, int(loaded.device_of(space).index), dtype, shape) for space, dtype, shape in types]

@@ -16,6 +16,10 @@ from memc.runtime.execute.tensors import IR_DTYPE, memory, numpy_dtype
 Array = npt.NDArray[Any]
 
 
+NUMBERS = (list, tuple, bool, int, float)
+"""Types of inputs that are no tensors, but numbers or lists of them."""
+
+
 def require(spec: Spec, dtype: str, shape: tuple[int, ...]) -> None:
     """Raise UsageError unless TVM's name of an element type, and a shape, are those of the input."""
     if IR_DTYPE.get(dtype) != spec.dtype or tuple(shape) != spec.shape:

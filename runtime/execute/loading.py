@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError, UsageError
-from memc.runtime.artifact import safetensors
-from memc.runtime.artifact.manifest import IMAGE, LIBRARY, PLAN, WEIGHTS, Manifest, content
+from memc.ir.spaces import DeviceId
+from memc.runtime.artifact.manifest import IMAGE, LIBRARY, PLAN, Manifest, content
 from memc.runtime.artifact.plan_text import difference
 from memc.runtime.cuda import cuda_runtime
 from memc.runtime.execute import forks
 from memc.runtime.execute.device_errors import device_errors
-from memc.runtime.execute.tensors import array_over
 from memc.runtime.host_cpu import machine, missing_flags
 
 
@@ -28,7 +25,8 @@ class Loaded:
     """An artifact's code on a device."""
 
     manifest: Manifest
-    device: Any
+    devices: tuple[Any, ...]
+    """TVM's, in the order of the manifest."""
     library: Any
     """The module of model.so."""
     cuda_graph: bool
@@ -36,13 +34,22 @@ class Loaded:
     has_native: bool
     """Whether memc's library is there, without which TVM's runtime alone runs most artifacts."""
 
+    @property
+    def device(self) -> Any:
+        """The device that runs the kernels."""
+        return self.devices[0]
+
+    def device_of(self, space: str) -> Any:
+        """TVM's device of a space."""
+        return self.devices[self.manifest.devices.index(self.manifest.space(space).device)]
+
     def machine(self) -> Any:
         """A new virtual machine over the code: it runs one call at a time, several may run at once. Raises InvalidError for
         a damaged file."""
         from tvm.runtime import vm
 
         with _loading(self.manifest, self.device):
-            return vm.VirtualMachine(self.library, self.device)
+            return vm.VirtualMachine(self.library, list(self.devices))
 
 
 def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
@@ -52,7 +59,11 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
     tvm = import_tvm(manifest)
     import tvm_ffi
 
-    device = tvm.cuda(0) if manifest.kind == "cuda" else tvm.cpu(0)
+    devices = tuple(tvm.device(device.kind, device.index) for device in manifest.devices)
+    device = devices[0]
+    for wanted, found in zip(manifest.devices, devices):
+        if wanted.kind != "cpu" and not found.exist:
+            raise no_device(manifest, wanted)
     check_device(manifest, device)
     load_kernel_library(manifest)
     has_native = load_native()
@@ -64,7 +75,7 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
         copy.write_bytes(code)
         # Unloaded with the last of its executables; on CUDA never, where its kernels may still run then.
         library = tvm_ffi.load_module(str(copy), keep_module_alive=manifest.kind == "cuda")
-    loaded = Loaded(manifest, device, library, cuda_graph, has_native)
+    loaded = Loaded(manifest, devices, library, cuda_graph, has_native)
     require_interface(loaded)
     return loaded
 
@@ -130,14 +141,18 @@ def import_tvm(manifest: Manifest) -> Any:
     return tvm
 
 
+def no_device(manifest: Manifest, wanted: DeviceId) -> NoDeviceError:
+    """The error for a device that this machine does not have."""
+    cuda_runtime.clear_error()
+    what = "CUDA device" if wanted.index == 0 else f"device {wanted}"
+    compiled = f"compiled for {manifest.kind} {manifest.arch}".rstrip()
+    return NoDeviceError(f"{manifest.path}: {compiled}, this machine has no {what}; compile with --target llvm")
+
+
 def check_device(manifest: Manifest, device: Any) -> None:
+    """Raise UsageError or UnsupportedError for a device that cannot run the kernels, or not now."""
     if manifest.kind != "cuda":
         return
-    if not device.exist:
-        cuda_runtime.clear_error()
-        raise NoDeviceError(
-            f"{manifest.path}: compiled for cuda {manifest.arch}, this machine has no CUDA device; compile with --target llvm"
-        )
     if cuda_runtime.captured_stream(device) is not None:
         raise UsageError(f"{manifest.path}: cannot be loaded while a CUDA graph is being captured; load it before")
     built = manifest.arch.removeprefix("sm_").rstrip("af")
@@ -190,25 +205,3 @@ def add_own_kernels(manifest: Manifest) -> None:
     except RuntimeError as error:
         text = str(error).strip().splitlines() or [type(error).__name__]
         raise InvalidError(f"{path}: cannot be loaded: {text[-1]}; compile again") from None
-
-
-def upload(manifest: Manifest, slab: Any) -> None:
-    """Fill the weight slab, a tensor of bytes: on the CPU straight from the file, on a device through one host buffer."""
-    path = manifest.path / WEIGHTS
-    try:
-        stored, types = safetensors.read(path, checksum=True), safetensors.types(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
-    staged = array_over(slab, "u8") if manifest.kind == "llvm" else np.zeros(manifest.weights_bytes, np.uint8)
-    for slot in manifest.weights:
-        data = stored.get(slot.spec.name)
-        if data is None or data.size != slot.spec.nbytes:
-            size = "nothing" if data is None else f"{data.size} bytes"
-            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
-        dtype, shape = types[slot.spec.name]
-        if dtype != safetensors.CODES[slot.spec.dtype] or shape != slot.stored:
-            got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
-            raise InvalidError(f"{path}: expected {slot.spec}, found {got}; compile again")
-        staged[slot.offset : slot.offset + data.size] = data
-    if manifest.kind != "llvm":
-        slab.copyfrom(staged)

@@ -36,7 +36,7 @@ class Call:
 def profile(executable: Executable, inputs: Mapping[str, Any], runs: int) -> list[list[Call]]:
     """The kernel calls of each of `runs` runs on inputs by name. A training step updates its state by them.
 
-    A virtual machine of its own, over the executable's arena and weights, calls an instrument around each kernel. On CUDA
+    A virtual machine of its own, over the executable's storages, calls an instrument around each kernel. On CUDA
     the instrument records events; in a graph, if the executable uses those, so that the host's pace does not count. The
     executable must have run before. Raises UnsupportedError without memc's native library.
     """
@@ -48,8 +48,8 @@ def profile(executable: Executable, inputs: Mapping[str, Any], runs: int) -> lis
         raise UnsupportedError(f"profiling needs memc's native library, which does not load: {error}") from None
     bound = executable.bind((), inputs)
     with executable.running, device_errors(executable.manifest, executable.device, "profiling"):
-        given = [executable.tensor(spec, value) for spec, value in bound]
-        made = [executable.buffer(n) for n in range(len(executable.outputs))]
+        given = [executable.placing.tensor(spec, value) for spec, value in bound]
+        made = [executable.buffer(n) for n in range(len(executable.manifest.outputs))]
         sample = sampler(executable, [*given, *[tensor for _, tensor in made]])
         return [named(executable.manifest, sample()) for _ in range(runs)]
 
@@ -61,7 +61,7 @@ def sampler(executable: Executable, tensors: list[Any]) -> Sample:
     recorder = tvm_ffi.get_global_func("memc.profile.recorder")
 
     def run() -> None:
-        main(executable.arena, executable.weights, *tensors)
+        main(*executable.storages.values(), *tensors)
 
     def launched() -> list[Any]:
         instrument, times = recorder(device.index if executable.manifest.kind == "cuda" else -1)

@@ -19,7 +19,8 @@ from memc.runtime.artifact.manifest import Slot
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.loading import Loaded
-from memc.runtime.execute.tensors import array_over, numpy_dtype, typed
+from memc.runtime.execute.memory import content_of, copied
+from memc.runtime.execute.tensors import numpy_dtype, typed
 
 Array = npt.NDArray[Any]
 
@@ -27,8 +28,8 @@ Array = npt.NDArray[Any]
 class Stateful(Executable):
     """A compiled model that keeps something from run to run, such as the counter by which random ops draw."""
 
-    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
-        super().__init__(loaded, weights)
+    def __init__(self, loaded: Loaded, shared: Mapping[str, Any] | None = None) -> None:
+        super().__init__(loaded, shared)
         manifest = self.manifest
         self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
 
@@ -36,9 +37,11 @@ class Stateful(Executable):
         """Another executable with a state of its own, which is a copy of what this one has now, and an arena of its own."""
         self.require_host()
         with self.running, device_errors(self.manifest, self.device, "making a session"):
-            slab = self.storage("weights", self.manifest.weights_bytes)
-            self.machine["bytes_of_weights"](slab).copyfrom(self.machine["bytes_of_weights"](self.weights))
-        other = type(self)(self.loaded, slab)
+            own = {
+                name: copied(self.loaded, self.machine, self.manifest.space(name), storage)
+                for name, storage in self.storages_of_weights().items()
+            }
+        other = type(self)(self.loaded, own)
         other.keeps = self.keeps
         return other
 
@@ -46,9 +49,9 @@ class Stateful(Executable):
         """A copy of every state by name: weights as in the model, and the optimizer's as `WEIGHT.momentum` and such."""
         self.require_host()
         with self.running:
-            slab = self._slab()
+            found = self._contents()
             return {
-                name: typed(slab[s.offset : s.offset + s.spec.nbytes].copy(), s.spec.dtype, s.spec.shape)
+                name: typed(found[s.spec.space][s.offset : s.offset + s.spec.nbytes].copy(), s.spec.dtype, s.spec.shape)
                 for name, s in self.states.items()
             }
 
@@ -69,13 +72,15 @@ class Stateful(Executable):
         if wrong is not None:
             raise UsageError(f"state: {wrong}; partial=True leaves the others as they are")
         with self.running:
-            slab = self._slab()
+            found = self._contents()
             for name, raw in checked.items():
-                offset = self.states[name].offset
-                slab[offset : offset + raw.size] = raw
-            if self.manifest.kind != "llvm":
-                with device_errors(self.manifest, self.device, "writing the state"):
-                    self.machine["bytes_of_weights"](self.weights).copyfrom(slab)
+                slot = self.states[name]
+                found[slot.spec.space][slot.offset : slot.offset + raw.size] = raw
+            for name, array in found.items():
+                space = self.manifest.space(name)
+                if space.device.kind != "cpu":  # Else it is the content itself.
+                    with device_errors(self.manifest, self.device, "writing the state"):
+                        self.machine[space.viewer](self.storages[name]).copyfrom(array)
 
     def save(self, path: str | Path) -> None:
         """Write the state as a safetensors file, from which `restore` goes on."""
@@ -117,15 +122,11 @@ class Stateful(Executable):
             found[name] = typed(np.array(raw), slot.spec.dtype, slot.spec.shape)
         self.load_state(found, partial=True)
 
-    def _slab(self) -> Array:
-        """The bytes of weights and states: themselves on the CPU, a copy of the device's."""
-        tensor = self.machine["bytes_of_weights"](self.weights)
-        if self.manifest.kind == "llvm":
-            return array_over(tensor, "u8")
-        import tvm
-
+    def _contents(self) -> dict[str, Array]:
+        """The bytes of each space that states lie in: themselves on the CPU, a copy of a device's."""
+        names = dict.fromkeys(slot.spec.space for slot in self.states.values())
         with device_errors(self.manifest, self.device, "reading the state"):
-            return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+            return {n: content_of(self.machine, self.manifest.space(n), self.storages[n]) for n in names}
 
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""

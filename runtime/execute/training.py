@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Running a compiled training step."""
+"""Running a compiled training step, and its state: weights, optimizer moments, statistics, counters."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class TrainingStep(Stateful):
     The learning rate is the attribute `learning_rate`, unless a call gives another.
     """
 
-    def __init__(self, loaded: Loaded, weights: Any = None) -> None:
-        super().__init__(loaded, weights)
+    def __init__(self, loaded: Loaded, shared: Mapping[str, Any] | None = None) -> None:
+        super().__init__(loaded, shared)
         self.learning_rate = DEFAULT_RATE
 
     @property

@@ -100,7 +100,7 @@ def check(path: Path, caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("type", [QuantType.QUInt8, QuantType.QInt8], ids=lambda type: type.name)
 def test_quantized(plain: Path, tmp_path: Path, caplog: Any, format: Any, each: bool, type: Any) -> None:
     path = tmp_path / "quantized.onnx"
-    # The ops of a single operator's form that onnx has no definition of are left out.
+    # test_quantized_networks.py has the other ops that have a form with quantized operands.
     ops = ["Conv", "ConvTranspose", "Gemm", "MaxPool"] if format is QuantFormat.QDQ else ["Conv"]
     kinds = {"activation_type": type, "weight_type": QuantType.QInt8, "op_types_to_quantize": ops}
     quantize_static(str(plain), str(path), Samples(), quant_format=format, per_channel=each, **kinds)

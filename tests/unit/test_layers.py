@@ -23,8 +23,8 @@ ALLOWED = {
 }
 """Which parts of memc each layer may import; the rest (driver, CLI, reports) may import all."""
 
-SHARED = {"memc.ir.errors"}
-"""What every layer may import: errors know nothing of the IR."""
+SHARED = {"memc.ir.errors", "memc.ir.span_index"}
+"""What every layer may import: errors and ranges know nothing of the IR."""
 
 PASSES = ("", "rewrite", "training", "precision", "kernels", "order", "placement", "recompute", "launches")
 """The subjects under passes/; "" for the machinery that runs them."""

@@ -10,6 +10,7 @@
 #include "solvers/placement/decompose.h"
 #include "solvers/placement/improve.h"
 #include "solvers/placement/race.h"
+#include "solvers/placement/repair.h"
 #include "solvers/placement/solvers.h"
 
 namespace memc {
@@ -18,11 +19,13 @@ namespace {
 
 constexpr int64_t kSearchWork = 1'200'000'000;  // Of complete searches: about 4 s on one core.
 constexpr int64_t kOrderWork = 300'000'000;     // Of improving orders: about 1 s.
+constexpr int64_t kRepairWork = 1'200'000'000;  // Of repairs: about 4 s, whatever the size.
 constexpr double kMostWork = 1e17;
 constexpr double kFullWork = 4096;     // Buffers up to which all that work is done.
 constexpr size_t kMaxSearched = 4096;  // Buffers of a part; each step takes time in proportion.
 constexpr int64_t kMaxPairs = int64_t{1} << 22;  // Live together: a step takes 0.1 s.
 constexpr size_t kMaxOrdered = 20'000;           // Likewise.
+constexpr size_t kLeastRepaired = 256;  // Buffers up to which windows are hardly less than all.
 
 Solution Better(Solution a, Solution b) { return b.peak < a.peak ? std::move(b) : std::move(a); }
 
@@ -64,9 +67,9 @@ struct Open {
   int64_t movable = 0;  // Buffers without a fixed offset.
 };
 
-// `plans`: the heuristics' plans of the whole problem.
+// `plans`: the heuristics' plans of the whole problem; of the part too if it is `all` of it.
 Open OpenPart(const Problem& problem, const Part& part, const std::vector<Solution>& plans,
-              int64_t target) {
+              int64_t target, bool all) {
   Open open;
   open.part = &part;
   open.problem = Subproblem(problem, part.buffers);
@@ -80,7 +83,7 @@ Open OpenPart(const Problem& problem, const Part& part, const std::vector<Soluti
   }
   for (const int64_t own : open.problem.alignments) open.grain = std::gcd(open.grain, own);
   open.lower_bound = LowerBound(open.problem);
-  if (part.buffers.size() == problem.buffers.size()) {
+  if (all) {
     for (const Solution& plan : plans) {
       open.starts.push_back({{}, plan.peak});
       for (const int32_t i : part.buffers) open.starts.back().offsets.push_back(plan.offsets[i]);
@@ -120,7 +123,85 @@ void SearchPart(Open& open, int64_t target, int64_t work, const Budget& budget) 
   }
 }
 
-// `improve`: whether orders are improved where the complete search gave up.
+// How far the whole search goes, and what it has done of it.
+struct Rounds {
+  const Budget& budget;
+  double share;         // Of the usual work that may be done in all.
+  double most;          // The same, of what grows with each step's cost.
+  size_t total = 0;     // Buffers in all parts.
+  bool dense = false;   // Whether too many pairs are live together for all but repairs.
+  bool improve = true;  // Whether plans are improved where the complete search gave up.
+  double effort = 0;    // What is to be done in this round, of `most`.
+  uint64_t number = 1;
+
+  // What a part of n buffers gets of this work.
+  int64_t Of(int64_t work, double amount, size_t n) const {
+    const double part = static_cast<double>(n) / static_cast<double>(total);
+    return static_cast<int64_t>(std::min(amount * part * static_cast<double>(work), kMostWork));
+  }
+};
+
+// One round on a part, for a peak of `target` bytes. Whether another one may be of use.
+bool ImprovePart(Open& open, int64_t target, const Rounds& round) {
+  const size_t n = open.part->buffers.size();
+  const Budget& budget = round.budget;
+  const auto goal = [&] { return std::max(target, open.lower_bound); };
+  const auto above = [&] { return open.best.peak > goal(); };
+  const bool searched = n <= kMaxSearched && !round.dense;
+  if (searched) SearchPart(open, target, round.Of(kSearchWork, round.effort, n), budget);
+  bool repaired = round.improve && n > kLeastRepaired && open.movable >= kLeastMovable;
+  if (repaired && above() && !budget.Over()) {
+    const int64_t before = open.best.peak;
+    const int64_t work = round.Of(kRepairWork, round.effort / round.most * round.share, n);
+    open.best = RepairPlan(open.problem, open.best, goal(), work, round.number, budget);
+    // Where very many are live together, little work without any success means that more has none.
+    repaired = !round.dense || budget.deadline || open.best.peak < before;
+  }
+  const bool ordered =
+      round.improve && n <= kMaxOrdered && open.movable >= kLeastMovable && !round.dense;
+  if (ordered && above() && !budget.Over()) {
+    // Each round takes other steps, and goes on from the best plan as well.
+    std::vector<Solution> starts = open.starts;
+    if (round.number > 1) starts.push_back(open.best);
+    const int64_t work = round.Of(kOrderWork, round.effort, n);
+    open.best = ImproveOrders(open.problem, starts, goal(), work, round.number, budget);
+  }
+  return above() && (searched || repaired || ordered);
+}
+
+// The parts to search, the whole problem if it is too dense for more than repairs.
+Decomposition Parts(const Problem& problem, bool dense) {
+  if (!dense) return Decompose(problem);
+  Decomposition whole{{}, {{{}, 0}}};
+  for (size_t i = 0; i < problem.buffers.size(); ++i) {
+    whole.offsets.push_back(problem.buffers[i].offset.value_or(0));
+    if (problem.buffers[i].size > 0) whole.parts[0].buffers.push_back(static_cast<int32_t>(i));
+  }
+  return whole;
+}
+
+// Improves the parts round by round, from little work: large steps down cost little and make later
+// ones smaller. With a time limit, until the time is over. `enough`: bytes of a peak that will do.
+void ImproveParts(const Problem& problem, std::vector<Open>& opens, int64_t enough, Rounds round,
+                  bool endless, Outcome& outcome) {
+  const Budget& budget = round.budget;
+  round.effort = round.most / (budget.deadline ? 64 : 16);
+  for (bool done = false; !done; round.effort *= 4, ++round.number) {
+    // The peak that is reached anyway: no part need lie lower.
+    int64_t reached = std::max(enough, outcome.lower_bound);
+    done = true;
+    const bool more = (endless || round.effort < round.most) && !budget.Over();
+    for (Open& open : opens) {
+      const int64_t base = open.part->base;
+      if (ImprovePart(open, reached - base, round) && more) done = false;
+      reached = std::max(reached, AddBytes(base, open.best.peak));
+      outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(base, open.lower_bound));
+    }
+    if (outcome.lower_bound > problem.capacity) done = true;
+  }
+}
+
+// `improve`: whether plans are repaired and orders improved where the complete search gave up.
 Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool improve) {
   const Budget budget(options);
   Outcome outcome;
@@ -132,55 +213,25 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   const std::vector<Solution> plans = Heuristics(problem, target);
   outcome.solution = Best(plans);
   const bool hopeless = limited && outcome.lower_bound > problem.capacity;
-  if (outcome.solution.peak <= target || hopeless || budget.Over() ||
-      OverlapPairs(problem, kMaxPairs) > kMaxPairs || FixedIntersect(problem)) {
+  const bool dense = OverlapPairs(problem, kMaxPairs) > kMaxPairs;
+  if (outcome.solution.peak <= target || hopeless || budget.Over() || (dense && !improve) ||
+      FixedIntersect(problem)) {
     return outcome;
   }
-  Decomposition whole = Decompose(problem);
-  size_t total = 0;
-  for (const Part& part : whole.parts) total += part.buffers.size();
+  Decomposition whole = Parts(problem, dense);
+  Rounds round{budget, options.effort, 0};
+  round.dense = dense;
+  round.improve = improve;
+  for (const Part& part : whole.parts) round.total += part.buffers.size();
+  round.most = options.effort *
+               std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(round.total, 1)));
   std::vector<Open> opens;
   for (const Part& part : whole.parts) {
-    opens.push_back(OpenPart(problem, part, plans, target - part.base));
+    const bool all = dense || part.buffers.size() == problem.buffers.size();
+    opens.push_back(OpenPart(problem, part, plans, target - part.base, all));
   }
-  // All is done again with more work, from little: large steps down cost little and make later
-  // ones smaller. With a time limit, until the time is over.
-  const double most =
-      options.effort * std::min(1.0, kFullWork / static_cast<double>(std::max<size_t>(total, 1)));
   const bool endless = budget.deadline && options.effort >= 1;
-  double effort = most / (budget.deadline ? 64 : 16);
-  uint64_t round = 0;
-  for (bool done = false; !done; effort *= 4) {
-    ++round;
-    // The peak that is reached anyway: no part need lie lower.
-    int64_t reached = std::max(enough, outcome.lower_bound);
-    done = true;
-    const bool more = endless ? !budget.Over() : effort < most && !budget.Over();
-    for (Open& open : opens) {
-      const Part& part = *open.part;
-      const size_t n = part.buffers.size();
-      const int64_t part_target = reached - part.base;
-      const auto of = [&](int64_t work) {
-        const double share = static_cast<double>(n) / static_cast<double>(total);
-        return static_cast<int64_t>(
-            std::min(effort * share * static_cast<double>(work), kMostWork));
-      };
-      if (n <= kMaxSearched) SearchPart(open, part_target, of(kSearchWork), budget);
-      const auto above = [&] { return open.best.peak > std::max(part_target, open.lower_bound); };
-      const bool ordered = improve && n <= kMaxOrdered && open.movable >= kLeastMovable;
-      if (ordered && above() && !budget.Over()) {
-        const int64_t goal = std::max(part_target, open.lower_bound);
-        // Each round takes other steps, and goes on from the best plan as well.
-        std::vector<Solution> starts = open.starts;
-        if (round > 1) starts.push_back(open.best);
-        open.best = ImproveOrders(open.problem, starts, goal, of(kOrderWork), round, budget);
-      }
-      if (above() && (n <= kMaxSearched || ordered) && more) done = false;
-      reached = std::max(reached, AddBytes(part.base, open.best.peak));
-      outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(part.base, open.lower_bound));
-    }
-    if (limited && outcome.lower_bound > problem.capacity) done = true;
-  }
+  ImproveParts(problem, opens, enough, round, endless, outcome);
   for (const Open& open : opens) {
     for (size_t k = 0; k < open.part->buffers.size(); ++k) {
       whole.offsets[open.part->buffers[k]] = open.part->base + open.best.offsets[k];

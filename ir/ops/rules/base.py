@@ -164,7 +164,13 @@ class Literal:
     """No code: the op's results are data (`constant`)."""
 
 
-Lowering = Union[Compute, Decompose, Literal]
+@dataclass(frozen=True)
+class Routine:
+    """Lowering as loops that `runtime/codegen/routines.py` has for the op, by its name: what goes on from one element to the
+    next, which no expression of an element's index says. Its kernel is never fused with another."""
+
+
+Lowering = Union[Compute, Decompose, Literal, Routine]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def opt(
     def process(module: Module) -> str:
         manager.run(module)
         if print_pass_times:
-            print_times(manager.timings)
+            print_times([*manager.timings, *manager.checking.items()])
         return str(module).rstrip("\n")
 
     if format_of(file) not in (None, MEMIR):

@@ -29,6 +29,8 @@ class Reading:
     """Whole shapes by input name."""
     bind: Mapping[str, Any] = field(default_factory=dict)
     """Data of inputs that become constants, by name."""
+    max_size: int | None = None
+    """The most elements that a size that depends on data will have; None: as many as there can be."""
     trainable: bool = False
     """Whether a training step is made of the model: weights keep the names and parts that training sees."""
 
@@ -49,7 +51,14 @@ class Format:
 def _onnx(source: str | Path | bytes | onnx.ModelProto, how: Reading) -> Module:
     from memc.frontend.onnx import import_onnx
 
-    return import_onnx(source, dims=how.dims, input_shapes=how.input_shapes, bind=how.bind, trainable=how.trainable)
+    return import_onnx(
+        source,
+        dims=how.dims,
+        input_shapes=how.input_shapes,
+        bind=how.bind,
+        trainable=how.trainable,
+        max_size=how.max_size,
+    )
 
 
 def _memir(path: str | Path, how: Reading) -> Module:

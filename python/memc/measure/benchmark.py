@@ -23,6 +23,8 @@ from memc.ir.core import Array
 from memc.ir.cost_model import DEVICES
 from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
+from memc.ir.footprint import Footprint
+from memc.ir.spaces import IO
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.verification import random_inputs
 from memc.options import Keywords, Options, with_options
@@ -190,7 +192,7 @@ def bench(
         warmup=warmup,
         seconds=tuple(seconds),
         batch=batch_of(executable.inputs),
-        memory=_memory(manifest),
+        memory=_memory(manifest.footprint),
         grown_bytes=grown,
         profile=profile,
     )
@@ -231,13 +233,11 @@ def batch_of(specs: Sequence[Spec]) -> int | None:
     return found.pop() if len(found) == 1 else None
 
 
-def _memory(manifest: Manifest) -> dict[str, int]:
-    parts = {
-        "arena": manifest.arena_bytes,
-        "weights": manifest.weights_bytes,
-        "inputs_and_outputs": manifest.io_bytes,
-    }
-    return {**parts, "peak": sum(parts.values())}
+def _memory(footprint: Footprint) -> dict[str, int]:
+    """Bytes by space, and their sum on the device that runs the kernels."""
+    titles = {IO: "inputs_and_outputs"}
+    spaces = {titles.get(space.name, space.name): space.bytes for space in footprint.spaces}
+    return {**spaces, "peak": footprint.peak}
 
 
 def _profile(executable: Executable, calls: Any) -> Profile:

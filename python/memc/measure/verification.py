@@ -212,8 +212,10 @@ def random_results(module: Module) -> set[str]:
 
 
 def _output_names(module: Module) -> list[str]:
-    """The artifact's names of the results, in order."""
-    return module.main.result_names or [f"output.{number}" for number in range(len(module.main.returns))]
+    """The artifact's names of the results, in order, without those of counts."""
+    counts = {extent.count for extent in module.main.extents}
+    names = module.main.result_names or [f"output.{number}" for number in range(len(module.main.returns))]
+    return [name for number, name in enumerate(names) if number not in counts]
 
 
 def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> dict[str, Array]:

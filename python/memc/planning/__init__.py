@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of memory for problems that come from elsewhere: `memc.plan` and what it reads."""
 
-from .planner import Plan, SpacePlan, plan
+from .planner import plan
+from .plans import Plan, SpacePlan
 from .tensors import Tensor
 from .unfit import CapacityError, Unfit
 

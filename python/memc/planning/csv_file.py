@@ -16,10 +16,11 @@ import numpy as np
 
 from memc.ir.errors import InvalidError, UnsupportedError
 from memc.ir.files import read_bytes
+from memc.ir.spaces import ARENA
 from memc.solvers.placement import Lives
 
 from .gaps import gaps_text, lives_of
-from .tensors import ARENA, MAX_ALIGNMENT, Int64s, Tensor, TensorColumns, shown
+from .tensors import MAX_ALIGNMENT, Int64s, Tensor, TensorColumns, shown
 
 _NAMES = {"buffer": "id", "buffer_id": "id", "start": "lower", "begin": "lower", "end": "upper"}
 _REQUIRED = ("id", "lower", "upper", "size")

@@ -3,18 +3,19 @@
 
 A storage is live from the first op that touches it through the last, to the end if it holds an output. Storages of the
 graph's inputs persist: they order the ops that read and write them but take no bytes of the plan. This is the definition
-by which graphs are planned and measured; `memc.passes.order.problem` gives the same dependencies between the ops that write,
-for the IR of the graph, in whose arena outputs take no bytes.
+by which graphs are planned and measured. What an op must follow is `memc.solvers.accesses`' definition, as for the IR; the
+problem of a graph's IR differs in that outputs take no bytes of its arena and that views have no values there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from memc.frontend.graph import Graph
 from memc.ir.liveness import align
+from memc.solvers.accesses import WHOLE, Accesses, dependencies
 from memc.solvers.order import OrderProblem
 from memc.solvers.placement import BufferColumns, Problem
 
@@ -29,29 +30,17 @@ def order_problem(graph: Graph, alignment: int = 1) -> OrderProblem:
     sizes = [0 if s in persistent else align(size, alignment) for s, size in enumerate(graph.storage_bytes)]
     touches = [[s for s in graph.touched(op) if s not in persistent] for op in graph.ops]
     kept = frozenset(graph.tensors[tensor].storage for tensor in graph.outputs) - persistent
-    return OrderProblem(sizes, touches, _dependencies(graph), kept)
+    return OrderProblem(sizes, touches, [sorted(row) for row in dependencies(_accesses(graph))], kept)
 
 
-def _dependencies(graph: Graph) -> list[list[int]]:
-    """Of each op, the earlier ops that it must follow."""
-    writer: dict[int, int] = {}
-    readers: dict[int, list[int]] = {}
+def _accesses(graph: Graph) -> Iterator[Accesses]:
+    """What each op reads and writes: whole storages, and tensors that earlier ops make, views among them."""
     maker: dict[int, int] = {}
-    after: list[list[int]] = []
     for index, op in enumerate(graph.ops):
-        before = {maker[tensor] for tensor in op.inputs if tensor in maker}
-        touched = graph.touched(op)
-        before.update(writer[storage] for storage in touched if storage in writer)
-        for storage in op.writes:
-            before.update(readers.get(storage, ()))
-        for storage in touched:
-            readers.setdefault(storage, []).append(index)
-        for storage in op.writes:
-            writer[storage] = index
-            readers[storage] = []
+        reads = [(storage, WHOLE) for storage in graph.touched(op)]
+        made = [maker[tensor] for tensor in op.inputs if tensor in maker]
+        yield Accesses(made, reads, [(storage, WHOLE) for storage in op.writes])
         maker.update((tensor, index) for tensor in op.outputs)
-        after.append(sorted(before))
-    return after
 
 
 def placement_problem(

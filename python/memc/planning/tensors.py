@@ -14,6 +14,7 @@ import numpy.typing as npt
 from memc.ir.checked import is_whole
 from memc.ir.errors import InvalidError
 from memc.ir.messages import shown as shown_value
+from memc.ir.spaces import ARENA
 from memc.solvers.placement import BufferColumns, Lives
 
 from .gaps import block_lives, is_lives
@@ -25,9 +26,6 @@ MAX_SIZE = 2**62
 
 MAX_ALIGNMENT = 2**40
 """Bytes."""
-
-ARENA = "arena"
-"""The space of a tensor that names none."""
 
 
 def shown(text: str) -> str:

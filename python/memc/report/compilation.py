@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from memc.ir.core import Function
-from memc.ir.liveness import arena_bytes, io_bytes, lifetimes, lower_bound, unoptimized_bytes, weights_bytes
+from memc.ir.footprint import WORKSPACE, Footprint, footprint_of
+from memc.ir.liveness import lifetimes, unoptimized_bytes
 from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot
+from memc.ir.spaces import ARENA, IO, WEIGHTS
 from memc.passes.base import Finding
 from memc.passes.manager import PassManager
 from memc.passes.recompute.rematerialize import Recomputation
@@ -63,18 +65,11 @@ class Trained:
 class Report:
     """Bytes are counted as planned: each arena tensor rounded up to the alignment."""
 
+    footprint: Footprint
     unoptimized_bytes: int
     """What the arena would take with bytes of its own for every tensor of the imported model (-O0)."""
-    arena_bytes: int
-    lower_bound_bytes: int
-    """The largest live set for this order of ops: no assignment of addresses can take less."""
     given_order_bytes: int | None
     """What `lower_bound_bytes` would be in the order before `reorder`; None if that did not run."""
-    weights_bytes: int
-    io_bytes: int
-    """Inputs and outputs, which live outside the arena."""
-    workspace_bytes: int
-    """The largest workspace of a library kernel, in the arena."""
     target: str
     opt_level: int
     dims: dict[str, int]
@@ -87,7 +82,7 @@ class Report:
     pipeline: str = ""
     """The passes that ran, as pipeline text."""
     pass_seconds: list[tuple[str, float]] = field(default_factory=list)
-    """Each pass with its options, and its seconds."""
+    """Each pass with its options, and its seconds; then what was done between the passes."""
     recomputation: Recomputed | None = None
     """None where `rematerialize` did not run, which is without a memory budget."""
     training: Trained | None = None
@@ -96,9 +91,34 @@ class Report:
     """Inputs that hold labels, and what runs check them for."""
 
     @property
+    def arena_bytes(self) -> int:
+        """Size of the arena."""
+        return self.footprint[ARENA]
+
+    @property
+    def lower_bound_bytes(self) -> int:
+        """The largest live set for this order of ops: no assignment of addresses can take less."""
+        return self.footprint.arena.lower_bound or 0
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weight slab."""
+        return self.footprint[WEIGHTS]
+
+    @property
+    def io_bytes(self) -> int:
+        """Inputs and outputs, which live outside the arena."""
+        return self.footprint[IO]
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The largest workspace of a library kernel, in the arena."""
+        return self.footprint.arena.kinds[WORKSPACE]
+
+    @property
     def peak_bytes(self) -> int:
-        """Arena, weights, and inputs and outputs outside the arena."""
-        return self.arena_bytes + self.weights_bytes + self.io_bytes
+        """All spaces on the device that runs the kernels: arena, weights, and inputs and outputs outside the arena."""
+        return self.footprint.peak
 
     @property
     def gap_percent(self) -> float:
@@ -117,8 +137,9 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        data = asdict(self)
-        data["peak_bytes"] = self.peak_bytes
+        data = {**asdict(self), "footprint": self.footprint.to_dict()}
+        names = ("arena_bytes", "lower_bound_bytes", "weights_bytes", "io_bytes", "workspace_bytes", "peak_bytes")
+        data |= {name: getattr(self, name) for name in names}
         data["gap_percent"] = round(self.gap_percent, 4)
         data["order_gain_percent"] = None if self.order_gain_percent is None else round(self.order_gain_percent, 4)
         return data
@@ -155,22 +176,18 @@ def baseline(module: Module) -> Baseline:
 
 
 def make_report(
-    module: Module, manager: PassManager, *, alignment: int, target: str, opt_level: int, dims: Mapping[str, int]
+    module: Module, manager: PassManager, *, target: str, opt_level: int, dims: Mapping[str, int]
 ) -> Report:
     """The report of a module that `manager` has planned, with `baseline` as its measure; no code is made of it yet."""
     function = module.main
-    weights, io = weights_bytes(function, alignment), io_bytes(function)
+    footprint = footprint_of(function, module.target)
     measured = _found(manager, Baseline)
     assert measured is not None
     recomputation, training = _found(manager, Recomputation), _found(manager, Training)
     return Report(
+        footprint=footprint,
         unoptimized_bytes=measured.arena_bytes,
-        arena_bytes=arena_bytes(function, alignment),
-        lower_bound_bytes=lower_bound(lifetimes(function), alignment),
         given_order_bytes=manager.given_peak,
-        weights_bytes=weights,
-        io_bytes=io,
-        workspace_bytes=max((op.workspace.type.nbytes for op in function.ops if op.workspace is not None), default=0),
         target=target,
         opt_level=opt_level,
         dims=dict(dims),
@@ -179,8 +196,8 @@ def make_report(
         seconds={},
         largest=largest_tensors(function),
         pipeline=str(manager),
-        pass_seconds=[(name, round(value, 4)) for name, value in manager.timings],
-        recomputation=None if recomputation is None else _recomputed(recomputation, weights + io),
+        pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
+        recomputation=None if recomputation is None else _recomputed(recomputation, footprint),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
         labels=list(measured.labels if training is None else training.labels),
     )
@@ -191,6 +208,7 @@ def _found(manager: PassManager, kind: type[F]) -> F | None:
     return next((found for found in manager.findings if isinstance(found, kind)), None)
 
 
-def _recomputed(found: Recomputation, others: int) -> Recomputed:
-    """What the pass found; `others` are the bytes outside the arena."""
-    return Recomputed(found.repeats, round(100 * found.added, 4), found.without, found.without + others)
+def _recomputed(found: Recomputation, footprint: Footprint) -> Recomputed:
+    """What the pass found. `footprint`: that of the function as it is planned."""
+    without = footprint.with_bytes(ARENA, found.without)
+    return Recomputed(found.repeats, round(100 * found.added, 4), found.without, without.peak)

@@ -16,6 +16,8 @@ from memc.ir.core import Array, Role, Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import DType, TensorType
 
+from .sizes import Sizes
+
 Known = Union[Value, Array]
 """An ONNX value during import: an IR value, or its data where that is known at import."""
 
@@ -37,8 +39,10 @@ class NodeContext:
     """Values already made of known arrays, by the array's identity, so that an array becomes one weight."""
     streams: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for ops that draw at random, so that no two draw the same."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """The sizes that depend on data."""
     counter: Callable[[], Value] | None = None
-    """Gives the counter of runs, which such ops draw by; None where none can be imported."""
+    """Gives the counter of runs, which ops that draw at random draw by; None where none can be imported."""
 
     def has(self, index: int) -> bool:
         """Whether input `index` is given."""
@@ -155,3 +159,8 @@ def imports(op_type: str, domain: str = "") -> Callable[[Importer], Importer]:
 
 def importer_of(op_type: str, domain: str = "") -> Importer | None:
     return _IMPORTERS.get((domain, op_type))
+
+
+def op_types(domain: str) -> list[str]:
+    """The op types of a domain that have importers, sorted."""
+    return sorted(op_type for of, op_type in _IMPORTERS if of == domain)

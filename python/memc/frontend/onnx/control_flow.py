@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control flow whose course is known at import: `If` replaced by its branch, `Loop` and `Scan` unrolled.
+"""Control flow whose course is known at import: `If` replaced by its branch, `Loop` and `Scan` unrolled. Where it depends on
+data of a run, `run_time_flow` takes over.
 
 Importing this module registers the three.
 """
@@ -12,11 +13,12 @@ from typing import Any, Union, cast
 import numpy as np
 from onnx import GraphProto, NodeProto
 
-from memc.ir.core import Array, Value
+from memc.ir.core import Array, Role, Value
 from memc.ir.errors import InvalidError
 
 from .context import Known, NodeContext
 from .graph import SPECIAL, Scope, State, add_initializers, enter, import_graph
+from .run_time_flow import Turns, flag_of, run_if, run_loop
 from .schema import label
 
 MAX_ITERATIONS = 10_000
@@ -50,20 +52,47 @@ def import_if(
     state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
 ) -> Sequence[Known]:
     """`If` with a condition known at import: the branch takes its place."""
-    condition = NodeContext(node, opsets[""], inputs, state.builder).const(0)
-    graph = _graph(node, "then_branch" if bool(np.all(condition)) else "else_branch")
-    return _body(state, node, graph, [], scope, opsets)
+
+    def branch(name: str) -> list[Known]:
+        return _body(state, node, _graph(node, name), [], scope, opsets)
+
+    context = _context(state, node, inputs, opsets)
+    condition = inputs[0]
+    if isinstance(condition, Value) and condition.role is not Role.WEIGHT:
+        return run_if(context, condition, lambda _: branch("then_branch"), lambda _: branch("else_branch"))
+    return branch("then_branch" if bool(np.all(context.const(0))) else "else_branch")
+
+
+def _context(state: State, node: NodeProto, inputs: Inputs, opsets: Mapping[str, int]) -> NodeContext:
+    return NodeContext(
+        node, opsets[""], inputs, state.builder, state.trainable, state.constants, state.streams, state.sizes
+    )
 
 
 def import_loop(
     state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
 ) -> Sequence[Known]:
     """`Loop` whose trip count and conditions are known at import, unrolled."""
-    context = NodeContext(node, opsets[""], inputs, state.builder)
+
+    def at_run_time(turns: Turns) -> list[Known]:
+        return run_loop(
+            context,
+            turns,
+            inputs[0],
+            MAX_ITERATIONS,
+            lambda given: _body(state, node, graph, list(given), scope, opsets),
+            lambda items: _stack(state, items, 0),
+        )
+
+    context = _context(state, node, inputs, opsets)
+    graph = _graph(node, "body")
+    if any(isinstance(x, Value) and x.role is not Role.WEIGHT for x in inputs[:2]):
+        start = flag_of(context, cast(Known, inputs[1])) if context.has(1) else True
+        empty: list[list[Known]] = [[] for _ in range(len(graph.output) - 1 - len(inputs[2:]))]
+        return at_run_time(Turns([cast(Known, x) for x in inputs[2:]], empty, start))
     trips = int(context.const(0).reshape(())) if context.has(0) else MAX_ITERATIONS + 1
     going = bool(np.all(context.const(1))) if context.has(1) else True
     carried = list(inputs[2:])
-    graph = _graph(node, "body")
     scanned: list[list[Known]] = [[] for _ in range(len(graph.output) - 1 - len(carried))]
     iteration = 0
     while going and iteration < trips:
@@ -71,13 +100,14 @@ def import_loop(
             raise context.unsupported(f"it runs more than {MAX_ITERATIONS} times")
         number = np.asarray(iteration, np.int64)
         results = _body(state, node, graph, [number, np.asarray(True), *carried], scope, opsets)
-        if not isinstance(results[0], np.ndarray):
-            raise context.unsupported(f"whether it goes on after iteration {iteration} is not known at compile time")
-        going = bool(np.all(results[0]))
         carried = list(results[1 : 1 + len(carried)])
         for items, item in zip(scanned, results[1 + len(carried) :]):
             items.append(item)
         iteration += 1
+        if not isinstance(results[0], np.ndarray):
+            again = flag_of(context, results[0])
+            return at_run_time(Turns([cast(Known, x) for x in carried], scanned, again, iteration))
+        going = bool(np.all(results[0]))
     if scanned and iteration == 0:
         turn = [np.asarray(0, np.int64), np.asarray(True), *carried]
         stacked = [_empty(item, 0) for item in _body(state, node, graph, turn, scope, opsets)[1 + len(carried) :]]

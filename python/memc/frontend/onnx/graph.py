@@ -18,10 +18,12 @@ from memc.ir.errors import InvalidError, MemcError, OpError, UnsupportedError
 from memc.ir.types import DType, TensorType
 
 from .context import Known, NodeContext, importer_of
+from .counted_axes import has_counts, import_counted
 from .folding import fold
 from .load import MAX_BYTES, Store
 from .order import needed
 from .schema import check, domain_of, function_body, label, schema, substitute
+from .sizes import Sizes
 
 _FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float)
 
@@ -75,6 +77,8 @@ class State:
     """Numbers for ops that draw at random: bodies that are imported more than once get new ones each time."""
     counter: Value | None = None
     """The counter of runs, if something draws by it."""
+    sizes: Sizes = field(default_factory=Sizes)
+    """The sizes that depend on data."""
     depth: int = 0
     nodes: int = 0
 
@@ -197,7 +201,7 @@ def _import(
     if domain == "":
         check(node, opset, domain)
         special = SPECIAL.get(node.op_type)
-        if special is not None:
+        if special is not None and (special is _identity or not has_counts(inputs, state.sizes.of)):
             found = special(state, node, inputs, scope, opsets)
             if found is not None:
                 return found
@@ -207,8 +211,10 @@ def _import(
         folded = fold(node, domain, opset, arrays, importer)
         if folded is not None:
             return folded
-    shared = (state.trainable, state.constants, state.streams, state.runs)
+    shared = (state.trainable, state.constants, state.streams, state.sizes, state.runs)
     context = NodeContext(node, opset, list(inputs), state.builder, *shared)
+    if importer is None and node.op_type in SPECIAL and has_counts(inputs, state.sizes.of):
+        return import_counted(context, lambda _: [], lambda _: None)
     if importer is None:
         body = _body(node, opset, domain, context)
         if body is not None:
@@ -218,6 +224,8 @@ def _import(
         why = "this op is not supported yet" if known else f"unknown op {full} in opset {opset}"
         raise context.unsupported(why)
     mark = len(state.builder.ops)
+    if has_counts(inputs, state.sizes.of) or has_counts(inputs, state.sizes.numbers):
+        return import_counted(context, importer, lambda known: fold(node, domain, opset, known, importer))
     try:
         return importer(context)
     except UnsupportedError:

@@ -4,28 +4,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import require
-from memc.ir.core import Array, Function, Role, Value
+from memc.ir.checked import Amount, require
+from memc.ir.core import Array, Extent, Function, Role, Value, fresh_names
 from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType
 
-from . import control_flow, ops  # noqa: F401  (register importers)
+from . import control_flow, counted_shapes, ops  # noqa: F401  (register importers)
 from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
 from .load import Source, Store, load
 from .separate import separate
 from .signature import bind_shapes, bound_array, declared, numbers
+from .sizes import Sizes
 
 _log = logging.getLogger("memc")
 
@@ -37,6 +38,7 @@ def import_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     bind: Mapping[str, npt.ArrayLike] | None = None,
     trainable: bool = False,
+    max_size: int | None = None,
 ) -> Module:
     """Import an ONNX model as a module whose `main` takes the model's inputs and returns its outputs.
 
@@ -60,6 +62,10 @@ def import_onnx(
         (`separate.py`). Dropout with a ratio becomes `dropout`, whatever its training mode: with a constant seed, for
         `build-gradient` to replace, and a stream of its own.
 
+    max_size:
+        The most elements that a size that depends on data, such as the number of boxes that NonMaxSuppression chooses, will
+        have; None: as many as there can be.
+
     Nodes whose inputs are all known are evaluated here, `Shape` of anything is known, `If` with a known condition is
     replaced by its branch, functions (the model's, and those by which the standard defines operators without a
     direct import) are expanded, and nodes that no output needs are left out. Values keep their ONNX names where
@@ -72,12 +78,13 @@ def import_onnx(
     given = require({} if bind is None else bind, Mapping[str, Any], "bind")
     bound: dict[str, npt.ArrayLike] = {name: numbers(name, value) for name, value in given.items()}
     require(trainable, bool, "trainable")
+    require(max_size, Optional[Amount], "max_size")
     if not isinstance(source, (str, PathLike, bytes, onnx.ModelProto)):
         raise UsageError(f"source: expected a path, the bytes of a model or a ModelProto, got {shown(source)}")
     try:
         model, store = load(source)
         model = separate(model) if trainable else model
-        return _import(model, store, sizes, shapes, bound, trainable)
+        return _import(model, store, sizes, shapes, bound, trainable, max_size)
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error
     except MemcError as error:
@@ -96,6 +103,7 @@ def _import(
     input_shapes: dict[str, Sequence[int]],
     bind: dict[str, npt.ArrayLike],
     trainable: bool,
+    max_size: int | None,
 ) -> Module:
     graph = model.graph
     function = Function([])
@@ -104,13 +112,14 @@ def _import(
     used: set[str] = set()
     builder = IRBuilder(module, function, function.ops, names=_fresh(names | {t.name for t in graph.initializer}, used))
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name, f.overload): f for f in model.functions}
-    state = State(builder, store, functions, used, trainable=trainable)
+    state = State(builder, store, functions, used, trainable=trainable, sizes=Sizes(max_size))
     scope = Scope()
     add_initializers(state, graph, scope)
     _add_inputs(state, graph, scope, dims, input_shapes, bind)
     opsets = {"" if o.domain == "ai.onnx" else o.domain: int(o.version) for o in model.opset_import}
     results = import_graph(state, graph, scope, opsets)
     _add_outputs(state, graph, results)
+    _add_counts(state)
     _prune(module)
     _count_runs(state)
     _unique_names(module)
@@ -183,9 +192,31 @@ def _add_outputs(state: State, graph: onnx.GraphProto, results: Sequence[Known])
         if result is None:
             raise InvalidError(f"invalid: graph output `{info.name}` has no value")
         value = result if isinstance(result, Value) else _constant(state, result, info.name)
-        _check_output(info, value.type, open_inputs)
+        _check_output(info, value.type, state.sizes.of.get(value, {}), open_inputs)
         function.returns.append(value)
         function.result_names.append(info.name)
+
+
+def _add_counts(state: State) -> None:
+    """Return the counts of sizes that depend on data: those of results, and those that may exceed what there is room for."""
+    function, sizes = state.builder.function, state.sizes
+    cuts: dict[Value, list[tuple[int, int]]] = {}
+    most: dict[Value, int] = {}
+    for number, value in enumerate(function.returns):
+        for axis, count in sizes.of.get(value, {}).items():
+            cuts.setdefault(count.value, []).append((number, axis))
+            most[count.value] = count.most
+    most.update(sizes.checks)
+    names = {*function.result_names, *(p.name for p in function.params)}
+    for value, room in most.items():
+        stem = next((function.result_names[number] for number, _ in cuts.get(value, [])), None)
+        if stem is None:
+            stem = value.op.location if value.op is not None and value.op.location else value.name
+        name = f"{stem}.count" if f"{stem}.count" not in names else next(fresh_names(names, f"{stem}.count"))
+        names.add(name)
+        function.extents.append(Extent(len(function.returns), room, tuple(cuts.get(value, ()))))
+        function.returns.append(value)
+        function.result_names.append(name)
 
 
 def _constant(state: State, array: Array, name: str) -> Value:
@@ -194,12 +225,14 @@ def _constant(state: State, array: Array, name: str) -> Value:
     return state.constants[id(array)][1]
 
 
-def _check_output(info: onnx.ValueInfoProto, type: TensorType, open_inputs: bool) -> None:
+def _check_output(info: onnx.ValueInfoProto, type: TensorType, counted: Collection[int], open_inputs: bool) -> None:
+    """`counted`: the axes whose size depends on data, of which nothing is checked."""
     if not info.type.HasField("tensor_type") or not info.type.tensor_type.elem_type:
         return
     want = declared(info, "output")
     shape = want.shape if want.shape is not None else type.shape
-    fits = len(shape) == type.rank and all(not isinstance(d, int) or d in (0, s) for d, s in zip(shape, type.shape))
+    sizes = [None if axis in counted else size for axis, size in enumerate(shape)]
+    fits = len(shape) == type.rank and all(not isinstance(d, int) or d in (0, s) for d, s in zip(sizes, type.shape))
     if want.dtype is type.dtype and fits:
         return
     text = f"{want.dtype.value}[{','.join('?' if d is None else str(d) for d in shape)}]"

@@ -21,7 +21,7 @@ def op_text(text: str) -> str:
 
 
 ERRORS = [
-    ("", "fun", "1:1: expected `func` or `target` or the end, got `fun`"),
+    ("", "fun", "1:1: expected `func` or `link` or `space` or `target` or the end, got `fun`"),
     ("", "func @main(", "1:12: expected `)` or a value (%name), got the end of the text"),
     ("", "func @a() -> () {return}\nfunc @a() -> () {return}", "2:6: expected each function once, got @a again"),
     ("", "func @a(%x: f32[2], %x: f32[2]) -> () {return}", "1:21: expected each name once in function @a, got %x"),

@@ -104,8 +104,8 @@ def test_artifact(tmp_path: Path) -> None:
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-3)
     plans = [json.loads((c.path / "plan.json").read_text()) for c in (plain, packed) if c.path is not None]
-    assert plans[1]["weights_bytes"] == plans[0]["weights_bytes"]
-    assert plans[1]["arena_bytes"] <= plans[0]["arena_bytes"]
+    sizes = [{space["name"]: space["bytes"] for space in p["spaces"]} for p in plans]
+    assert sizes[1]["weights"] == sizes[0]["weights"] and sizes[1]["arena"] <= sizes[0]["arena"]
     layouts = {w["layout"] for w in plans[1]["weights"]}
     assert layouts == {"row-major", "row-panels[1]", "column-panels"}
     assert {w["layout"] for w in plans[0]["weights"]} == {"row-major"}

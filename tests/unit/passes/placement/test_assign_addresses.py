@@ -52,11 +52,11 @@ def test_lifetimes_and_spaces():
     spaces = {v.name: space_of(function, v) for v in function.values()}
     assert spaces == {
         **dict.fromkeys("abs", "arena"),
-        "x": "input",
-        "w": "weight",
-        "k": "weight",
+        "x": "io",
+        "w": "weights",
+        "k": "weights",
         "unused": "arena",
-        "y": "output",
+        "y": "io",
     }
     found = {life.root.name: (life.lower, life.upper, life.nbytes) for life in lifetimes(function)}
     assert found == {"a": (1, 3, 256), "b": (2, 6, 256), "s": (3, 6, 4), "unused": (4, 5, 256)}

@@ -157,7 +157,7 @@ def test_edits_with_their_checksum_do_not_reach_past_buffers(built: Path, tmp_pa
             assert list(found) == list(expected), what
             for name, value in expected.items():
                 np.testing.assert_array_equal(found[name], value, err_msg=what)
-    assert {at[0] for at in seen} <= {"arena", "report", "calls", "kernels", "precision", "checksums"}
+    assert {at[0] for at in seen} <= {"values", "report", "calls", "kernels", "precision", "checksums"}
 
 
 @pytest.mark.parametrize("places", [100, pytest.param(3000, marks=pytest.mark.slow)])
@@ -220,8 +220,10 @@ def test_a_plan_of_another_model(built: Path, tmp_path: Path) -> None:
         ({"inputs": [{**plan["inputs"][0], "shape": [1, 1]}, *plan["inputs"][1:]]}, "inputs"),
         ({"outputs": [{**plan["outputs"][0], "shape": [1]}, *plan["outputs"][1:]]}, "outputs"),
         ({"inputs": [{**plan["inputs"][0], "dtype": "f64"}, *plan["inputs"][1:]]}, "inputs"),
-        ({"weights_bytes": 2 * plan["weights_bytes"]}, "weights_bytes"),
-        ({"arena_bytes": plan["arena_bytes"] + 64}, "arena_bytes"),
+        ({"spaces": [{**s, "bytes": s["bytes"] + 64 * (s["holds"] == "weights")} for s in plan["spaces"]]}, "spaces"),
+        ({"spaces": [{**plan["spaces"][0], "bytes": 1 << 20}, *plan["spaces"][1:]]}, "spaces"),
+        ({"spaces": [*plan["spaces"], {**plan["spaces"][0], "name": "host"}]}, "spaces"),
+        ({"spaces": [plan["spaces"][1], plan["spaces"][0], *plan["spaces"][2:]]}, "spaces"),
         ({"library_functions": 2 * plan["library_functions"]}, "library_functions"),
     ):
         (path / "plan.json").write_bytes(sealed({**plan, **changes}))

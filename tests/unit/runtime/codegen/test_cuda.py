@@ -41,8 +41,8 @@ def test_artifact_holds_a_cubin_for_the_architecture(
 def test_offsets_are_multiples_of_256(network: Module, plan: Callable, write: Callable) -> None:
     path: Path = write(plan(network, target="cuda"), target="cuda")
     data = json.loads((path / "plan.json").read_text())
-    assert data["target"]["kind"] == "cuda" and data["alignment"] == 256
-    assert data["weights"] and all(entry["offset"] % 256 == 0 for entry in [*data["weights"], *data["arena"]])
+    assert data["target"]["kind"] == "cuda" and {space["alignment"] for space in data["spaces"]} == {256}
+    assert data["weights"] and all(entry["offset"] % 256 == 0 for entry in [*data["weights"], *data["values"]])
 
 
 @needs_nvcc

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from tvm import te, tirx
 
 from memc.runtime.codegen import flat_indices, pipeline, schedule_cpu, schedule_gpu
@@ -136,3 +137,22 @@ def test_conditions_bound_what_is_compared() -> None:
         before = flat_indices.Access(a, (tirx.floormod(i, 10),), conditions)
         after = flat_indices.Access(a, (i,), conditions)
         assert flat_indices.is_same_place(before, after, known, "cuda") == (condition and same)
+
+
+@pytest.mark.parametrize("target", [GPU, CodeTarget.create("llvm")], ids=["cuda", "llvm"])
+def test_what_allocates_nothing_needs_no_compaction(target: CodeTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass that is left out would have changed nothing, and the others get what it makes of them."""
+    parts = [te.placeholder((2, 4), "float32", name=f"P{n}") for n in range(5)]
+    joined = te.compute(
+        (2, 20), lambda i, j: tirx.if_then_else(j < 4, parts[0][i, j], parts[4][i, j - 16]), name="result"
+    )
+    k = te.reduce_axis((0, 600), name="k")
+    a = te.placeholder((6, 600), "float32", name="A")
+    total = te.compute((6,), lambda i: te.sum(a[i, k], axis=[k]), name="reduced")
+    funcs = {"plain": te.create_prim_func([*parts, joined]), "sum": te.create_prim_func([a, total])}
+    compact = tvm.ir.transform.Sequential([tvm.s_tir.transform.CompactBufferAllocation()])
+    for name, func in funcs.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(pipeline, "compact_allocations", lambda module, _context: compact(module))
+            expected = lowered(func, target)
+        assert tvm_ffi.structural_equal(lowered(func, target), expected), name

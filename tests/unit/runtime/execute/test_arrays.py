@@ -97,7 +97,7 @@ def test_dlpack_inputs_are_used_in_place_only_if_aligned(offset: int) -> None:
     given = tvm_ffi.from_dlpack(array)
     assert given.data_ptr() % 64 == offset
     (spec,) = executable.inputs
-    used, own = executable.in_place(spec, given), executable.tensor(spec, given)
+    used, own = executable.placing.in_place(spec, given), executable.placing.tensor(spec, given)
     assert (used is None) == (offset != 0)
     assert own.data_ptr() % 64 == 0 and (own.data_ptr() == given.data_ptr()) == (offset == 0)
     np.testing.assert_array_equal(executable(given)["y"], (W + 1) * W)

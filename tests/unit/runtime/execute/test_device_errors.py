@@ -121,6 +121,8 @@ def test_no_gpu(network: Module, plan: Callable, write: Write, tmp_path: Path) -
     other = shutil.copytree(path, tmp_path / "cuda.memc")
     data = json.loads((other / "plan.json").read_text())
     data["target"] = {"kind": "cuda", "arch": "sm_90", "cpu": "", "cpu_flags": []}
+    data["devices"] = ["cuda:0"]
+    data["spaces"] = [{**space, "device": "cuda:0"} for space in data["spaces"]]
     (other / "plan.json").write_bytes(sealed(data))
     with pytest.raises(NoDeviceError) as caught:
         load(other)

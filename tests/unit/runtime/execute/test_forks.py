@@ -158,7 +158,7 @@ def test_pickled(tmp_path: Path, named: bool) -> None:
     assert (len(data) < 1000) == named
     first = executable(X)["y"]
     for other in (pickle.loads(data), copy.copy(executable), copy.deepcopy([executable])[0]):
-        assert other is not executable and other.arena is not executable.arena
+        assert other is not executable and other.storages["arena"] is not executable.storages["arena"]
         np.testing.assert_array_equal(other(X)["y"], first)
 
 

@@ -28,7 +28,7 @@ func @main(%x: f32[8,16] {role = input}, %w: f32[16,4] {role = weight}) -> (f32[
 
 
 def slab(executable: memc.Executable) -> np.ndarray:
-    return array_over(executable.machine["bytes_of_weights"](executable.weights), "u8")
+    return array_over(executable.machine["bytes.weights"](executable.storages["weights"]), "u8")
 
 
 @pytest.mark.parametrize("kernels", ["auto", "generated"])
@@ -55,7 +55,7 @@ def test_a_session_shares_weights_and_nothing_else(network: Module, plan: Callab
     executable = load(write(plan(network)))
     session = executable.session()
     assert slab(session).ctypes.data == slab(executable).ctypes.data
-    assert session.arena is not executable.arena and session.running is not executable.running
+    assert session.storages["arena"] is not executable.storages["arena"] and session.running is not executable.running
     with executable.running:  # A run of one does not wait for the other's.
         assert session(np.ones((4, 8), np.float32))["y0"].shape == (4, 32)
 

@@ -33,9 +33,9 @@ def calls(executable: Executable, x: np.ndarray) -> list[tuple[str, list[int]]]:
 
     machine.set_instrument(note)
     given = executable.placed_inputs({"x": x})
-    tensors = [executable.tensor(spec, given[spec.name]) for spec in executable.inputs]
+    tensors = [executable.placing.tensor(spec, given[spec.name]) for spec in executable.inputs]
     made = [executable.buffer(n)[1] for n in range(len(executable.outputs))]
-    machine["main"](executable.arena, executable.weights, *tensors, *made)
+    machine["main"](*executable.storages.values(), *tensors, *made)
     outside = {tensor.data_ptr() for tensor in (*tensors, *made)}
     return [(symbol, [a for a in addresses if a not in outside]) for symbol, addresses in found]
 

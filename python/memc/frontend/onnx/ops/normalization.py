@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
+from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.ops.layer_norm import normalize
 from memc.ir.ops.reduce import mean
@@ -159,14 +160,20 @@ def _same_shape(ctx: NodeContext, found: Value, index: int) -> None:
         raise ctx.unsupported(f"expected input {index} to broadcast to {ctx.type(0)}, got {ctx.type(index)}")
 
 
+def root_mean_square(b: IRBuilder, x: Value, axes: Sequence[int], epsilon: float) -> tuple[Value, Value]:
+    """x over the root of its mean square plus epsilon, and that root, over `axes` kept as extent 1."""
+    square = mean(b, b.op("mul", [x, x]), axes, keepdims=True)
+    spread = b.op("sqrt", [b.op("add", [square, b.scalar(epsilon, x.type.dtype)])])
+    return b.op("div", [x, spread]), spread
+
+
 def _rms(ctx: NodeContext) -> tuple[Value, Value]:
     b = ctx.b
     x = _working(ctx)
     axis = resolve_axis(ctx, ctx.attr("axis", -1), x.type.rank)
-    square = mean(b, b.op("mul", [x, x]), range(axis, x.type.rank), keepdims=True)
-    spread = b.op("sqrt", [b.op("add", [square, b.scalar(float(ctx.attr("epsilon", 1e-5)), x.type.dtype)])])
+    normalized, spread = root_mean_square(b, x, range(axis, x.type.rank), float(ctx.attr("epsilon", 1e-5)))
     scale = ctx.value(1)
-    found = b.op("mul", [b.op("div", [x, spread]), cast(b, scale, x.type.dtype)])
+    found = b.op("mul", [normalized, cast(b, scale, x.type.dtype)])
     return cast(b, found, scale.type.dtype), b.op("reciprocal", [spread])
 
 

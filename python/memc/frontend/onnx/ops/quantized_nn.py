@@ -24,10 +24,11 @@ def _centred(ctx: NodeContext, data: int, zero: int, shape: tuple[int, ...] | No
     known = ctx.known(zero)
     if known is not None and not known.any():
         return x
-    return b.op("sub", [x, cast(b, _spread(ctx, ctx.value(zero), shape), DType.I32)])
+    return b.op("sub", [x, cast(b, spread_over(ctx, ctx.value(zero), shape), DType.I32)])
 
 
-def _spread(ctx: NodeContext, value: Value, shape: tuple[int, ...] | None) -> Value:
+def spread_over(ctx: NodeContext, value: Value, shape: tuple[int, ...] | None) -> Value:
+    """A scale or zero point as one number, or in `shape` if it has one element per row, column or channel."""
     if value.type.elements == 1:
         return value if value.type.rank == 0 else ctx.b.op("reshape", [value], shape=())
     if value.type.rank != 1 or shape is None:
@@ -42,7 +43,7 @@ def _requantize(ctx: NodeContext, total: Value, scales: Sequence[Value], zero: i
     factor = b.op("div", [b.op("mul", [x_scale, w_scale]), y_scale])
     rounded = b.op("round", [b.op("mul", [cast(b, total, DType.F32), factor])])
     target = ctx.type(zero).dtype
-    shifted = b.op("add", [rounded, cast(b, _spread(ctx, ctx.value(zero), None), DType.F32)])
+    shifted = b.op("add", [rounded, cast(b, spread_over(ctx, ctx.value(zero), None), DType.F32)])
     info = np.iinfo(target.numpy)
     return cast(b, b.op("clip", [shifted], min=float(info.min), max=float(info.max)), target)
 
@@ -52,6 +53,7 @@ def _row(ctx: NodeContext, index: int) -> tuple[int, ...]:
 
 
 def _int_product(ctx: NodeContext, a: int, a_zero: int, b: int, b_zero: int) -> Value:
+    """numpy.matmul of inputs `a` and `b` less their zero points, in i32."""
     rows = _row(ctx, a_zero) if ctx.has(a_zero) else None
     x, y = _centred(ctx, a, a_zero, rows), _centred(ctx, b, b_zero, None)
     left, right = x.type.rank == 1, y.type.rank == 1
@@ -75,9 +77,9 @@ def matmul_integer(ctx: NodeContext) -> Sequence[Known]:
 def qlinear_matmul(ctx: NodeContext) -> Sequence[Known]:
     total = _int_product(ctx, 0, 2, 3, 5)
     scales = [
-        _spread(ctx, ctx.value(1), _row(ctx, 1)),
-        _spread(ctx, ctx.value(4), None),
-        _spread(ctx, ctx.value(6), _row(ctx, 6)),
+        spread_over(ctx, ctx.value(1), _row(ctx, 1)),
+        spread_over(ctx, ctx.value(4), None),
+        spread_over(ctx, ctx.value(6), _row(ctx, 6)),
     ]
     return [_requantize(ctx, total, scales, 7)]
 
@@ -100,5 +102,5 @@ def conv_integer(ctx: NodeContext) -> Sequence[Known]:
 def qlinear_conv(ctx: NodeContext) -> Sequence[Known]:
     total = _int_conv(ctx, 0, 2, 3, 5, 8)
     per_channel = (ctx.type(3).shape[0], *([1] * (ctx.type(3).rank - 2)))
-    scales = [_spread(ctx, ctx.value(i), per_channel) for i in (1, 4, 6)]
+    scales = [spread_over(ctx, ctx.value(i), per_channel) for i in (1, 4, 6)]
     return [_requantize(ctx, total, scales, 7)]

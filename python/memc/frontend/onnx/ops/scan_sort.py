@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CumSum, CumProd, TopK, and ops whose result's shape depends on data: Compress, NonZero, Unique, NonMaxSuppression."""
+"""CumSum, CumProd and TopK."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.ops.rules.casts import cast, widen
@@ -39,30 +37,3 @@ def top_k(ctx: NodeContext) -> Sequence[Known]:
     if not 0 <= k <= x.type.shape[axis]:
         raise ctx.unsupported(f"expected k from 0 to {x.type.shape[axis]}, got {k}")
     return ctx.b.multi("top_k", [x], axis=axis, k=k, largest=bool(ctx.attr("largest", 1))).results
-
-
-@imports("Compress")
-def compress(ctx: NodeContext) -> Sequence[Known]:
-    """A gather of the positions that the known condition selects."""
-    x = ctx.value(0)
-    positions = np.flatnonzero(ctx.const(1)).astype(np.int64)
-    axis = ctx.attr("axis")
-    if axis is None:
-        x, axis = ctx.b.op("reshape", [x], shape=(x.type.elements,)), 0
-    axis = resolve_axis(ctx, int(axis), x.type.rank)
-    if positions.size and positions[-1] >= x.type.shape[axis]:
-        raise ctx.unsupported(f"expected a condition of at most {x.type.shape[axis]} elements, got {positions[-1] + 1}")
-    return [ctx.b.op("gather", [x, ctx.b.constant(positions)], axis=axis)]
-
-
-def _known_only(ctx: NodeContext) -> Sequence[Known]:
-    """For ops whose result's shape depends on data: evaluated before they get here, if all inputs are known."""
-    for index in range(len(ctx.inputs)):
-        if ctx.has(index):
-            ctx.const(index)
-    raise ctx.unsupported("these inputs and attributes")
-
-
-imports("NonZero")(_known_only)
-imports("Unique")(_known_only)
-imports("NonMaxSuppression")(_known_only)

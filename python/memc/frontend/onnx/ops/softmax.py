@@ -14,27 +14,30 @@ from memc.ir.types import DType
 from .reduction import resolve_axis
 
 
-def along_axis(ctx: NodeContext, apply: Callable[[Value, int], Value]) -> Sequence[Known]:
-    """`apply` to input 0 along the node's axis; for old opsets on the matrix that flattening at the axis gives."""
-    x = ctx.value(0)
+def along_axis(ctx: NodeContext, x: Value, axis: int, opset: int, apply: Callable[[Value, int], Value]) -> Value:
+    """`apply` to `x` along an axis; for opsets before 13 on the matrix that flattening at the axis gives."""
     shape, rank = x.type.shape, x.type.rank
-    if ctx.opset >= 13:
-        return [apply(x, resolve_axis(ctx, ctx.attr("axis", -1), rank))]
-    axis = resolve_axis(ctx, ctx.attr("axis", 1), rank)
-    if axis == rank - 1:
-        return [apply(x, axis)]
+    axis = resolve_axis(ctx, axis, rank)
+    if opset >= 13 or axis == rank - 1:
+        return apply(x, axis)
     flat = ctx.b.op("reshape", [x], shape=(math.prod(shape[:axis]), math.prod(shape[axis:])))
-    return [ctx.b.op("reshape", [apply(flat, 1)], shape=shape)]
+    return ctx.b.op("reshape", [apply(flat, 1)], shape=shape)
+
+
+def _of_node(ctx: NodeContext, apply: Callable[[Value, int], Value]) -> Sequence[Known]:
+    """`apply` to input 0 along the node's axis."""
+    axis = ctx.attr("axis", -1 if ctx.opset >= 13 else 1)
+    return [along_axis(ctx, ctx.value(0), axis, ctx.opset, apply)]
 
 
 @imports("Softmax")
 def softmax(ctx: NodeContext) -> Sequence[Known]:
-    return along_axis(ctx, lambda x, axis: ctx.b.op("softmax", [x], axis=axis))
+    return _of_node(ctx, lambda x, axis: ctx.b.op("softmax", [x], axis=axis))
 
 
 @imports("LogSoftmax")
 def log_softmax(ctx: NodeContext) -> Sequence[Known]:
-    return along_axis(ctx, lambda x, axis: ctx.b.op("log_softmax", [x], axis=axis))
+    return _of_node(ctx, lambda x, axis: ctx.b.op("log_softmax", [x], axis=axis))
 
 
 @imports("Hardmax")
@@ -48,4 +51,4 @@ def hardmax(ctx: NodeContext) -> Sequence[Known]:
         position = b.op("iota", [], shape=line, axis=axis, dtype=DType.I64)
         return cast(b, b.op("equal", [position, first]), x.type.dtype)
 
-    return along_axis(ctx, apply)
+    return _of_node(ctx, apply)

@@ -47,7 +47,10 @@ def one_node_model(
 
 @pytest.fixture
 def run_node() -> Callable[..., list[Array]]:
-    """`run(op_type, inputs, outputs=1, opset=18, domain="", known=(), **attrs)`: the outputs, evaluated from the IR."""
+    """`run(op_type, inputs, outputs=1, opset=18, domain="", known=(), **attrs)`: the outputs, evaluated from the IR.
+
+    `more` has attributes of these names.
+    """
 
     def run(
         op_type: str,
@@ -56,8 +59,10 @@ def run_node() -> Callable[..., list[Array]]:
         opset: int = 18,
         domain: str = "",
         known: Sequence[int] = (),
+        more: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> list[Array]:
+        attrs.update(more or {})
         shapes = {f"x{i}": a.shape for i, a in enumerate(inputs) if a is not None and i not in known}
         model = one_node_model(op_type, inputs, outputs, opset, domain, known, attrs)
         module = import_onnx(model, input_shapes=shapes)  # a size of 0 counts as open
@@ -70,7 +75,11 @@ def run_node() -> Callable[..., list[Array]]:
 
 @pytest.fixture
 def same_as_ort(run_node: Callable[..., list[Array]]) -> Callable[..., None]:
-    """As `run_node`, but holds the outputs to onnxruntime's; `rtol` and `atol` are the tolerances."""
+    """As `run_node`, but holds the outputs to onnxruntime's, its graph optimizations off.
+
+    `rtol` and `atol` are the tolerances. Integers may differ by one in a share `rounded` of the elements: where sums in
+    another order end at the other side of a half.
+    """
 
     def same(
         op_type: str,
@@ -80,20 +89,28 @@ def same_as_ort(run_node: Callable[..., list[Array]]) -> Callable[..., None]:
         known: Sequence[int] = (),
         rtol: float = 1e-5,
         atol: float = 1e-6,
+        domain: str = "",
+        rounded: float = 0.0,
+        more: dict[str, Any] | None = None,
         **attrs: Any,
     ) -> None:
-        model = one_node_model(op_type, inputs, outputs, opset, "", known, attrs)
+        every = {**attrs, **(more or {})}
+        model = one_node_model(op_type, inputs, outputs, opset, domain, known, every)
         options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = 1
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
         given = {f"x{i}": a for i, a in enumerate(inputs) if a is not None and i not in known}
         expected = session.run(None, given)
-        found = run_node(op_type, inputs, outputs, opset, "", known, **attrs)
+        found = run_node(op_type, inputs, outputs, opset, domain, known, more, **attrs)
         assert len(found) == len(expected)
         for value, wanted in zip(found, expected):
             assert value.dtype == wanted.dtype and value.shape == wanted.shape
             a, b = value.astype(np.float64), wanted.astype(np.float64)
+            if rounded and value.dtype.kind in "iu":
+                assert np.abs(a - b).max(initial=0) <= 1 and np.count_nonzero(a != b) <= rounded * a.size, op_type
+                continue
             np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=op_type)
 
     return same

@@ -52,8 +52,3 @@ def test_compress(run_node, axis):
     x, condition = RANDOM.standard_normal((3, 4)).astype(np.float32), np.array([False, True, True])
     (found,) = run_node("Compress", [x, condition], known=(1,), **({} if axis is None else {"axis": axis}))
     np.testing.assert_array_equal(found, np.compress(condition, x, axis=axis))
-
-
-def test_results_of_unknown_shape_are_rejected(run_node):
-    with pytest.raises(UnsupportedError, match="node `node` .NonZero.: input `x0` must be known"):
-        run_node("NonZero", [np.ones((2, 2), np.float32)])

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from memc.solvers.exact.cp_sat import Limit
-from memc.solvers.exact.order_ilp import JointProgram, JointSolution, OrderProgram, independent_parts, solve_joint
+from memc.solvers.exact.order_ilp import JointSolution, independent_parts, solve_joint
 from memc.solvers.exact.order_precedence import Expired, decide_pairs, least_undecided, reduce_problem, transitive
+from memc.solvers.exact.order_programs import JointProgram, OrderProgram
 from memc.solvers.order import OrderProblem, order_peak, order_solver_names, solve_order
 
 

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The storages of a loaded artifact's memory spaces: allocated, filled with weights, and as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memc.ir.errors import InvalidError
+from memc.runtime.artifact import safetensors
+from memc.runtime.artifact.manifest import WEIGHTS, Manifest
+from memc.runtime.artifact.storages import Storage
+from memc.runtime.execute.loading import Loaded
+from memc.runtime.execute.tensors import array_over
+
+Array = npt.NDArray[Any]
+
+
+def allocate(loaded: Loaded, machine: Any, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """A storage for each space that `machine` allocates, by name, in the order in which runs are given them: of those in
+    `shared` the storage there, of others a new one, with its weights."""
+    found: dict[str, Any] = {}
+    for space in loaded.manifest.spaces:
+        if space.name in shared:
+            found[space.name] = shared[space.name]
+        elif space.is_allocated:
+            found[space.name] = allocated(loaded, machine, space)
+            if space.holds == "weights" and space.bytes:
+                upload(loaded.manifest, space, machine[space.viewer](found[space.name]))
+    return found
+
+
+def allocated(loaded: Loaded, machine: Any, space: Storage) -> Any:
+    """A new storage of a space."""
+    if space.device.kind == "cuda" and loaded.has_native:
+        import tvm_ffi
+
+        # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
+        tvm_ffi.get_global_func("memc.cuda.require")(space.device.index, max(space.bytes, 1))
+    return machine[space.maker]()
+
+
+def copied(loaded: Loaded, machine: Any, space: Storage, storage: Any) -> Any:
+    """A new storage of a space of weights, with what another has."""
+    found = allocated(loaded, machine, space)
+    machine[space.viewer](found).copyfrom(machine[space.viewer](storage))
+    return found
+
+
+def content_of(machine: Any, space: Storage, storage: Any) -> Array:
+    """The bytes of a space of weights: themselves on the CPU, a copy of a device's."""
+    tensor = machine[space.viewer](storage)
+    if space.device.kind == "cpu":
+        return array_over(tensor, "u8")
+    import tvm
+
+    return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+
+
+def upload(manifest: Manifest, space: Storage, slab: Any) -> None:
+    """Fill a space of weights, given as a tensor of bytes: on the CPU straight from the file, on a device through one host
+    buffer. Raises InvalidError for a damaged file."""
+    path = manifest.path / WEIGHTS
+    try:
+        stored, types = safetensors.read(path, checksum=True), safetensors.types(path)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
+    on_host = space.device.kind == "cpu"
+    staged = array_over(slab, "u8") if on_host else np.zeros(space.bytes, np.uint8)
+    for slot in (slot for slot in manifest.weights if slot.spec.space == space.name):
+        data = stored.get(slot.spec.name)
+        if data is None or data.size != slot.spec.nbytes:
+            size = "nothing" if data is None else f"{data.size} bytes"
+            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
+        dtype, shape = types[slot.spec.name]
+        if dtype != safetensors.CODES[slot.spec.dtype] or shape != slot.stored:
+            got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
+            raise InvalidError(f"{path}: expected {slot.spec}, found {got}; compile again")
+        staged[slot.offset : slot.offset + data.size] = data
+    if not on_host:
+        slab.copyfrom(staged)
