@@ -10,6 +10,7 @@ scikit-learn, whose package holds the data: 1,797 images of 8x8 pixels. A fifth 
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -185,6 +186,13 @@ def main(kind: str = "cnn", folder: Path = Path(".")) -> int:
     return 0 if curves[0] == curves[1] and reached > 0.97 else 1
 
 
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", nargs="?", choices=sorted(MODELS), default="cnn", help="the network (default: cnn)")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("."), help="where models are written")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
-    arguments = sys.argv[1:]
-    sys.exit(main(arguments[0] if arguments else "cnn", Path(arguments[1] if len(arguments) > 1 else ".")))
+    given = arguments()
+    sys.exit(main(given.kind, given.folder))

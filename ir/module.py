@@ -22,6 +22,8 @@ class Module:
     constants: set[str] = field(default_factory=set)
     """Names of weights that hold no parameter but what the importer computed, such as masks and initial states: never
     trained. Not in the text."""
+    bound: dict[str, Array] = field(default_factory=dict)
+    """Inputs of the imported model that became constants, by name, with their data. Not in the text."""
     target: Target = field(default_factory=Target)
     """What passes plan for, checkers check against and code is generated for."""
 

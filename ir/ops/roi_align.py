@@ -51,7 +51,8 @@ def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     return [x.with_shape((rois.shape[0], x.shape[1], *int_tuple(attrs, "size", 2, 1)))]
 
 
-def _scale(attrs: Attrs) -> float:
+def scale_of(attrs: Attrs) -> float:
+    """Box units to elements of the map."""
     value = attrs["spatial_scale"]
     assert isinstance(value, float)
     return value
@@ -61,7 +62,7 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     x, rois, batch = inputs
     samples, size = integer(attrs, "sampling_ratio", 1), int_tuple(attrs, "size", 2, 1)
     half = flag(attrs, "half_pixel")
-    box = rois * x.dtype.type(_scale(attrs)) - x.dtype.type(0.5 if half else 0)
+    box = rois * x.dtype.type(scale_of(attrs)) - x.dtype.type(0.5 if half else 0)
     coordinates = []
     for axis in range(2):  # rows, then columns; a box is x1, y1, x2, y2
         start, end = box[:, 1 - axis], box[:, 3 - axis]
@@ -91,7 +92,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     x = op.operands[0].type
     dtype = x.dtype
     samples, size = integer(op.attrs, "sampling_ratio", 1), int_tuple(op.attrs, "size", 2, 1)
-    half, scale = flag(op.attrs, "half_pixel"), _scale(op.attrs)
+    half, scale = flag(op.attrs, "half_pixel"), scale_of(op.attrs)
 
     def coordinate(axis: int, roi: Expr, sample: Expr) -> Expr:
         shift = 0.5 if half else 0.0
@@ -188,7 +189,7 @@ class _Lines:
 def _sample_lines(b: IRBuilder, op: Op, axis: int) -> _Lines:
     rois, dtype = op.operands[1], op.operands[1].type.dtype
     samples, size = integer(op.attrs, "sampling_ratio", 1), int_tuple(op.attrs, "size", 2, 1)[axis]
-    extent, scale, half = op.operands[0].type.shape[2 + axis], _scale(op.attrs), flag(op.attrs, "half_pixel")
+    extent, scale, half = op.operands[0].type.shape[2 + axis], scale_of(op.attrs), flag(op.attrs, "half_pixel")
     boxes = rois.type.shape[0]
 
     def edge(column: int) -> Value:

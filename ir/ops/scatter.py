@@ -8,16 +8,17 @@ data. Of several updates of one element the last one in row-major order wins, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..core import Array, Op, Value
-from ..errors import OpError, UnsupportedError
+from ..errors import OpError
 from ..types import DType, TensorType
 from .rules.base import Attrs, Decompose, OpDef, no_flops, register
-from .rules.common import axis_attr, checked_indices, count, index_operand, int_attr, str_attr, widen
+from .rules.casts import cast
+from .rules.common import axis_attr, checked_indices, compute_dtype, count, index_operand, int_attr, str_attr, widen
 from .rules.derivatives import keep_where
 
 if TYPE_CHECKING:
@@ -124,27 +125,71 @@ def decompose_nd(b: IRBuilder, op: Op) -> Sequence[Value]:
 
 
 def _gradient(b: IRBuilder, op: Op, g: Value | None, combine: str, pick: str, **attrs: Any) -> list[Value | None]:
-    """Reads the indices only. An update has the gradient of its place, if no later one took that; the data has it where
-    nothing was written. With `add` both have all of it."""
+    """With `none` and `add` it reads the indices only. With `none` an update has the gradient of its place, if no later one took
+    that; the data has it where nothing was written. With `add` both have all of it."""
     data, indices, updates = op.operands
     if g is None or not data.type.dtype.is_float:
         return [None, None, None]
     if updates.type.elements == 0 or data.type.elements == 0:
         return [g, None, None]
-    picked = b.op(pick, [g, indices], **attrs)
     reduction = str_attr(op.attrs, "reduction", REDUCTIONS)
+
+    def picked(value: Value) -> Value:
+        """For each update, what is at its place."""
+        return b.op(pick, [value, indices], **attrs)
+
     if reduction == "add":
-        return [g, None, picked]
-    if reduction != "none":
-        raise UnsupportedError(f"op {op.name}: expected reduction none or add for a gradient, got {reduction}")
+        return [g, None, picked(g)]
     own = {"axis": attrs["axis"]} if "axis" in attrs else {}
+    if reduction in ("max", "min"):
+        return _gradient_of_extremum(b, op, g, picked, own)
+    if reduction == "mul":
+        return _gradient_of_product(b, op, g, picked, own)
     winner = b.op(combine, [indices, updates], shape=data.type.shape, reduction="none", **own)
     untouched = b.op("less", [winner, b.scalar(0, winner.type.dtype)])
     count = updates.type.elements
     positions = b.op("iota", [], shape=(count,), axis=0, dtype=winner.type.dtype)
     positions = b.op("reshape", [positions], shape=updates.type.shape)
-    won = b.op("equal", [b.op(pick, [winner, indices], **attrs), positions])
-    return [keep_where(b, untouched, g), None, keep_where(b, won, picked)]
+    won = b.op("equal", [picked(winner), positions])
+    return [keep_where(b, untouched, g), None, keep_where(b, won, picked(g))]
+
+
+def _gradient_of_extremum(
+    b: IRBuilder, op: Op, g: Value, picked: Callable[[Value], Value], own: dict[str, Any]
+) -> list[Value | None]:
+    """The elements that are equal to the result share its gradient, as in PyTorch."""
+    data, indices, updates = op.operands
+    wide = compute_dtype(data.type.dtype)
+    kept, taken = b.op("equal", [data, op.result]), b.op("equal", [updates, picked(op.result)])
+    hits = [b.op("cast", [hit], to=wide) for hit in (kept, taken)]
+    count = b.op(op.name, [hits[0], indices, hits[1]], reduction="add", **own)
+    share = cast(b, b.op("div", [cast(b, g, wide), count]), data.type.dtype)
+    return [keep_where(b, kept, share), None, keep_where(b, taken, picked(share))]
+
+
+def _gradient_of_product(
+    b: IRBuilder, op: Op, g: Value, picked: Callable[[Value], Value], own: dict[str, Any]
+) -> list[Value | None]:
+    """The gradient times the product of a place's other factors: that of all factors but zeros, over one's own, unless
+    another is zero."""
+    data, indices, updates = op.operands
+    wide = compute_dtype(data.type.dtype)
+    factors = [cast(b, v, wide) for v in (data, updates)]
+    zeros = [b.op("equal", [v, b.scalar(0, wide)]) for v in factors]
+    others = [b.op("select", [zero, b.scalar(1, wide), v]) for zero, v in zip(zeros, factors)]
+    ones = [b.op("cast", [zero], to=wide) for zero in zeros]
+    product = b.op(op.name, [others[0], indices, others[1]], reduction="mul", **own)
+    count = b.op(op.name, [ones[0], indices, ones[1]], reduction="add", **own)
+    whole = b.op("mul", [cast(b, g, wide), product])
+    found: list[Value | None] = []
+    for v, one, total, there in (
+        (others[0], ones[0], whole, count),
+        (others[1], ones[1], picked(whole), picked(count)),
+    ):
+        alone = b.op("equal", [there, one])  # Neither another zero, nor, where it is not one itself, any.
+        part = keep_where(b, alone, b.op("div", [total, v]))
+        found.append(cast(b, part, data.type.dtype))
+    return [found[0], None, found[1]]
 
 
 def gradient_elements(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -158,7 +203,8 @@ def gradient_nd(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence
 
 _DOC = (
     "Operands data, indices (i32 or i64, negative ones count from the end) and updates; the result has data's type.\n"
-    "Attribute `reduction`: `none` writes the update, `add`, `mul`, `max` and `min` combine it with what is there."
+    "Attribute `reduction`: `none` writes the update, `add`, `mul`, `max` and `min` combine it with what is there. Of the "
+    "gradient of an extremum all elements that are equal to it have the same share."
 )
 
 register(

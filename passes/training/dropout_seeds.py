@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dropout draws from in a training step: a counter among the states, which every micro-batch moves by one.
+"""What dropout, and whatever else draws at random, draws from in a training step: a counter among the states, which every
+micro-batch moves by one.
 
-Masks are a function of the counter and of each op's stream (`ir/ops/dropout.py`), so that they differ from step to step,
+Masks are a function of the counter and of each op's stream (`ir/ops/rules/philox.py`), so that they differ from step to step,
 the backward pass and recomputations generate them again, and a restored step goes on with the masks it would have drawn.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 
 from memc.ir.core import Op, Role, Value
 from memc.ir.errors import UsageError
+from memc.ir.op_rules import has
+from memc.ir.ops.rules.base import Trait
 from memc.ir.types import DType, TensorType
 
 MAX_SEED = 2**31 - 1
@@ -27,16 +30,18 @@ def first_count(seed: int) -> int:
 
 
 def share_seed(ops: Sequence[Op]) -> Value | None:
-    """Make all dropout whose seed is a constant read one new value instead, and return that; None if there is none.
+    """Make all ops that draw at random, and whose seed is a constant, read one new value instead, and return that; None if
+    there are none.
 
     A seed that is computed or given to the function stays: the model draws from it by its own choice.
     """
-    constant = [op for op in ops if op.name == "dropout" and _is_constant(op.operands[1])]
+    drawing = [op for op in ops if op.region is None and has(op, Trait.RANDOM)]
+    constant = [op for op in drawing if _is_constant(op.operands[-1])]
     if not constant:
         return None
     shared = Value("seed", TensorType(DType.I64, ()))
     for op in constant:
-        op.operands = [op.operands[0], shared]
+        op.operands = [*op.operands[:-1], shared]
     return shared
 
 

@@ -38,6 +38,10 @@ ITEMSIZE = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 
 ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
 
 
+COUNTER = "random.counter"
+"""The state that counts runs, by which random ops draw."""
+
+
 @dataclass(frozen=True)
 class Spec:
     """An input or output."""
@@ -142,6 +146,11 @@ class Manifest:
             if space.name == name:
                 return space
         raise ValueError(f"expected a space among {', '.join(s.name for s in self.spaces)}, got {shown(name)}")
+
+    @property
+    def trains(self) -> bool:
+        """Whether a run is a training step: it updates more than the counter of runs."""
+        return bool(self.states - {COUNTER})
 
     @property
     def footprint(self) -> Footprint:

@@ -21,9 +21,10 @@ from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchroni
 from memc.runtime.execute import forks, labels
 from memc.runtime.execute.cut_outputs import cut_outputs
 from memc.runtime.execute.device_errors import device_errors
+from memc.runtime.execute.given import NUMBERS, from_numbers, require
 from memc.runtime.execute.loading import Loaded, calls_cuda
 from memc.runtime.execute.memory import allocate
-from memc.runtime.execute.placing import Placing, require
+from memc.runtime.execute.placing import Placing
 from memc.runtime.execute.tensors import FFI_DTYPE, aligned, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]
@@ -32,9 +33,9 @@ Array = npt.NDArray[Any]
 class Executable:
     """A compiled model. Call it with inputs in order or by name; it returns outputs by name.
 
-    Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type. They are read where
-    they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied there
-    otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
+    Inputs are numpy arrays or tensors that support DLPack, of the exact shape and element type, or lists of numbers. They are
+    read where they are if they lie on the model's device, compact and aligned (64 bytes on the CPU, 256 on CUDA), and copied
+    there otherwise; they are never written to. Labels of classes may have any type of integers, or be lists, and must name classes:
     those on the host are checked before the run. Outputs are fresh at each call: numpy arrays on the CPU, TVM tensors (which
     support DLPack) on CUDA. Those whose size depends on data are cut to it.
 
@@ -187,6 +188,7 @@ class Executable:
         placed: dict[str, Any] = {}
         self.require_host()
         for spec, value in self.bind((), inputs):
+            value = from_numbers(spec, value) if isinstance(value, NUMBERS) else value
             array = plain(value, f"input {spec}")
             require(spec, type_name(array), array.shape)
             host = aligned(array)

@@ -12,13 +12,15 @@ from memc.runtime.artifact import manifest
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.loading import Loaded, open_artifact
 from memc.runtime.execute.pickling import Parcel, folder_of, packed
+from memc.runtime.execute.stateful import Stateful
 from memc.runtime.execute.training import TrainingStep
 
 
 def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
     """The executable of the artifact in folder `path`.
 
-    Allocates its arena and loads its weights, once. One that updates states is a `TrainingStep`. On CUDA, runs after the
+    Allocates its arena and loads its weights, once. One that updates states is `Stateful`, and a
+    `TrainingStep` if they are more than a counter of runs. On CUDA, runs after the
     first are launched as one CUDA graph, unless `cuda_graph` is false. Raises InvalidError for a missing or damaged
     artifact, UnsupportedError if this machine cannot run it, and DeviceMemoryError if it does not fit in memory.
     """
@@ -28,9 +30,9 @@ def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
 
 def executable_of(loaded: Loaded) -> Executable:
     """The executable of code that is loaded already, with an arena and weights of its own."""
-    if loaded.manifest.states:
-        return TrainingStep(loaded)
-    return Executable(loaded)
+    if not loaded.manifest.states:
+        return Executable(loaded)
+    return TrainingStep(loaded) if loaded.manifest.trains else Stateful(loaded)
 
 
 def unpacked(parcel: Parcel) -> Executable:
@@ -38,8 +40,9 @@ def unpacked(parcel: Parcel) -> Executable:
     path, keeps = folder_of(parcel)
     executable = load(path, cuda_graph=parcel.cuda_graph)
     executable.keeps = keeps
-    if isinstance(executable, TrainingStep):
+    if isinstance(executable, Stateful):
         executable.load_state(parcel.state)
+    if isinstance(executable, TrainingStep):
         executable.learning_rate = 0.01 if parcel.learning_rate is None else parcel.learning_rate
     return executable
 
@@ -51,4 +54,5 @@ def reduced(executable: Executable) -> tuple[Any, ...]:
 
 
 copyreg.pickle(Executable, reduced)
+copyreg.pickle(Stateful, reduced)
 copyreg.pickle(TrainingStep, reduced)

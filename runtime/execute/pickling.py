@@ -17,6 +17,7 @@ from memc.ir.errors import InvalidError
 from memc.runtime.artifact.manifest import PLAN
 from memc.runtime.artifact.plan_text import checksum
 from memc.runtime.execute.executable import Executable
+from memc.runtime.execute.stateful import Stateful
 from memc.runtime.execute.training import TrainingStep
 
 
@@ -45,8 +46,9 @@ def packed(executable: Executable) -> Parcel:
     if executable.keeps is not None:
         files = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
     parcel = Parcel(path, plan, executable.loaded.cuda_graph, files)
-    if isinstance(executable, TrainingStep):
-        return Parcel(path, plan, parcel.cuda_graph, files, executable.state(), executable.learning_rate)
+    if isinstance(executable, Stateful):
+        rate = executable.learning_rate if isinstance(executable, TrainingStep) else None
+        return Parcel(path, plan, parcel.cuda_graph, files, executable.state(), rate)
     return parcel
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from memc.ir.arrays import plain, type_name
-from memc.ir.errors import UsageError
 from memc.runtime.artifact.manifest import Spec
+from memc.runtime.cuda.cuda_runtime import synchronize_device
+from memc.runtime.execute.given import NUMBERS, compact_on_device, exchanged, from_numbers, require, strided
 from memc.runtime.execute.loading import Loaded
-from memc.runtime.execute.tensors import IR_DTYPE, aligned, array_over, tensor_over
+from memc.runtime.execute.tensors import aligned, array_over, tensor_over
 
 
 class Placing:
@@ -25,18 +26,20 @@ class Placing:
 
     def tensor(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor on the device, in place where possible."""
+        if isinstance(value, NUMBERS):
+            value = from_numbers(spec, value)
         if isinstance(value, (np.ndarray, np.generic)):
             array = plain(value, f"input {spec}")
             require(spec, type_name(array), array.shape)
             host = tensor_over(aligned(array))
             return host if self.on_host else self.staged(spec, host)
-        return self.placed(spec, self.exchanged(spec, value))
+        return self.placed(spec, value, exchanged(spec, value))
 
     def in_place(self, spec: Spec, value: Any) -> Any:
         """An input as a TVM tensor over the caller's memory on the device; None if it is not usable there."""
         if isinstance(value, (np.ndarray, np.generic)):
             return None
-        tensor = self.exchanged(spec, value)
+        tensor = exchanged(spec, value)
         return tensor if self.is_usable(spec, tensor) else None
 
     def is_here(self, spec: Spec, tensor: Any) -> bool:
@@ -48,25 +51,17 @@ class Placing:
         here = self.is_here(spec, tensor)
         return bool(here and tensor.is_contiguous() and tensor.data_ptr() % self.alignments[spec.name] == 0)
 
-    def exchanged(self, spec: Spec, value: Any) -> Any:
-        """A DLPack tensor of the right type as TVM's, over the same memory."""
-        import tvm_ffi
-
-        if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
-            raise UsageError(f"input {spec}: expected a numpy array or a DLPack tensor, got {type(value).__name__}")
-        try:
-            tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
-        require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
-        return tensor
-
-    def placed(self, spec: Spec, tensor: Any) -> Any:
+    def placed(self, spec: Spec, value: Any, tensor: Any) -> Any:
         """A DLPack tensor of the right type: itself if it is usable where it is, else a copy."""
         if self.is_usable(spec, tensor):
             return tensor
         if not tensor.is_contiguous():
-            raise UsageError(f"input {spec}: expected a compact row-major tensor, got strides {tuple(tensor.strides)}")
+            if str(tensor.device).startswith(("cpu", "cuda_host")):
+                return self.tensor(spec, strided(tensor, spec.dtype))
+            synchronize_device()  # The framework may copy on another stream, and take its copy's memory back.
+            copy = self.staged(spec, exchanged(spec, compact_on_device(spec, value)))
+            synchronize_device()
+            return copy
         if self.is_here(spec, tensor) and self.on_host:
             return tensor_over(aligned(array_over(tensor, spec.dtype)))
         return self.staged(spec, tensor)
@@ -85,10 +80,3 @@ class Placing:
 
         copy = tvm.runtime.empty(tuple(tensor.shape), str(tensor.dtype), self.devices[spec.name])
         return copy.copyfrom(tensor)
-
-
-def require(spec: Spec, dtype: str, shape: tuple[int, ...]) -> None:
-    """Raise UsageError for a tensor of another type than the input's."""
-    if IR_DTYPE.get(dtype) != spec.dtype or tuple(shape) != spec.shape:
-        got = f"{IR_DTYPE.get(dtype, dtype)}[{','.join(map(str, shape))}]"
-        raise UsageError(f"input {spec.name}: expected {str(spec).split(': ', 1)[1]}, got {got}")

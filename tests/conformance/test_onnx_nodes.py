@@ -7,26 +7,12 @@
 from __future__ import annotations
 
 import backend
+import numpy as np
 import onnx
 import pytest
 import workers
 
 BATCHES = 16
-
-UNSUPPORTED = frozenset(
-    {
-        # Random numbers of numpy's generators, which no other implementation reproduces.
-        "test_bernoulli_seed",
-        "test_bernoulli_seed_expanded",
-        "test_training_dropout",
-        "test_training_dropout_default",
-        "test_training_dropout_default_mask",
-        "test_training_dropout_mask",
-        # Scan of opset 8, with a batch axis that opset 9 took out.
-        "test_scan_sum",
-    }
-)
-"""What is not supported, on purpose."""
 
 COMPILED = (
     "test_add_bcast",
@@ -71,6 +57,9 @@ COMPILED = (
     "test_top_k_smallest",
     "test_transpose_all_permutations_5",
     "test_where_example",
+    "test_bernoulli_seed",
+    "test_training_dropout_mask",
+    "test_scan_sum",
 )
 
 
@@ -88,15 +77,8 @@ def test_selection() -> None:
 def test_evaluated(part: int) -> None:
     names = sorted(backend.selected())[part::BATCHES]
     outcomes = [backend.run_case(backend.selected()[name], "evaluate") for name in names]
-    bad = [o for o in outcomes if o.verdict != "match" and not (o.verdict == "unsupported" and o.name in UNSUPPORTED)]
+    bad = [o for o in outcomes if o.verdict != "match"]
     assert not bad, report(bad)
-
-
-def test_unsupported_names_node_and_op() -> None:
-    for name in sorted(UNSUPPORTED & set(backend.selected())):
-        outcome = backend.run_case(backend.selected()[name], "evaluate")
-        assert outcome.verdict == "unsupported"
-        assert outcome.detail.startswith("unsupported: node `") and " (" in outcome.detail
 
 
 def test_compiled() -> None:
@@ -137,3 +119,20 @@ def test_a_wrong_result_is_seen() -> None:
     assert "elements differ" in backend.compare({n: a + 1 for n, a in right.items()}, case)
     assert "expected float32" in backend.compare({n: a.astype("f8") for n, a in right.items()}, case)
     assert "is missing" in backend.compare({}, case)
+
+
+def test_wrong_draws_are_seen() -> None:
+    case = backend.selected()["test_training_dropout_mask"]
+    right, _ = backend.run_evaluated(case)
+    assert backend.compare(right, case) == ""
+    y, mask = case.expected
+    assert "as the mask says" in backend.compare({**right, y: right[y] * np.float32(1.01)}, case)
+    assert "as the mask says" in backend.compare({**right, mask: ~right[mask]}, case)
+    x = case.inputs[case.model.graph.input[0].name]
+    everything = {y: (x * 4).astype(np.float32), mask: np.ones_like(right[mask])}
+    assert backend.compare(everything, case) == "expected a share of about 0.25, got 1"
+    case = backend.selected()["test_bernoulli_seed"]
+    (name,) = case.expected
+    right, _ = backend.run_evaluated(case)
+    assert backend.compare(right, case) == ""
+    assert "expected 1 and 0" in backend.compare({name: right[name] / 2}, case)

@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported or invalid model, 4 o
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import sys
@@ -99,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return UsageError.exit_code
         message = getattr(error, "format_message", None)
         if message is not None:
-            error_line(" ".join(message().split()))
+            error_line(_unknown_option(error) or " ".join(message().split()))
             return int(getattr(error, "exit_code", 2))
         if isinstance(error, MemoryError):
             error_line(f"out of memory on this machine{f': {error}' if str(error) else ''}")
@@ -109,6 +110,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"internal error: {type(error).__name__}: {error}; please report this with the command and the model"
         )
         return INTERNAL
+
+
+def _unknown_option(error: Exception) -> str | None:
+    """What to say of an option that there is not; None for other errors."""
+    name = getattr(error, "option_name", None)
+    context = getattr(error, "ctx", None)
+    if name is None or context is None:
+        return None
+    known = [each[2:] for parameter in context.command.params for each in parameter.opts if each.startswith("--")]
+    word = name.lstrip("-")
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)  # Less would take `arch` for `batch`.
+    if near:
+        hint = f"; did you mean --{near[0]}?"
+    else:
+        hint = f"; an open dimension is bound by --dim {word}=N" if "dim" in known else ""
+    return f"no option {name}{hint}; options: memc {context.info_name} --help"
 
 
 def _drop_output() -> None:

@@ -189,7 +189,8 @@ def takes_options(*only: str, but: Collection[str] = ()) -> Callable[[Callable[.
             arguments = {name: value for name, value in given.items() if name in own}
             if "seed" in own and not given.get("train"):
                 given = {**given, "seed": None}
-            verb(**arguments, settings=settings_of(given))
+            of_options = {name: value for name, value in given.items() if name not in own or name == "seed"}
+            verb(**arguments, settings=settings_of(of_options))
 
         run.__name__, run.__doc__ = verb.__name__, verb.__doc__
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -18,10 +18,12 @@ from memc.solvers.order import order_solver_names
 from memc.solvers.placement import solver_names
 
 from . import options
+from .compile_options import takes_options
 from .console import set_up_logging, stdout_console, write_text
 from .values import parse_seconds
 
 
+@takes_options("dims", "input_shapes", "bind")
 def plan(
     file: Annotated[
         Optional[str], typer.Argument(metavar="FILE", help="A .csv problem, a .json[.gz] graph, .memir or .onnx.")
@@ -43,6 +45,8 @@ def plan(
         Optional[str], typer.Option("--time-limit", metavar="TIME", help="For the search: 2s, 500ms or 1.5m.")
     ] = None,
     threads: Annotated[Optional[int], typer.Option("--threads", metavar="N", min=1, help="For the search.")] = None,
+    *,
+    settings: dict[str, Any],
     full: Annotated[bool, typer.Option("--full", help="Order and offsets in the JSON.")] = False,
     json_path: options.Json = None,
     list_solvers: Annotated[bool, typer.Option("--list-solvers", help="List the solvers.")] = False,
@@ -68,6 +72,7 @@ def plan(
         order_solver=order_solver or "auto",
         time_limit=None if time_limit is None else parse_seconds(time_limit, "--time-limit"),
         threads=threads,
+        **settings,
     )
     try:
         result = make_plan(file, **arguments)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json as json_module
+from collections import Counter
 from typing import Annotated, Any, Optional
 
 import typer
@@ -20,7 +21,7 @@ from .console import progress, set_up_logging, write_text
 from .values import parse_inputs, parse_pairs
 
 NOT_VERIFIED = (
-    *("disabled_passes", "memory_budget", "train", "alignment"),
+    *("memory_budget", "train", "alignment"),
     *("plan_only", "print_ir_after_all", "print_ir_after_change"),
 )
 """Options of a compilation that this verb does not have."""
@@ -30,7 +31,7 @@ NOT_VERIFIED = (
 def verify(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model; .memir text with --against numpy.")],
     against: Annotated[
-        str, typer.Option("--against", help="onnxruntime or numpy (memc's own evaluation).")
+        str, typer.Option("--against", help="onnxruntime, onnx (its reference) or numpy (memc's own evaluation).")
     ] = "onnxruntime",
     input: Annotated[
         Optional[list[str]],
@@ -46,8 +47,8 @@ def verify(
         Optional[float],
         typer.Option(
             "--atol",
-            help="Absolute tolerance, per element (1e-5; tf32: 2e-3). f16 and bf16, without either: a relative error of "
-            "each output of at most 1e-2 and 5e-2.",
+            help="Absolute tolerance, per element (1e-5; tf32: 2e-3). f16, 8-bit and bf16, without either: a relative error "
+            "of each output of at most 1e-2, 2e-2 and 5e-2.",
         ),
     ] = None,
     seed: options.Seed = 0,
@@ -74,19 +75,35 @@ def verify(
             progress=report_stage,
             **settings,
         )
+    found = outcome.judgements
     if json is not None:
-        write_text(json, json_module.dumps({n: vars(d) for n, d in outcome.differences.items()}, indent=2))
+        write_text(json, json_module.dumps({name: _as_json(each) for name, each in found.items()}, indent=2))
     if json != "-":
-        for name, difference in outcome.differences.items():
-            if not quiet or not difference.matches:
-                print(f"{'ok    ' if difference.matches else 'FAILED'} {name}: {difference}")
-    failed = [name for name, d in outcome.differences.items() if not d.matches]
+        for note in outcome.notes:
+            print(f"note   {note}")
+        for name, each in found.items():
+            if not quiet or not each.difference.matches:
+                print(_line(name, each, against))
+    failed = [name for name, each in found.items() if not each.difference.matches]
     if failed:
         raise CheckError(
-            f"FAILED | {model} against {against}: {len(failed)} of {len(outcome.differences)} tensors differ"
+            f"FAILED | {model} against {against} ({outcome.tolerances}): {len(failed)} of {len(found)} tensors differ"
         )
     if json != "-" and not quiet:
-        print(f"PASSED | {model} against {against}: {_tensors(len(outcome.differences))} match")
+        others = Counter(each.against for each in found.values() if each.against != against)
+        also = "".join(f", {count} of them against {name}" for name, count in others.items())
+        print(f"PASSED | {model} against {against} ({outcome.tolerances}): {_tensors(len(found))} match{also}")
+
+
+def _line(name: str, found: verification.Judgement, against: str) -> str:
+    """What is said of one tensor."""
+    said = f"{'ok    ' if found.difference.matches else 'FAILED'} {name}: {found.difference}"
+    said += f" | against {found.against}" if found.against != against else ""
+    return said + (f" | {found.note}" if found.note else "")
+
+
+def _as_json(found: verification.Judgement) -> dict[str, Any]:
+    return {**vars(found.difference), "against": found.against, "note": found.note}
 
 
 def _tensors(count: int) -> str:

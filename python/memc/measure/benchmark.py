@@ -187,7 +187,7 @@ def bench(
     grown = None if before is None or after is None else max(after - before, 0)
     return Benchmark(
         target=str(CodeTarget.create(manifest.kind, manifest.arch or None, manifest.cpu)),
-        training=bool(manifest.states),
+        training=manifest.trains,
         threads=None if manifest.kind == "cuda" else used,
         warmup=warmup,
         seconds=tuple(seconds),

@@ -28,17 +28,27 @@ class Difference:
         return f"relative error {self.relative_norm:.3g}; {self.detail}"
 
 
-def compare(result: Array, reference: Array, *, rtol: float, atol: float, norm: float | None = None) -> Difference:
+def compare(
+    result: Array,
+    reference: Array,
+    *,
+    rtol: float,
+    atol: float,
+    norm: float | None = None,
+    steps: float | None = None,
+) -> Difference:
     """Compare elementwise: |result - reference| <= atol * max(1, rms(reference)) + rtol * |reference|.
 
-    With `norm`, it is the relative error of floats as a whole that must be at most that.
+    With `norm`, it is the relative error of floats as a whole that must be at most that. With `steps`, it is the root mean
+    square of the differences of 8-bit integers.
 
     The scale keeps elements near zero in a tensor of large ones from counting as wrong for rounding alone. NaN equals NaN,
-    infinities compare by sign, and anything but floats must be equal. Raises UsageError for a tolerance that is none.
+    infinities compare by sign, and anything else must be equal. Raises UsageError for a tolerance that is none.
     """
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         require(tolerance, Tolerance, name)
     require(norm, Optional[Tolerance], "norm")
+    require(steps, Optional[Tolerance], "steps")
     if result.shape != reference.shape:
         return Difference(False, float("inf"), f"expected shape {list(reference.shape)}, got {list(result.shape)}")
     if result.dtype != reference.dtype:
@@ -57,5 +67,10 @@ def compare(result: Array, reference: Array, *, rtol: float, atol: float, norm: 
     worst = int(np.argmax(np.where(np.isnan(gap), np.inf, gap)))
     index = [int(i) for i in np.unravel_index(worst, result.shape)]
     detail = f"{int(np.sum(~close))} of {result.size} elements differ; worst at {index}: expected {b.flat[worst]:.9g}, got {a.flat[worst]:.9g}"
-    matches = bool(close.all()) if norm is None or not is_float else relative <= norm
+    if is_float and norm is not None:
+        matches = relative <= norm
+    elif steps is not None and result.dtype.kind in "iu" and result.dtype.itemsize == 1:
+        matches = float(np.sqrt(np.mean(gap * gap))) <= steps
+    else:
+        matches = bool(close.all())
     return Difference(matches, relative, detail)

@@ -5,45 +5,60 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
-import onnx
 
 from memc import driver
 from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
 from memc.ir.checked import Amount, require, require_one_of
-from memc.ir.core import Array, Role
+from memc.ir.core import Array, Role, Value
 from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
+from memc.ir.op_rules import has
+from memc.ir.ops.rules.base import Trait
 from memc.ir.sizes import format_size
 from memc.ir.types import DType, TensorType
-from memc.measure.compare import Difference, Tolerance, compare
+from memc.measure.compare import Difference, Tolerance
+from memc.measure.references import run_onnxruntime, run_reference, with_all_outputs
+from memc.measure.tolerances import Tolerances, tolerances_of
 from memc.options import Keywords, checked_options, with_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-REFERENCES = ("onnxruntime", "numpy")
+REFERENCES = ("onnxruntime", "onnx", "numpy")
 
-TOLERANCES = {"f32": (1e-3, 1e-5), "tf32": (2e-2, 2e-3)}
-"""Relative and absolute, per element. TF32 keeps 10 bits of a factor's mantissa: an error of 3e-4 in one product."""
 
-NORMS = {"f16": 1e-2, "bf16": 5e-2}
-"""The relative error of an output as a whole that half precision may have. It keeps 10 and 7 bits of mantissa of every
-value: errors of 5e-4 and 4e-3, which add up layer by layer. Models that have values in half precision are allowed the same."""
+@dataclass(frozen=True)
+class Judgement:
+    """What one tensor was found to be."""
+
+    difference: Difference
+    against: str
+    """The reference that decided: the first one that agrees, or else the one that was asked for."""
+    note: str = ""
+    """What the other reference found, if that was asked too."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Differences by output name."""
+    """What was found, by output name."""
 
-    differences: dict[str, Difference]
+    judgements: dict[str, Judgement]
     against: str
+    tolerances: Tolerances
+    notes: tuple[str, ...] = ()
+    """Why references that were asked gave no results."""
+
+    @property
+    def differences(self) -> dict[str, Difference]:
+        """From the reference that decided, by output name."""
+        return {name: found.difference for name, found in self.judgements.items()}
 
     @property
     def passed(self) -> bool:
@@ -67,16 +82,46 @@ def verify(
 
     Args:
         model: path to an .onnx file (or .memir, with `against="numpy"`).
-        against: `onnxruntime`, or `numpy` for memc's own evaluation of the imported, unoptimized IR.
+        against: `onnxruntime`, with its optimizations off; `onnx` for onnx's reference evaluator; or `numpy` for memc's own
+            evaluation of the imported, unoptimized IR. Where a tensor is not what onnxruntime has, or onnxruntime does not
+            run the model, onnx's reference is asked too, and a tensor that agrees with either passes. What depends on random
+            numbers, which every implementation draws its own way, is compared with `numpy`.
         inputs: data by input name; what is missing is random, from `seed`.
-        rtol, atol: tolerances per element; None for those of the precision (`TOLERANCES`; in half precision, where neither
-            is given, `NORMS`).
+        rtol, atol: tolerances per element; None for those of the precision and the model's types (`TOLERANCES`; in half
+            precision and for models quantized to 8 bits, where neither is given, `NORMS`).
         all_tensors: also compare every floating-point tensor inside the model.
         **options: as for `memc.compile`.
 
     Raises:
-        MemcError: if the model does not compile, or the reference does not run it.
+        MemcError: if the model does not compile, or no reference runs it.
     """
+    _require_call(model, against, inputs, seed, rtol, atol, all_tensors)
+    source: Any = with_all_outputs(Path(model)) if all_tensors else model
+    chosen = checked_options(options)
+    module = driver.load_module(source, chosen)
+    tolerances = tolerances_of(module, chosen.precision, rtol, atol)
+    given = complete_inputs(module, inputs or {}, seed)
+    asked = _References(source, module, given, {**given, **module.bound}, progress)
+    drawn = random_results(module)
+    expected = asked.results("numpy") if drawn else {}
+    if not drawn.issuperset(_output_names(module)):
+        expected = {**asked.results(against), **{name: expected[name] for name in drawn}}
+    compilation = driver.compile(module, progress=progress, **options)
+    results = compilation.load().run_numpy(given)
+    judgements = {
+        name: Judgement(tolerances.compare(result, expected[name]), "numpy", "depends on random numbers")
+        if name in drawn
+        else asked.judgement(name, result, expected[name], tolerances)
+        for name, result in results.items()
+    }
+    notes = tuple(found for found in asked.found.values() if isinstance(found, str))
+    return Verification(judgements, against, tolerances, notes)
+
+
+def _require_call(
+    model: object, against: str, inputs: object, seed: int, rtol: object, atol: object, all_tensors: object
+) -> None:
+    """Raise UsageError for arguments beside the options that are of another kind, or do not go together."""
     require_one_of(against, REFERENCES, f"--against {against}")
     require(seed, Amount, "seed")
     require(all_tensors, bool, "all_tensors")
@@ -88,29 +133,82 @@ def verify(
         raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
     if format_of(model) not in (None, ONNX) and (against != "numpy" or all_tensors):
         raise UsageError(f"{model}: onnxruntime and --all-tensors need an .onnx model; use --against numpy alone")
-    source: Any = with_all_outputs(Path(model)) if all_tensors else model
-    chosen = checked_options(options)
-    usual = TOLERANCES.get(chosen.precision, TOLERANCES["tf32"])
-    module = driver.load_module(source, chosen)
-    norm = NORMS.get(half_of(module) or chosen.precision) if rtol is None and atol is None else None
-    rtol, atol = (usual[0] if rtol is None else rtol), (usual[1] if atol is None else atol)
-    given = complete_inputs(module, inputs or {}, seed)
-    if against == "numpy":
+
+
+SECOND = "onnx"
+"""The reference that is asked where onnxruntime disagrees, or cannot."""
+
+
+@dataclass
+class _References:
+    """What other implementations make of one model and its inputs, each run once."""
+
+    source: str | Path | bytes
+    module: Module
+    given: Mapping[str, Array]
+    all_given: Mapping[str, Array]
+    """The inputs, those that became constants too."""
+    progress: driver.Progress | None
+    found: dict[str, dict[str, Array] | str] = field(default_factory=dict)
+    """Results by output, or why there are none, by reference."""
+
+    def results(self, against: str) -> dict[str, Array]:
+        """What the reference that was asked for finds, or the second one in place of onnxruntime. Raises UnsupportedError."""
+        self.against = against
+        first = self._of(against)
+        if isinstance(first, dict):
+            return first
+        second = self._of(SECOND) if against == "onnxruntime" else first
+        if isinstance(second, dict):
+            self.against = SECOND
+            return second
+        raise UnsupportedError(first if second is first else f"{first}; {second}")
+
+    def judgement(self, name: str, result: Array, expected: Array, tolerances: Tolerances) -> Judgement:
+        """A result's difference from what is expected of it, or from the second reference if it agrees with that."""
+        difference = tolerances.compare(result, expected)
+        second = self._of(SECOND) if not difference.matches and self.against == "onnxruntime" else ""
+        if not isinstance(second, dict):
+            return Judgement(difference, self.against)
+        other = tolerances.compare(result, second[name])
+        if other.matches:
+            return Judgement(other, SECOND, f"onnxruntime: {difference}")
+        wider = tolerances.widened(expected, second[name])
+        if wider is not None and wider.compare(result, expected).matches:
+            apart = tolerances.compare(expected, second[name]).relative_norm
+            return Judgement(
+                replace(difference, matches=True), self.against, f"{SECOND} and it differ, too: {apart:.3g}"
+            )
+        return Judgement(difference, self.against, f"{SECOND}: {other}")
+
+    def _of(self, reference: str) -> dict[str, Array] | str:
+        """The results of one reference, or why there are none."""
+        if reference not in self.found:
+            if self.progress is not None:
+                self.progress(f"reference: {reference}")
+            try:
+                self.found[reference] = self._run(reference)
+            except UnsupportedError as error:
+                self.found[reference] = str(error)
+        return self.found[reference]
+
+    def _run(self, reference: str) -> dict[str, Array]:
+        if reference == "onnxruntime":
+            return run_onnxruntime(self.source, self.all_given)
+        if reference == "onnx":
+            return run_reference(self.source, self.all_given)
         from memc.ir.evaluate import evaluate
 
-        reference = dict(zip(_output_names(module), evaluate(module, given).values()))
-    else:
-        reference = run_onnxruntime(source, given, chosen.bind)
-    compilation = driver.compile(module, progress=progress, **options)
-    results = compilation.load().run_numpy(given)
-    differences = {name: compare(results[name], reference[name], rtol=rtol, atol=atol, norm=norm) for name in results}
-    return Verification(differences, against)
+        return dict(zip(_output_names(self.module), evaluate(self.module, self.given).values()))
 
 
-def half_of(module: Module) -> str | None:
-    """The coarser half precision among the values of a module, None if there are none."""
-    types = {value.type.dtype for value in module.main.values()}
-    return next((dtype.value for dtype in (DType.BF16, DType.F16) if dtype in types), None)
+def random_results(module: Module) -> set[str]:
+    """The names of the results that depend on random numbers; not the counter that these are drawn by."""
+    found: set[Value] = set()
+    for op in module.main.ops:
+        if has(op, Trait.RANDOM) or not found.isdisjoint(op.operands):
+            found.update(op.results)
+    return {name for name, value in zip(_output_names(module), module.main.returns) if value in found}
 
 
 def _output_names(module: Module) -> list[str]:
@@ -153,62 +251,3 @@ def random_array(type: TensorType, generator: np.random.Generator) -> Array:
     if type.dtype is DType.BOOL:
         return generator.integers(0, 2, type.shape).astype(np.bool_)
     return generator.integers(0, 2, type.shape).astype(type.dtype.numpy)
-
-
-def run_onnxruntime(
-    source: str | Path | bytes, inputs: Mapping[str, Array], bind: Mapping[str, Any]
-) -> dict[str, Array]:
-    """All outputs of the model on onnxruntime's CPU provider, as it is written: what onnxruntime makes of a quantized model
-    to run it faster rounds apart. Raises UnsupportedError if it cannot run it."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise UsageError("--against onnxruntime: onnxruntime is not installed (pip install onnxruntime)") from None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    try:
-        session = onnxruntime.InferenceSession(
-            source if isinstance(source, bytes) else str(source), options, providers=["CPUExecutionProvider"]
-        )
-        feeds = dict(inputs)
-        for spec in session.get_inputs():
-            if spec.name in bind:
-                dtype = onnx.helper.tensor_dtype_to_np_dtype(_ORT_TYPES[spec.type])
-                feeds[spec.name] = np.asarray(bind[spec.name], dtype=dtype)
-        names = [output.name for output in session.get_outputs()]
-        return {name: np.asarray(value) for name, value in zip(names, session.run(None, feeds))}
-    except Exception as error:
-        raise UnsupportedError(f"onnxruntime cannot run the model: {' '.join(str(error).split())}") from None
-
-
-_ORT_TYPES = {
-    "tensor(float)": onnx.TensorProto.FLOAT,
-    "tensor(float16)": onnx.TensorProto.FLOAT16,
-    "tensor(double)": onnx.TensorProto.DOUBLE,
-    "tensor(int64)": onnx.TensorProto.INT64,
-    "tensor(int32)": onnx.TensorProto.INT32,
-    "tensor(int16)": onnx.TensorProto.INT16,
-    "tensor(int8)": onnx.TensorProto.INT8,
-    "tensor(uint64)": onnx.TensorProto.UINT64,
-    "tensor(uint32)": onnx.TensorProto.UINT32,
-    "tensor(uint16)": onnx.TensorProto.UINT16,
-    "tensor(uint8)": onnx.TensorProto.UINT8,
-    "tensor(bool)": onnx.TensorProto.BOOL,
-}
-
-
-def with_all_outputs(path: Path) -> bytes:
-    """The model with every floating-point tensor computed in it as an output. Raises UsageError."""
-    try:
-        model = onnx.load(path)
-        model = onnx.shape_inference.infer_shapes(model)
-    except Exception as error:
-        raise UsageError(f"{path}: cannot mark all tensors: {' '.join(str(error).split())}") from None
-    graph = model.graph
-    known = {output.name for output in graph.output}
-    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
-    for info in graph.value_info:
-        if info.name not in known and info.type.tensor_type.elem_type in floats:
-            graph.output.append(info)
-    return bytes(model.SerializeToString())

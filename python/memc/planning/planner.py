@@ -51,6 +51,9 @@ def plan(
     order_solver: str = "auto",
     time_limit: float | None = None,
     threads: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    bind: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Give every tensor an address, and with `reorder` the ops of a graph an order, so that the peak is low.
 
@@ -65,6 +68,7 @@ def plan(
         solver, order_solver: by name; see `solver_names` and `order_solver_names`.
         time_limit: seconds for the search, half of them at most for the order; without it, work is bounded by count.
         threads: for the search, by default one for each core.
+        dims, input_shapes, bind: of an ONNX model's inputs, as for `memc.compile`.
 
     Raises:
         BudgetError: nothing found that keeps the capacity; the message states the least peak found. It is a
@@ -79,7 +83,9 @@ def plan(
     require(reorder, bool, "reorder")
     kind: Any = Mapping[str, int] if isinstance(capacity, Mapping) else Optional[int]
     capacity = require(capacity, kind, "capacity")
-    read = _read(source, alignment)
+    said: dict[str, Any] = {"dims": dims, "input_shapes": input_shapes, "bind": bind}
+    options = Options(**{option: value for option, value in said.items() if value is not None})
+    read = _read(source, alignment, options)
     if reorder and not isinstance(read.loaded, Graph):
         raise UsageError(
             f"{read.name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt"
@@ -109,12 +115,12 @@ class _Source:
     """Of the first tensor, if tensors are lines of a file."""
 
 
-def _read(source: PlanSource, alignment: int | None) -> _Source:
+def _read(source: PlanSource, alignment: int | None, options: Options) -> _Source:
     """The source with the alignment asked for, or its own."""
     if isinstance(source, bytes) or not isinstance(source, (str, Path, Graph, Module, Sequence)):
         raise UsageError(f"source: expected a path, a graph, a module or a list of tensors, got {shown_value(source)}")
     if isinstance(source, (str, Path)):
-        loaded, own, first_line = _load(source)
+        loaded, own, first_line = _load(source, options)
         if alignment is not None and isinstance(loaded, TensorColumns):
             loaded = replace(loaded, alignments=None)
         return _Source(str(source), loaded, own if alignment is None else alignment, first_line)
@@ -123,13 +129,13 @@ def _read(source: PlanSource, alignment: int | None) -> _Source:
     return _Source("tensors", kept, own if alignment is None else alignment)
 
 
-def _load(path: str | Path) -> tuple[Graph | Module | TensorColumns, int, int | None]:
+def _load(path: str | Path, options: Options) -> tuple[Graph | Module | TensorColumns, int, int | None]:
     """What a file holds, its alignment, and the line of its first tensor if tensors are lines."""
     found = format_of(path)
     if found is GRAPH:
         return read_graph(path), 1, None
     if found is not None:
-        module = driver.load_module(path, Options())
+        module = driver.load_module(path, options)
         if found.holds == "model":
             manager = PassManager.parse(pipeline(2))
             manager.passes = [item for item in manager.passes if item.name != "assign-addresses"]

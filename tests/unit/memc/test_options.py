@@ -63,7 +63,7 @@ PRINTS = {"--plan-only", "--print-ir-after-all", "--print-ir-after-change"}
         ("bench", {*PRINTS, "--labels", "--ignore-index", "--check-labels"}),
         (
             "verify",
-            {*PRINTS, "--disabled-pass", "--memory-budget", "--train", "--alignment", *TRAINING_FLAGS} - {"--seed"},
+            {*PRINTS, "--memory-budget", "--train", "--alignment", *TRAINING_FLAGS} - {"--seed"},
         ),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 import memc
 from memc.ir.errors import CheckError
 from memc.measure import verification
+from memc.measure.tolerances import NORMS
 
 HALVES = ("f16", "bf16")
 
@@ -52,11 +53,11 @@ def test_verify_compares_with_f32(model: Path, precision: str, level: int) -> No
     outcome = verification.verify(model, against="numpy", precision=precision, opt_level=level)
     assert outcome.passed
     for difference in outcome.differences.values():
-        assert 1e-6 < difference.relative_norm < verification.NORMS[precision]
+        assert 1e-6 < difference.relative_norm < NORMS[precision]
 
 
 def test_an_error_beyond_the_type_fails(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(verification.NORMS, "bf16", 1e-6)
+    monkeypatch.setitem(NORMS, "bf16", 1e-6)
     assert not verification.verify(model, against="numpy", precision="bf16").passed
     # A tolerance that is given counts element by element, as ever.
     assert verification.verify(model, against="numpy", precision="bf16", rtol=0.1, atol=0.1).passed

@@ -41,6 +41,8 @@ class NodeContext:
     """Numbers for ops that draw at random, so that no two draw the same."""
     sizes: Sizes = field(default_factory=Sizes)
     """The sizes that depend on data."""
+    counter: Callable[[], Value] | None = None
+    """Gives the counter of runs, which ops that draw at random draw by; None where none can be imported."""
 
     def has(self, index: int) -> bool:
         """Whether input `index` is given."""
@@ -100,6 +102,19 @@ class NodeContext:
             if attribute.name == name:
                 return _python(onnx.helper.get_attribute_value(attribute))
         return default
+
+    def draw(self) -> tuple[Value, int]:
+        """What an op that draws at random is given: its seed, i64[], and its stream.
+
+        The seed is the counter of runs, with the node's attribute `seed`, if it has one, in the upper half. A training step
+        has a seed of its own instead."""
+        if self.counter is None:
+            raise self.unsupported("random numbers are drawn at run time, not at import")
+        seed = self.counter()
+        own = int(np.float32(self.attr("seed", 0.0)).view(np.int32))
+        if own and not self.trainable:
+            seed = self.b.op("add", [seed, self.b.scalar(own << 32, DType.I64)])
+        return seed, next(self.streams)
 
     def unsupported(self, why: str) -> UnsupportedError:
         """An error that names the node and op; raise it."""

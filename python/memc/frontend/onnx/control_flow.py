@@ -8,7 +8,7 @@ Importing this module registers the three.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Union, cast
+from typing import Any, Union, cast
 
 import numpy as np
 from onnx import GraphProto, NodeProto
@@ -109,8 +109,21 @@ def import_loop(
             return at_run_time(Turns([cast(Known, x) for x in carried], scanned, again, iteration))
         going = bool(np.all(results[0]))
     if scanned and iteration == 0:
-        raise context.unsupported("it runs zero times, and its scan outputs have no known shape then")
-    return [cast(Known, value) for value in carried] + [_stack(state, items, 0) for items in scanned]
+        turn = [np.asarray(0, np.int64), np.asarray(True), *carried]
+        stacked = [_empty(item, 0) for item in _body(state, node, graph, turn, scope, opsets)[1 + len(carried) :]]
+    else:
+        stacked = [_stack(state, items, 0) for items in scanned]
+    return [cast(Known, value) for value in carried] + stacked
+
+
+def _empty(item: Known, axis: int) -> Known:
+    """The scan output of a loop that runs zero times, whose `item` in a first turn, imported for its type alone, would be."""
+    shape = _shape(item)
+    return np.zeros((*shape[:axis], 0, *shape[axis:]), _kind(item))
+
+
+def _kind(known: Known) -> np.dtype[Any]:
+    return known.type.dtype.numpy if isinstance(known, Value) else known.dtype
 
 
 def import_scan(
@@ -119,7 +132,7 @@ def import_scan(
     """`Scan`, unrolled: its length is a static size. From opset 9 on."""
     context = NodeContext(node, opsets[""], inputs, state.builder)
     if context.opset < 9:
-        raise context.unsupported("Scan of opset 8; convert the model to opset 9 or later")
+        return _scan_of_batches(state, node, inputs, scope, opsets)
     graph = _graph(node, "body")
     count = int(context.attr("num_scan_inputs"))
     carried = list(inputs[: len(inputs) - count])
@@ -133,8 +146,14 @@ def import_scan(
     if len(lengths) != 1:
         raise InvalidError(f"invalid: {label(node)}: scan inputs have different lengths {sorted(lengths)}")
     (length,) = lengths
-    if length == 0 or length > MAX_ITERATIONS:
-        raise context.unsupported(f"it runs {length} times, expected 1 to {MAX_ITERATIONS}")
+    if length > MAX_ITERATIONS:
+        raise context.unsupported(f"it runs {length} times, expected at most {MAX_ITERATIONS}")
+    if length == 0:
+        shapes = [tuple(d for a, d in enumerate(_shape(x)) if a != axis) for x, axis in zip(sources, axes)]
+        turn = [*carried, *(np.zeros(shape, _kind(x)) for shape, x in zip(shapes, sources))]
+        items = _body(state, node, graph, turn, scope, opsets)[len(carried) :]
+        places = _axes(context, "scan_output_axes", [len(_shape(item)) + 1 for item in items])
+        return [*cast(list[Known], carried), *(_empty(item, axis) for item, axis in zip(items, places))]
     scanned: list[list[Known]] = [[] for _ in range(outputs)]
     for iteration in range(length):
         places = [length - 1 - iteration if back else iteration for back in backward]
@@ -149,6 +168,49 @@ def import_scan(
     out_axes = _axes(context, "scan_output_axes", [len(_shape(items[0])) + 1 for items in scanned])
     stacked = [_stack(state, items, axis) for items, axis in zip(scanned, out_axes)]
     return [cast(Known, value) for value in carried] + stacked
+
+
+def _scan_of_batches(
+    state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
+) -> Sequence[Known]:
+    """`Scan` of opset 8, unrolled: it scans axis 1 of its inputs for each entry of axis 0, after an optional input of lengths.
+    What lies beyond an entry's length is zero in the scan outputs."""
+    context = NodeContext(node, opsets[""], inputs, state.builder)
+    graph, count = _graph(node, "body"), int(context.attr("num_scan_inputs"))
+    carried = [cast(Known, x) for x in inputs[1 : len(inputs) - count]]
+    sources = [cast(Known, x) for x in inputs[len(inputs) - count :]]
+    if count < 1 or len(inputs) <= count or any(x is None for x in (*carried, *sources)):
+        raise InvalidError(f"invalid: {label(node)}: expected {count} scan inputs, got {len(inputs)} inputs in all")
+    sizes = {_shape(x)[:2] for x in sources}
+    if len(sizes) != 1 or len(next(iter(sizes))) != 2:
+        raise InvalidError(f"invalid: {label(node)}: expected scan inputs of one batch and length, got {sorted(sizes)}")
+    ((batch, length),) = sizes
+    lengths = context.ints(0) if context.has(0) else (length,) * batch
+    if len(lengths) != batch or any(not 1 <= each <= length for each in lengths) or sum(lengths) > MAX_ITERATIONS:
+        raise context.unsupported(
+            f"lengths {list(lengths)}, expected {batch} from 1 to {length}, {MAX_ITERATIONS} in all"
+        )
+    backward = context.attr("directions", (0,) * count)
+    entries: list[list[Known]] = [[] for _ in graph.output]
+    for entry, steps in enumerate(lengths):
+        states = [_take(state, x, 0, entry) for x in carried]
+        rows = [_take(state, x, 0, entry) for x in sources]
+        scanned: list[list[Known]] = [[] for _ in range(len(graph.output) - len(states))]
+        for step in range(steps):
+            items = [_take(state, x, 0, steps - 1 - step if back else step) for x, back in zip(rows, backward)]
+            results = _body(state, node, graph, [*states, *items], scope, opsets)
+            states = list(results[: len(states)])
+            for collected, item in zip(scanned, results[len(states) :]):
+                collected.append(item)
+        for collected in scanned:
+            collected += [_zeros_like(collected[0])] * (length - steps)
+        for found, result in zip(entries, [*states, *(_stack(state, items, 0) for items in scanned)]):
+            found.append(result)
+    return [_stack(state, found, 0) for found in entries]
+
+
+def _zeros_like(known: Known) -> Known:
+    return np.zeros(_shape(known), _kind(known))
 
 
 def _axes(context: NodeContext, name: str, ranks: Sequence[int]) -> list[int]:

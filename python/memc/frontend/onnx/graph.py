@@ -27,6 +27,9 @@ from .sizes import Sizes
 
 _FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float)
 
+COUNTER = "random.counter"
+"""The state that counts runs, for ops that draw at random."""
+
 MAX_DEPTH = 40
 """Functions and subgraphs nested deeper than this are taken for endless recursion."""
 MAX_NODES = 500_000
@@ -72,10 +75,26 @@ class State:
     """Those weights."""
     streams: Iterator[int] = field(default_factory=itertools.count)
     """Numbers for ops that draw at random: bodies that are imported more than once get new ones each time."""
+    counter: Value | None = None
+    """The counter of runs, if something draws by it."""
     sizes: Sizes = field(default_factory=Sizes)
     """The sizes that depend on data."""
     depth: int = 0
     nodes: int = 0
+
+    def runs(self) -> Value:
+        """The counter of runs, which ops that draw at random share: a state, or a constant that training replaces."""
+        if self.trainable:
+            return self.builder.scalar(0, DType.I64)
+        if self.counter is None:
+            if COUNTER in self.names:
+                raise UnsupportedError(
+                    f"random ops need the name `{COUNTER}` for a state, but the model has a tensor of it"
+                )
+            self.names.add(COUNTER)
+            self.counter = Value(COUNTER, TensorType(DType.I64, ()), role=Role.STATE)
+            self.builder.function.params.append(self.counter)
+        return self.counter
 
 
 def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
@@ -192,9 +211,8 @@ def _import(
         folded = fold(node, domain, opset, arrays, importer)
         if folded is not None:
             return folded
-    context = NodeContext(
-        node, opset, list(inputs), state.builder, state.trainable, state.constants, state.streams, state.sizes
-    )
+    shared = (state.trainable, state.constants, state.streams, state.sizes, state.runs)
+    context = NodeContext(node, opset, list(inputs), state.builder, *shared)
     if importer is None and node.op_type in SPECIAL and has_counts(inputs, state.sizes.of):
         return import_counted(context, lambda _: [], lambda _: None)
     if importer is None:

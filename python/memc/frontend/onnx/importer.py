@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, Optional
 
+import numpy as np
 import numpy.typing as npt
 import onnx
 
@@ -120,6 +121,7 @@ def _import(
     _add_outputs(state, graph, results)
     _add_counts(state)
     _prune(module)
+    _count_runs(state)
     _unique_names(module)
     module.constants = {w.name for w in function.params_of(Role.WEIGHT) if w not in state.parameters}
     return module
@@ -154,12 +156,27 @@ def _add_inputs(
     for item in inputs:
         type = types[item.name]
         if item.name in bind:
-            scope.values[item.name] = bound_array(item.name, bind[item.name], type)
+            array = bound_array(item.name, bind[item.name], type)
+            scope.values[item.name] = state.builder.module.bound[item.name] = array
             continue
         state.names.add(item.name)
         value = Value(item.name, type, role=Role.INPUT)
         state.builder.function.params.append(value)
         scope.values[item.name] = value
+
+
+def _count_runs(state: State) -> None:
+    """Have a run move the counter by one, if anything draws by it."""
+    b = state.builder
+    if state.counter is None:
+        return
+    if all(state.counter not in op.operands for op in b.ops):
+        b.function.params.remove(state.counter)
+        return
+    b.module.weights[state.counter.name] = np.array(0, np.int64)
+    more = b.op("add", [state.counter, b.scalar(1, state.counter.type.dtype)])
+    b.function.returns.append(b.op("assign", [state.counter, more]))
+    b.function.result_names.append(state.counter.name)
 
 
 def _add_outputs(state: State, graph: onnx.GraphProto, results: Sequence[Known]) -> None:

@@ -5,7 +5,9 @@ onnxruntime, and values worked out by hand."""
 import numpy as np
 import pytest
 
+import memc
 from memc.ir.errors import OpError
+from memc.ir.evaluate import evaluate
 from memc.ir.ops.rules.base import definition
 
 RANDOM = np.random.default_rng(4)
@@ -55,6 +57,22 @@ def test_roi_align(same, mode, half_pixel):
     rois = np.array([[0, 0, 3, 4], [-2, 1, 9, 12], [2.5, 2, 2.6, 2.1]], np.float32)
     attrs = {"size": (3, 2), "sampling_ratio": 2, "spatial_scale": 0.8, "mode": mode, "half_pixel": half_pixel}
     same("roi_align", [random(2, 3, 6, 7), rois, np.array([0, 1, 1], np.int64)], **attrs)
+
+
+@pytest.mark.parametrize("half_pixel", [False, True])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_roi_align_with_samples_by_size(mode, half_pixel):
+    """The expansion, compiled, also for boxes far larger than the map, beyond it, and without extent."""
+    rois = [[0, 0, 3, 4], [-2, 1, 9, 12], [2.5, 2, 2.6, 2.1], [-91, -35, 60, 47], [50, 60, 70, 80], [3, 3, 1, 1]]
+    given = {"x": random(2, 3, 6, 7), "r": np.array(rois, np.float32), "i": np.array([0, 1, 1, 0, 1, 0])}
+    text = f"""func @main(%x: f32[2,3,6,7] {{role = input}}, %r: f32[6,4] {{role = input}}, %i: i64[6] {{role = input}}) -> f32[6,3,3,2] {{
+      %y = roi_align_adaptive(%x, %r, %i) {{size = [3, 2], spatial_scale = 0.8, half_pixel = {str(half_pixel).lower()}, mode = "{mode}"}} : f32[6,3,3,2]
+      return %y
+    }}"""
+    (expected,) = evaluate(memc.parse(text), given).values()
+    (found,) = memc.compile(memc.parse(text)).load().run_numpy(given).values()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert (expected[:5] != 0).any(axis=(1, 2, 3)).tolist() == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize("masked", [False, True])

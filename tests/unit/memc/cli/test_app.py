@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
@@ -37,7 +38,16 @@ def test_help(memc, verb: str) -> None:
     [
         (["frobnicate"], "No such command 'frobnicate'."),
         (["compile"], "Missing argument 'MODEL'."),
-        (["compile", "m.onnx", "--opt-lvel", "2"], "No such option: --opt-lvel (Possible options: --opt-level)"),
+        (["compile", "m.onnx", "--opt-lvel", "2"], "no option --opt-lvel; did you mean --opt-level?"),
+        (
+            ["compile", "m.onnx", "--batch", "2"],
+            "no option --batch; an open dimension is bound by --dim batch=N; options:",
+        ),
+        (
+            ["plan", "m.onnx", "--seq", "2"],
+            "no option --seq; an open dimension is bound by --dim seq=N; options: memc plan",
+        ),
+        (["run", "m.memc", "--batch", "2"], "no option --batch; options: memc run --help"),
         (["run", "a.memc", "--seed", "x"], "Invalid value for '--seed'"),
     ],
 )
@@ -73,6 +83,30 @@ def test_interrupted(memc, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(driver, "compile", interrupt)
     assert memc("compile", model).code == 130
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class AtImport:
+    def find_spec(self, name, path, target=None):
+        if name == "numpy":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, AtImport())
+from memc.cli import main
+sys.exit(main(["--version"]))
+"""
+
+
+def test_interrupted_while_libraries_load() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "memc: error: interrupted\n")
+
+
+def test_interrupts_are_ordinary_once_they_are_loaded(memc) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    assert memc("--version").code == 0 and signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_bug_shows_its_traceback(memc, model: str, monkeypatch: pytest.MonkeyPatch) -> None:

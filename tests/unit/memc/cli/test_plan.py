@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
+import onnx.parser
 import pytest
 
 import memc as package
@@ -300,3 +302,14 @@ def test_api() -> None:
     assert plan.peak == 152 and plan.proven_optimal and len(plan.offsets) == 3
     with pytest.raises(InvalidError, match=r"tensors\[1\]: id: expected a new id, got `a` again"):
         package.plan([package.Tensor("a", 0, 2, 1), package.Tensor("a", 0, 2, 1)])
+
+
+def test_open_dimensions_are_bound_as_in_compile(memc) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["": 17]>
+        g (float[n,16] x, float[16,16] w) => (float[n,16] y) { a = MatMul(x, w) b = MatMul(a, w) y = MatMul(b, w) }""")
+    onnx.save(model, "open.onnx")
+    for arguments in (["--dim", "n=64"], ["--input-shapes", "x:[64,16]"], ["--dim", "n=64", "--bind", "w=2"]):
+        result = memc("plan", "open.onnx", *arguments, "--json", "-")
+        # Two of the products at once, 4 KiB each.
+        assert (result.code, result.err) == (0, "") and json.loads(result.out)["peak"] == 2 * 64 * 16 * 4
+    assert memc("plan", "open.onnx", "--dim", "m=64").err.startswith("memc: error: dims: the model has no `m`")

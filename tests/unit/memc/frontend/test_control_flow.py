@@ -128,3 +128,59 @@ def test_scan_is_unrolled(attributes: str) -> None:
         "z": rng.normal(size=(2, 3)).astype(np.float32),
     }
     assert check(model, feeds).count("mul") == 3
+
+
+NO_TURNS = """g (float[2] x, int64 n) => (float[2] y, float[?,2] a, int64[?,3] b) {
+  go = Constant <value = bool {1}> ()
+  y, a, b = Loop (n, go, x) <body = b (int64 i, bool c, float[2] s) => (bool d, float[2] t, float[2] u, int64[3] w) {
+    d = Identity(c)
+    t = Exp(s)
+    u = Add(t, x)
+    k = Constant <value = int64[3] {1, 2, 3}> ()
+    w = Mul(k, i)
+  }>
+  }"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, -2])
+def test_a_loop_that_runs_zero_times_has_empty_scan_outputs(n: int) -> None:
+    ops = check(parse(NO_TURNS), {"x": np.array([0.5, 2], np.float32), "n": np.asarray(n, np.int64)}, bind=("n",))
+    assert ops.count("exp") == max(n, 0)  # Nothing is left of the turn that was imported for its types.
+
+
+def test_a_loop_whose_condition_is_false_runs_zero_times() -> None:
+    model = parse(NO_TURNS.replace("bool {1}", "bool {0}"))
+    assert "exp" not in check(model, {"x": np.ones(2, np.float32), "n": np.asarray(3, np.int64)}, bind=("n",))
+
+
+def test_a_scan_of_nothing_hands_its_states_on() -> None:
+    model = parse("""g (float[2] s, float[0,2] x) => (float[2] t, float[2,0] y) {
+      t, y = Scan (s, x) <num_scan_inputs = 1, scan_output_axes = [1],
+        body = b (float[2] a, float[2] e) => (float[2] c, float[2] d) { c = Add(a, e) d = Exp(c) }>
+    }""")
+    found = evaluate(import_onnx(model), {"s": np.array([1, 2], np.float32), "x": np.zeros((0, 2), np.float32)})
+    assert found["t"].tolist() == [1, 2] and found["y"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("lengths", [None, [2, 3]])
+@pytest.mark.parametrize("backward", [False, True])
+def test_scan_of_opset_8_has_a_batch_axis(lengths: list[int] | None, backward: bool) -> None:
+    given = ", int64[2] n" if lengths else ""
+    model = onnx.parser.parse_model(f"""<ir_version: 3, opset_import: ["" : 8]>
+    g (float[2,4] s, float[2,3,4] x{given}) => (float[2,4] t, float[2,3,4] y) {{
+      t, y = Scan ({"n" if lengths else ""}, s, x) <num_scan_inputs = 1, directions = [{int(backward)}],
+        body = b (float[4] a, float[4] e) => (float[4] c, float[4] d) {{ c = Add(a, e) d = Mul(c, e) }}>
+    }}""")
+    rng = np.random.default_rng(0)
+    s, x = rng.normal(size=(2, 4)).astype(np.float32), rng.normal(size=(2, 3, 4)).astype(np.float32)
+    bound = {} if lengths is None else {"n": np.asarray(lengths)}
+    module = import_onnx(model, bind=bound)
+    verify(module)
+    found = evaluate(module, {"s": s, "x": x})
+    t, y = s.copy(), np.zeros_like(x)
+    for entry, steps in enumerate(lengths or [3, 3]):
+        for turn, place in enumerate(reversed(range(steps)) if backward else range(steps)):
+            t[entry] = t[entry] + x[entry, place]
+            y[entry, turn] = t[entry] * x[entry, place]
+    np.testing.assert_allclose(found["t"], t, rtol=1e-6)
+    np.testing.assert_allclose(found["y"], y, rtol=1e-6)

@@ -185,3 +185,80 @@ def test_states(kind: str) -> None:
     assert isinstance(step, TrainingStep)
     step.load_state({"w": SAME[kind](W + 2)})
     np.testing.assert_array_equal(step.state()["w"], W + 2)
+
+
+class Shared:
+    """A tensor of another framework: nothing but what DLPack asks for."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "columns first": np.asfortranarray,
+    "channels last": lambda a: a.transpose(1, 0).copy().transpose(1, 0),
+    "every second": lambda a: np.repeat(a, 2, axis=1)[:, ::2],
+    "reversed": lambda a: a[::-1].copy()[::-1],
+    "repeated": lambda a: np.broadcast_to(a[:1], a.shape).copy()[:, :1].repeat(6, 1)[::-1, ::-1],
+}
+
+
+@pytest.mark.parametrize("kind", STRIDED)
+def test_strided_tensors_are_copied(kind: str) -> None:
+    executable = memc.compile(module()).load()
+    array = STRIDED[kind](W + 1)
+    assert not array.flags.c_contiguous
+    np.testing.assert_array_equal(executable(Shared(array))["y"], array * W)
+    np.testing.assert_array_equal(executable(tvm_ffi.from_dlpack(array))["y"], array * W)
+    before = array.copy()
+    with pytest.raises(UsageError, match=r"input x: expected f32\[4,6\], got f32\[6,4\]"):
+        executable(Shared(array.T))
+    np.testing.assert_array_equal(array, before)
+
+
+def test_lists_are_inputs() -> None:
+    executable = memc.compile(module()).load()
+    np.testing.assert_array_equal(executable((W + 1).tolist())["y"], (W + 1) * W)
+    np.testing.assert_array_equal(executable(x=[tuple(row) for row in W.astype(int).tolist()])["y"], W * W)
+    np.testing.assert_array_equal(executable.run_numpy({"x": (W + 1).tolist()})["y"], (W + 1) * W)
+    np.testing.assert_array_equal(executable(**executable.placed_inputs({"x": W.tolist()}))["y"], W * W)
+    for wrong, said in [
+        ([1.0, 2.0], r"expected f32\[4,6\], got f32\[2\]"),
+        (3.0, r"expected f32\[4,6\], got f32\[\]"),
+        ([["a"] * 6] * 4, "expected numbers, got list"),
+        ([[1e300] * 6] * 4, "expected numbers that f32 holds, got 1e\\+300"),
+    ]:
+        with pytest.raises(UsageError, match=f"input x.*{said}"):
+            executable(wrong)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "said"),
+    [
+        ("i8", [1, -128], ""),
+        ("i8", [1, 128], "got 128"),
+        ("i64", [2**53 + 1, 3], ""),
+        ("i64", [1.5, 3], "got 1.5"),
+        ("u8", [0, -1], "got -1"),
+        ("bool", [True, False], ""),
+        ("bool", [0, 1], ""),
+        ("bool", [0, 2], "got 2"),
+        ("f16", [1, 2.5], ""),
+        ("f16", [1, 1e6], "got 1000000"),
+    ],
+)
+def test_lists_of_every_type(dtype: str, value: list[Any], said: str) -> None:
+    text = f"func @main(%x: {dtype}[2] {{role = input}}) -> {dtype}[2] {{ %y = copy(%x) : {dtype}[2] return %y }}"
+    executable = memc.compile(memc.parse(text)).load()
+    if said:
+        with pytest.raises(UsageError, match=f"expected numbers that {dtype} holds, {said}"):
+            executable(value)
+    else:
+        (result,) = executable(value).values()
+        assert result.tolist() == value

@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     optimizer,
     quantize,
     quantized_nn,
+    random,
     recurrent,
     reduction,
     resize,

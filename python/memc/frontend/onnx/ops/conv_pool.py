@@ -26,6 +26,20 @@ class Geometry:
     dilations: tuple[int, ...]
     extra: tuple[int, ...]
     """How much of `high` only rounds the number of windows up (ceil_mode)."""
+    crop: tuple[tuple[int, int], ...]
+    """Elements at either end of each axis that no window sees: negative padding."""
+
+    def inside(self, ctx: NodeContext, x: Value) -> Value:
+        """The part of the input [N, C, spatial...] that windows see."""
+        if not self.cropped:
+            return x
+        starts = (0, 0, *(low for low, _ in self.crop))
+        stops = (*x.type.shape[:2], *(extent - high for extent, (_, high) in zip(x.type.shape[2:], self.crop)))
+        return ctx.b.op("slice", [x], starts=starts, stops=stops, steps=(1,) * x.type.rank)
+
+    @property
+    def cropped(self) -> bool:
+        return any(low or high for low, high in self.crop)
 
     def attrs(self, *, kernel: bool) -> dict[str, Attr]:
         """The IR attributes of a window."""
@@ -61,12 +75,18 @@ def geometry(ctx: NodeContext, kernel: Sequence[int], spatial: Sequence[int]) ->
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, kernel)]
     auto = ctx.attr("auto_pad", "NOTSET")
     extra = [0] * rank
+    crop = ((0, 0),) * rank
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         totals = [max((-(-i // s) - 1) * s + r - i, 0) for i, s, r in zip(spatial, strides, reach)]
         low, high = same_pads(ctx, totals, auto == "SAME_LOWER")
     else:
         pads = (0,) * (2 * rank) if auto == "VALID" else _ints(ctx, "pads", 2 * rank, 0)
+        crop = tuple((max(-low, 0), max(-high, 0)) for low, high in zip(pads[:rank], pads[rank:]))
+        pads = tuple(max(pad, 0) for pad in pads)
         low, high = pads[:rank], pads[rank:]
+        spatial = [extent - sum(gone) for extent, gone in zip(spatial, crop)]
+        if any(extent <= 0 for extent, gone in zip(spatial, crop) if sum(gone)):
+            raise ctx.unsupported(f"negative pads {list(ctx.attr('pads'))} that leave nothing of the input")
         if ctx.attr("ceil_mode", 0):
             for axis in range(rank):
                 room = spatial[axis] + low[axis] + high[axis] - reach[axis]
@@ -76,9 +96,7 @@ def geometry(ctx: NodeContext, kernel: Sequence[int], spatial: Sequence[int]) ->
                     windows -= 1
                 extra[axis] = max((windows - 1) * strides[axis] - room, 0)
             high = tuple(h + e for h, e in zip(high, extra))
-    if any(p < 0 for p in (*low, *high)):
-        raise ctx.unsupported(f"negative pads {[*low, *high]}")
-    return Geometry(tuple(int(k) for k in kernel), strides, low, high, dilations, tuple(extra))
+    return Geometry(tuple(int(k) for k in kernel), strides, low, high, dilations, tuple(extra), crop)
 
 
 def _spatial(ctx: NodeContext) -> tuple[int, ...]:
@@ -113,7 +131,7 @@ def _filter_shape(ctx: NodeContext, index: int = 1) -> tuple[int, ...]:
 def conv(ctx: NodeContext) -> Sequence[Known]:
     spatial = _spatial(ctx)
     shape = geometry(ctx, _filter_shape(ctx), spatial)
-    operands = [ctx.value(i) for i in range(3) if ctx.has(i)]
+    operands = [shape.inside(ctx, ctx.value(0)), *(ctx.value(i) for i in (1, 2) if ctx.has(i))]
     y = ctx.b.op("conv", operands, group=int(ctx.attr("group", 1)), **shape.attrs(kernel=False))
     return [cast(ctx.b, y, ctx.type(0).dtype)]
 
@@ -140,15 +158,25 @@ def conv_transpose(ctx: NodeContext) -> Sequence[Known]:
     else:
         pads = (0,) * (2 * rank) if auto == "VALID" else _ints(ctx, "pads", 2 * rank, 0)
         low, high = pads[:rank], pads[rank:]
-    y = ctx.b.op(
-        "conv_transpose",
-        [ctx.value(i) for i in range(3) if ctx.has(i)],
-        strides=strides,
-        pads=(*low, *high),
-        dilations=dilations,
-        group=int(ctx.attr("group", 1)),
-        output_padding=tuple(extra),
-    )
+    attrs: dict[str, Attr] = {
+        "strides": strides,
+        "pads": tuple(max(pad, 0) for pad in (*low, *high)),
+        "dilations": dilations,
+        "group": int(ctx.attr("group", 1)),
+        "output_padding": tuple(extra),
+    }
+    operands = [ctx.value(i) for i in range(3) if ctx.has(i)]
+    if all(pad >= 0 for pad in (*low, *high)):
+        return [cast(ctx.b, ctx.b.op("conv_transpose", operands, **attrs), ctx.type(0).dtype)]
+    # Negative padding adds to the result, where nothing but the bias arrives.
+    y = ctx.b.op("conv_transpose", operands[:2], **attrs)
+    around: dict[str, Attr] = {
+        side: (0, 0, *(max(-pad, 0) for pad in pads)) for side, pads in (("low", low), ("high", high))
+    }
+    y = ctx.b.op("pad", [y], **around, value=0, mode="constant")
+    if len(operands) == 3:
+        bias = cast(ctx.b, operands[2], y.type.dtype)
+        y = ctx.b.op("add", [y, ctx.b.op("reshape", [bias], shape=(bias.type.elements, *([1] * rank)))])
     return [cast(ctx.b, y, ctx.type(0).dtype)]
 
 
@@ -178,13 +206,30 @@ def causal_conv(ctx: NodeContext) -> Sequence[Known]:
 
 @imports("MaxPool")
 def max_pool(ctx: NodeContext) -> Sequence[Known]:
-    b, x = ctx.b, ctx.value(0)
-    attrs = geometry(ctx, _kernel(ctx), _spatial(ctx)).attrs(kernel=True)
+    b, shape = ctx.b, geometry(ctx, _kernel(ctx), _spatial(ctx))
+    x, attrs = shape.inside(ctx, ctx.value(0)), shape.attrs(kernel=True)
     y = b.op("max_pool", [x], **attrs)
     if not _wanted(ctx, 1):
         return [y]
     indices = b.op("max_pool_indices", [x, y], **attrs)
+    if shape.cropped:
+        indices = _moved(ctx, indices, x.type.shape[2:], [low for low, _ in shape.crop])
     return [y, _column_major(ctx, indices) if ctx.attr("storage_order", 0) else indices]
+
+
+def _moved(ctx: NodeContext, indices: Value, inside: Sequence[int], low: Sequence[int]) -> Value:
+    """Row-major positions in a part [N, C, inside...] of the input that begins at `low` as positions in the input."""
+    b, spatial = ctx.b, _spatial(ctx)
+    total, factor = None, 1
+    for extent, part, start in zip(reversed(spatial), reversed(inside), reversed(low)):
+        count = b.scalar(part, DType.I64)
+        coordinate = b.op("add", [b.op("mod", [indices, count]), b.scalar(start, DType.I64)])
+        indices = b.op("div", [indices, count])
+        term = b.op("mul", [coordinate, b.scalar(factor, DType.I64)])
+        total = term if total is None else b.op("add", [total, term])
+        factor *= extent
+    rows = b.op("mul", [indices, b.scalar(factor, DType.I64)])
+    return rows if total is None else b.op("add", [rows, total])
 
 
 def _column_major(ctx: NodeContext, indices: Value) -> Value:
@@ -210,7 +255,7 @@ def average_pool(ctx: NodeContext) -> Sequence[Known]:
     return [
         ctx.b.op(
             "avg_pool",
-            [ctx.value(0)],
+            [shape.inside(ctx, ctx.value(0))],
             **shape.attrs(kernel=True),
             extra=shape.extra,
             count_include_pad=bool(ctx.attr("count_include_pad", 0)),
@@ -235,9 +280,9 @@ def _power(ctx: NodeContext, x: Value, p: float) -> Value:
 
 @imports("LpPool")
 def lp_pool(ctx: NodeContext) -> Sequence[Known]:
-    b, x, p = ctx.b, ctx.value(0), float(ctx.attr("p", 2))
-    attrs = geometry(ctx, _kernel(ctx), _spatial(ctx)).attrs(kernel=True)
-    total = b.op("sum_pool", [_power(ctx, widen(b, x), p)], **attrs)
+    b, p, shape = ctx.b, float(ctx.attr("p", 2)), geometry(ctx, _kernel(ctx), _spatial(ctx))
+    x = shape.inside(ctx, ctx.value(0))
+    total = b.op("sum_pool", [_power(ctx, widen(b, x), p)], **shape.attrs(kernel=True))
     return [cast(b, _root(ctx, total, p), x.type.dtype)]
 
 

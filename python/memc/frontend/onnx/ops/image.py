@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memc.ir.core import Array
+from memc.ir.core import Array, Attr
 from memc.ir.ops.rules.casts import cast, widen
 
 from ..context import Known, NodeContext, imports
-from .conv_pool import geometry
+from .conv_pool import Geometry, geometry
 from .matmul import product
 
 
@@ -58,15 +58,16 @@ def affine_grid(ctx: NodeContext) -> Sequence[Known]:
 def roi_align(ctx: NodeContext) -> Sequence[Known]:
     b, x = ctx.b, ctx.value(0)
     samples = int(ctx.attr("sampling_ratio", 0))
-    if samples <= 0:
-        raise ctx.unsupported("sampling_ratio 0: the number of samples would depend on the boxes; set it")
+    if samples < 0:
+        raise ctx.unsupported(f"expected a sampling_ratio from 0 on, got {samples}")
     wide = widen(b, x)
     half_pixel = ctx.opset >= 16 and ctx.attr("coordinate_transformation_mode", "half_pixel") == "half_pixel"
+    sampling: dict[str, Attr] = {"sampling_ratio": samples} if samples else {}
     y = b.op(
-        "roi_align",
+        "roi_align" if samples else "roi_align_adaptive",
         [wide, cast(b, ctx.value(1), wide.type.dtype), ctx.value(2)],
         size=(int(ctx.attr("output_height", 1)), int(ctx.attr("output_width", 1))),
-        sampling_ratio=samples,
+        **sampling,
         spatial_scale=float(ctx.attr("spatial_scale", 1.0)),
         half_pixel=half_pixel,
         mode=str(ctx.attr("mode", "avg")),
@@ -86,7 +87,7 @@ def deform_conv(ctx: NodeContext) -> Sequence[Known]:
         [wide, *(widen(b, v) for v in inputs)],
         group=int(ctx.attr("group", 1)),
         offset_group=int(ctx.attr("offset_group", 1)),
-        **geometry(ctx, w.type.shape[2:], x.type.shape[2:]).attrs(kernel=False),
+        **_whole(ctx, geometry(ctx, w.type.shape[2:], x.type.shape[2:])).attrs(kernel=False),
     )
     if ctx.has(3):
         bias = b.op("reshape", [widen(b, ctx.value(3))], shape=(w.type.shape[0], 1, 1))
@@ -94,8 +95,16 @@ def deform_conv(ctx: NodeContext) -> Sequence[Known]:
     return [cast(b, y, x.type.dtype)]
 
 
+def _whole(ctx: NodeContext, shape: Geometry) -> Geometry:
+    """A window that sees all of its input. Raises UnsupportedError for negative padding: what a deformed window reads may lie
+    there all the same, and columns have no place for it."""
+    if shape.cropped:
+        raise ctx.unsupported(f"negative pads {list(ctx.attr('pads'))}")
+    return shape
+
+
 @imports("Col2Im")
 def col2im(ctx: NodeContext) -> Sequence[Known]:
     x, image, block = ctx.value(0), ctx.ints(1), ctx.ints(2)
-    y = ctx.b.op("col2im", [x], shape=image, **geometry(ctx, block, image).attrs(kernel=True))
+    y = ctx.b.op("col2im", [x], shape=image, **_whole(ctx, geometry(ctx, block, image)).attrs(kernel=True))
     return [cast(ctx.b, y, x.type.dtype)]

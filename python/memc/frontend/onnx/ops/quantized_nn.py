@@ -89,7 +89,7 @@ def _int_conv(ctx: NodeContext, x: int, x_zero: int, w: int, w_zero: int, bias: 
     per_filter = (filters.shape[0], *([1] * (filters.rank - 1)))
     data, weights = _centred(ctx, x, x_zero, None), _centred(ctx, w, w_zero, per_filter)
     shape = geometry(ctx, filters.shape[2:], ctx.type(x).shape[2:])
-    operands = [data, weights] + ([ctx.value(bias)] if bias is not None and ctx.has(bias) else [])
+    operands = [shape.inside(ctx, data), weights] + ([ctx.value(bias)] if bias is not None and ctx.has(bias) else [])
     return ctx.b.op("conv", operands, group=int(ctx.attr("group", 1)), **shape.attrs(kernel=False))
 
 

@@ -4,13 +4,23 @@
 import numpy as np
 import pytest
 
-from memc.ir.errors import UnsupportedError
+from memc.ir.build import IRBuilder
+from memc.ir.core import Function, Role, Value
+from memc.ir.evaluate import evaluate
+from memc.ir.module import Module
+from memc.ir.ops.rules.casts import widen
+from memc.ir.types import DType, TensorType
+from memc.passes.training.gradient import append_gradients
 
 RNG = np.random.default_rng(8)
 
 
 def some(*shape):
     return RNG.uniform(-1, 1, shape)
+
+
+def above(low, *shape):
+    return RNG.uniform(low, low + 1, shape)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -48,9 +58,50 @@ def test_scatter_nd(check_op_gradient, depth, reduction):
     check_op_gradient("scatter_nd", [some(3, 3, 2), indices, updates], reduction=reduction)
 
 
-def test_scatter_that_multiplies(check_op_gradient):
-    with pytest.raises(UnsupportedError, match="expected reduction none or add for a gradient, got mul"):
-        check_op_gradient("scatter_nd", [some(3), np.array([[1]]), some(1)], reduction="mul")
+@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
+def test_scatter_that_multiplies(check_op_gradient, zeros):
+    """Also where factors are zero: the data, an update, two updates of a place, the data and an update."""
+    data, updates = above(0.5, 3, 4), above(0.5, 2, 3)
+    indices = np.array([[1, 1, 0], [1, -1, 2]])  # Two updates meet at [1, 0].
+    nd = above(0.5, 3, 4)
+    for place in ([], [(0, 0)], [(0, 0), (1, 0)], [(0, 1)])[zeros]:
+        updates[place] = nd[place] = 0
+    if zeros in (1, 3):
+        data[1, 1] = data[2, 2] = 0
+    check_op_gradient("scatter_elements", [data, indices, updates], axis=0, reduction="mul", rtol=1e-5)
+    check_op_gradient("scatter_nd", [data, np.array([[1], [0], [1]]), nd], reduction="mul", rtol=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_scatter_of_extrema(check_op_gradient, reduction):
+    indices = np.array([[1, 1, 0], [1, -1, 2]])
+    check_op_gradient("scatter_elements", [some(3, 4), indices, some(2, 3)], axis=0, reduction=reduction)
+    check_op_gradient("scatter_nd", [some(3, 4), np.array([[1], [0], [1]]), some(3, 4)], reduction=reduction)
+    check_op_gradient("scatter_nd", [some(3, 4), np.array([[1, 2], [0, 0], [1, 2]]), some(3)], reduction=reduction)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_elements_that_are_equal_share_a_gradient(reduction, dtype):
+    """As in PyTorch 2: torch.ones(3).scatter_reduce(0, [0, 0, 2], [1, 1, 0 or 2], "amax") and its backward pass."""
+    data = np.array([1, 1, 1], dtype)
+    indices, other = np.array([0, 0, 2]), 0 if reduction == "max" else 2
+    updates = np.array([1, 1, other], dtype)
+
+    function = Function([])
+    module = Module([function])
+    for name, array in (("x", data), ("i", indices), ("u", updates), ("g", np.array([3, 5, 7], dtype))):
+        kind = TensorType(DType.from_numpy(array.dtype), array.shape)
+        function.params.append(Value(name, kind, role=Role.INPUT))
+        module.weights[name] = array
+    x, i, u, g = function.params
+    b = IRBuilder(module, function, function.ops)
+    weighed = b.op("mul", [b.op("scatter_elements", [x, i, u], axis=0, reduction=reduction), g])
+    loss = b.op("reduce_sum", [widen(b, weighed)], axes=(0,), keepdims=False)
+    found = append_gradients(module, function, loss, [x, u])
+    function.returns, function.result_names = [found[x], found[u]], ["x", "u"]
+    gradients = evaluate(module, dict(module.weights))
+    assert gradients["x"].tolist() == [1, 5, 7] and gradients["u"].tolist() == [1, 1, 0]
 
 
 @pytest.mark.parametrize("reverse", [False, True])

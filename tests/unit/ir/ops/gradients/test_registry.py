@@ -15,6 +15,8 @@ NO_GRADIENT = {
     "attention": "recognized after gradients are built",
     "bitcast": "bits are not numbers",
     "max_pool_grad": "a second derivative",
+    "roi_align_adaptive": "train with a sampling_ratio, as its gradient has a size that the boxes' data decide",
+    "roi_align_lines": "stands in the expansion of roi_align_adaptive",
     "scatter_elements_combine": "stands in the expansion of scatter_elements, which has a rule",
     "scatter_nd_combine": "stands in the expansion of scatter_nd, which has a rule",
 }
@@ -29,6 +31,7 @@ FLAT = {
     **dict.fromkeys(("arg_max", "arg_min", "max_pool_indices", "max_pool_taps", "rank_positions"), "positions"),
     **dict.fromkeys(("sort_ranks",), "positions"),
     **dict.fromkeys(("constant", "iota"), "no operands"),
+    **dict.fromkeys(("random_normal", "random_uniform"), "a seed, which is an integer"),
     "assign": "writes a state, after all gradients",
 }
 

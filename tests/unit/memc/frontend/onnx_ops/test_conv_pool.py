@@ -2,6 +2,8 @@
 """Importing convolutions and pools, against onnxruntime."""
 
 import numpy as np
+import onnx
+import onnx.helper
 import onnxruntime
 import pytest
 
@@ -132,6 +134,83 @@ def test_contradictions_are_one_line(run_node, inputs, attrs):
     assert "\n" not in str(caught.value) and "node" in str(caught.value)
 
 
-def test_negative_pads_are_unsupported(run_node):
+def padded(x, pads, value=0.0):
+    """The input with padding around its spatial axes, a negative one taken away, as numpy writes it."""
+    rank = x.ndim - 2
+    around = [(max(pads[a], 0), max(pads[rank + a], 0)) for a in range(rank)]
+    cut = tuple(slice(max(-pads[a], 0), x.shape[2 + a] - max(-pads[rank + a], 0)) for a in range(rank))
+    return np.pad(x[(..., *cut)], [(0, 0), (0, 0), *around], constant_values=value)
+
+
+def run_ort(op, inputs, **attrs):
+    """onnxruntime's first output of a node."""
+    names = [f"x{i}" for i in range(len(inputs))]
+    infos = [onnx.helper.make_tensor_value_info(n, 1, a.shape) for n, a in zip(names, inputs)]
+    node = onnx.helper.make_node(op, names, ["y"], **attrs)
+    graph = onnx.helper.make_graph([node], "g", infos, [onnx.helper.make_empty_tensor_value_info("y")])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip(names, inputs)))[0]
+
+
+NEGATIVE = [([-1, 0, 0, -2], 2), ([-2, 1, 1, -1], 2), ([2, -1, -3, -1], 2), ([-1, -2], 1), ([0, -1, 1, -1, 0, -1], 3)]
+
+
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize(("pads", "rank"), NEGATIVE)
+def test_negative_pads_of_convolutions(run_node, pads, rank, strides):
+    x, w = random(2, 4, 9, 8, 7)[(..., *[0] * (3 - rank))], random(6, 2, 3, 2, 2)[(..., *[0] * (3 - rank))]
+    attrs = {"strides": [strides] * rank, "group": 2}
+    (found,) = run_node("Conv", [x, w, random(6)], pads=pads, **attrs)
+    (other,) = run_node("Conv", [x, w], pads=pads, **attrs)
+    expected = run_ort("Conv", [padded(x, pads), w], **attrs)
+    np.testing.assert_allclose(other, expected, rtol=1e-4, atol=1e-5)
+    assert found.shape == expected.shape and not np.allclose(found, other)
+
+
+@pytest.mark.parametrize(("pads", "rank"), NEGATIVE[:4])
+def test_negative_pads_of_transposed_convolutions(run_node, pads, rank):
+    """They add to the result, as positive ones take away from it."""
+    x, w, bias = random(2, 4, 5, 6)[(..., *[0] * (2 - rank))], random(4, 3, 3, 2)[(..., *[0] * (2 - rank))], random(3)
+    (found,) = run_node("ConvTranspose", [x, w, bias], pads=pads, strides=[2] * rank)
+    whole = run_ort("ConvTranspose", [x, w], strides=[2] * rank)
+    expected = padded(whole, [-pad for pad in pads]) + bias.reshape(3, *[1] * rank)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("ceil", [0, 1])
+@pytest.mark.parametrize(("pads", "rank"), NEGATIVE)
+def test_negative_pads_of_pools(run_node, pads, rank, ceil):
+    x = random(2, 3, 9, 8, 7)[(..., *[0] * (3 - rank))]
+    attrs = {"kernel_shape": [3] * rank, "strides": [2] * rank, "ceil_mode": ceil}
+    cut, rest = padded(x, [min(pad, 0) for pad in pads]), [max(pad, 0) for pad in pads]
+    for op, more in (
+        ("MaxPool", {}),
+        ("AveragePool", {}),
+        ("AveragePool", {"count_include_pad": 1}),
+        ("LpPool", {"p": 2}),
+    ):
+        if ceil and more and ORT_VERSION < (1, 20):
+            continue
+        found = run_node(op, [x], pads=pads, **attrs, **more)[0]
+        expected = run_ort(op, [cut], pads=rest, **attrs, **more)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(("pads", "rank"), NEGATIVE)
+def test_negative_pads_leave_indices_those_of_the_input(run_node, pads, rank, order):
+    x = random(2, 3, 9, 8, 7)[(..., *[0] * (3 - rank))]
+    attrs = {"kernel_shape": [3] * rank, "strides": [2] * rank, "pads": pads, "storage_order": order}
+    found, indices = run_node("MaxPool", [x], outputs=2, opset=12, **attrs)
+    if order:
+        x = x.transpose(0, 1, *reversed(range(2, x.ndim)))
+    np.testing.assert_array_equal(x.reshape(-1)[indices], found)
+
+
+def test_negative_pads_that_cannot_be(run_node):
+    x, w = random(1, 1, 5, 5), random(1, 1, 1, 1)
+    with pytest.raises(UnsupportedError, match=r"negative pads \[-3, 0, -2, 0\] that leave nothing of the input"):
+        run_node("Conv", [x, w], pads=[-3, 0, -2, 0])
     with pytest.raises(UnsupportedError, match="negative pads"):
-        run_node("Conv", [random(1, 1, 5, 5), random(1, 1, 3, 3)], pads=[-1, 0, 0, 0])
+        run_node("DeformConv", [x, w, np.zeros((1, 2, 3, 5), np.float32)], opset=19, pads=[-1, 0, -1, 0])

@@ -114,10 +114,30 @@ def test_roi_align(same_as_ort, opset, mode):
     same_as_ort("RoiAlign", inputs, opset=opset, rtol=1e-4, atol=1e-5, **attrs)
 
 
-def test_roi_align_needs_a_sampling_ratio(run_node):
-    inputs = [random(1, 1, 4, 4), random(1, 4), np.zeros(1, np.int64)]
-    with pytest.raises(UnsupportedError, match="sampling_ratio"):
-        run_node("RoiAlign", inputs, opset=16)
+@pytest.mark.parametrize("mode", ["avg", "max"])
+@pytest.mark.parametrize("opset", [10, 16])
+def test_roi_align_with_samples_by_size(same_as_ort, opset, mode):
+    """Also of boxes that are far larger than the map, lie beyond it, or have no extent."""
+    rois = [
+        [0, 0, 3, 4],
+        [-2, 1, 9, 12],
+        [2.5, 2, 2.6, 2.1],
+        [-90, -35, 60, 48],
+        [1, 2, 40, 3],
+        [50, 60, 70, 80],
+        [3, 3, 1, 1],
+    ]
+    rois = np.array(rois, np.float32)
+    inputs = [random(2, 3, 6, 7), rois, np.array([0, 1, 1, 0, 1, 0, 1], np.int64)]
+    for scale, size in ((1.0, (2, 3)), (0.7, (1, 1)), (0.5, (5, 2))):
+        attrs = {"mode": mode, "output_height": size[0], "output_width": size[1], "spatial_scale": scale}
+        same_as_ort("RoiAlign", inputs, opset=opset, rtol=1e-4, atol=1e-5, sampling_ratio=0, **attrs)
+
+
+def test_roi_align_takes_no_negative_number_of_samples(run_node):
+    inputs = [random(1, 1, 4, 4), np.array([[0, 0, 3, 3]], np.float32), np.array([0], np.int64)]
+    with pytest.raises(UnsupportedError, match="expected a sampling_ratio from 0 on, got -1"):
+        run_node("RoiAlign", inputs, opset=16, sampling_ratio=-1)
 
 
 def test_deform_conv_without_shifts_is_a_convolution(run_node):
