@@ -16,7 +16,6 @@ import shutil
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import tvm
@@ -62,8 +61,8 @@ def most_bytes() -> int:
 
 @functools.cache
 def _versions() -> bytes:
-    """A checksum of what makes code of kernels: versions of memc and TVM, and memc's own sources of code generation."""
-    made = hashlib.sha256(f"{version('memc')} {tvm.__version__} {platform.machine()}".encode())
+    """A checksum of what makes code of kernels: TVM's version, and memc's own sources of code generation."""
+    made = hashlib.sha256(f"{tvm.__version__} {platform.machine()}".encode())
     here = Path(__file__).parent
     for path in sorted(here.rglob("*.py")):
         made.update(str(path.relative_to(here)).encode() + path.read_bytes())

@@ -18,7 +18,7 @@ import pytest
 import memc
 import memc.ir.ops
 from memc.ir.build import IRBuilder
-from memc.ir.core import Op, Value
+from memc.ir.core import UNPLANNED, Op, OpPlan, Value
 from memc.ir.errors import MemcError
 from memc.ir.ops.rules.base import OpDef, registered
 from memc.ir.types import DType, TensorType
@@ -46,8 +46,8 @@ def samples() -> dict[str, list[Sample]]:
     known: set[str] = set()
     made = IRBuilder.multi
 
-    def recording(self: IRBuilder, name: str, operands: Sequence[Value], **attrs: Any) -> Op:
-        op = made(self, name, operands, **attrs)
+    def recording(self: IRBuilder, name: str, operands: Sequence[Value], plan: OpPlan = UNPLANNED, **attrs: Any) -> Op:
+        op = made(self, name, operands, plan, **attrs)
         sample = ([v.type for v in operands], dict(attrs))
         if len(found.setdefault(name, [])) < SAMPLES and f"{name} {sample}" not in known:
             known.add(f"{name} {sample}")

@@ -29,7 +29,7 @@ FLAT = {
         ("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"), "integers"
     ),
     **dict.fromkeys(("arg_max", "arg_min", "max_pool_indices", "max_pool_taps", "rank_positions"), "positions"),
-    **dict.fromkeys(("sort_ranks",), "positions"),
+    **dict.fromkeys(("non_max_suppression", "search_sorted", "sort_ranks"), "positions"),
     **dict.fromkeys(("constant", "iota"), "no operands"),
     **dict.fromkeys(("random_normal", "random_uniform"), "a seed, which is an integer"),
     "assign": "writes a state, after all gradients",
