@@ -24,7 +24,7 @@ from models import Model, select
 
 import memc
 from memc.ir.errors import MemcError
-from memc.ir.liveness import align
+from memc.ir.sizes import align
 from memc.report.compilation import Report
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import memc
 from memc.frontend.graph import read_graph
-from memc.ir.liveness import align
+from memc.ir.sizes import align
 
 MB = 1e6
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .checked import Checked, Range
+from .extents import Extent
 from .types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -195,18 +196,6 @@ class Block:
     def read_once(self) -> set[Value]:
         """The values that one op reads, once, and that are not returned."""
         return {value for value, ops in self.uses().items() if len(ops) == 1} - set(self.returns)
-
-
-@dataclass(frozen=True)
-class Extent:
-    """A returned number, i64[], that says how far data goes: what has a size that depends on data has room for `most`."""
-
-    count: int
-    """The number's position among the function's results."""
-    most: int
-    """What there is room for. A greater number found more, and then no result is right."""
-    cuts: tuple[tuple[int, int], ...] = ()
-    """Results (by position) and their axis along which only so many elements are data: what lies behind is padding."""
 
 
 @dataclass(eq=False)

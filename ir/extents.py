@@ -4,10 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from memc.ir.core import Extent
 from memc.ir.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Extent:
+    """A returned number, i64[], that says how far data goes: what has a size that depends on data has room for `most`."""
+
+    count: int
+    """The number's position among the function's results."""
+    most: int
+    """What there is room for. A greater number found more, and then no result is right."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """Results (by position) and their axis along which only so many elements are data: what lies behind is padding."""
 
 
 def cut(results: Mapping[str, Any], extents: Sequence[Extent]) -> dict[str, Any]:

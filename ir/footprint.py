@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .core import Function, Role, Value
-from .liveness import align, lifetimes, lower_bound, space_bytes, updates_state
-from .spaces import ARENA, IO, WEIGHTS, DeviceId, Space
-from .target import Target
+from .spaces import ARENA, IO, DeviceId
 
 WORKSPACE = "workspace"
 """The kind of scratch bytes of library kernels: of a space that holds values, the largest that one op has."""
@@ -98,42 +95,3 @@ class Footprint:
 
 
 _TITLES = {IO: "inputs and outputs"}
-
-
-def footprint_of(function: Function, target: Target) -> Footprint:
-    """What a function takes as it is placed."""
-    return Footprint(tuple(_of_space(function, space, target.alignment) for space in target.spaces), target.device)
-
-
-def _of_space(function: Function, space: Space, alignment: int) -> SpaceFootprint:
-    if space.holds == "values":
-        lives = lifetimes(function, space.name)
-        roots = {life.root for life in lives}
-        scratch = (op.workspace for op in function.ops if op.workspace is not None and op.workspace in roots)
-        kinds = {WORKSPACE: max((value.type.nbytes for value in scratch), default=0)}
-        nbytes, bound = space_bytes(function, space.name, alignment), lower_bound(lives, alignment)
-        return SpaceFootprint(space.name, space.device, nbytes, kinds, bound)
-    kinds = _weight_kinds(function, alignment) if space.holds == "weights" else _io_kinds(function)
-    kinds = kinds if space.name in (WEIGHTS, IO) else dict.fromkeys(kinds, 0)
-    return SpaceFootprint(space.name, space.device, sum(kinds.values()), kinds)
-
-
-def _weight_kinds(function: Function, alignment: int) -> dict[str, int]:
-    """Bytes of the weight slab, each tensor rounded up to `alignment`."""
-
-    def total(values: Iterable[Value]) -> int:
-        return sum(align(value.type.nbytes, alignment) for value in values)
-
-    constants = [op.result for op in function.ops if op.name == "constant"]
-    return {
-        FIXED: total([*function.params_of(Role.WEIGHT), *constants]),
-        STATES: total(function.params_of(Role.STATE)),
-    }
-
-
-def _io_kinds(function: Function) -> dict[str, int]:
-    """Bytes of the caller's tensors, unpadded."""
-    return {
-        INPUTS: sum(p.type.nbytes for p in function.params_of(Role.INPUT)),
-        OUTPUTS: sum(v.type.nbytes for v in function.returns if not updates_state(v)),
-    }

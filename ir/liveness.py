@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .core import Function, Role, Value
+from .sizes import align
 from .spaces import ARENA as ARENA
 from .spaces import IO, WEIGHTS, is_shared_buffer
 from .target import ALIGNMENT as ALIGNMENT
@@ -32,11 +33,6 @@ class Lifetime:
     lower: int
     upper: int
     nbytes: int
-
-
-def align(nbytes: int, alignment: int) -> int:
-    """`nbytes` rounded up to a multiple of `alignment`."""
-    return -(-nbytes // alignment) * alignment
 
 
 def output_roots(function: Function) -> set[Value]:

@@ -56,3 +56,8 @@ def format_size(nbytes: int) -> str:
             return f"{nbytes} B" if unit == "B" else f"{amount:.2f} {unit}"
         amount /= 1024
     return f"{amount:.2f} TiB"
+
+
+def align(nbytes: int, alignment: int) -> int:
+    """`nbytes` rounded up to a multiple of `alignment`."""
+    return -(-nbytes // alignment) * alignment

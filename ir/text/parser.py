@@ -13,8 +13,9 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from lark.lexer import PatternStr
 
 from ..checked import require
-from ..core import FUSED, UNPLANNED, Alias, Block, Extent, Function, Op, OpPlan, Placement, Role, Value
+from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
 from ..errors import InvalidError
+from ..extents import Extent
 from ..module import Module
 from ..ops.rules import base
 from .fields import fields_of, near

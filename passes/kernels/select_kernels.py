@@ -13,10 +13,11 @@ from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment, Amount
 from memc.ir.core import Function, Op, Value, fresh_names
-from memc.ir.liveness import align, lifetimes, live_bytes
+from memc.ir.liveness import lifetimes, live_bytes
 from memc.ir.module import Module
 from memc.ir.op_rules import flops
 from memc.ir.ops.rules.base import LibraryKernel, lookup, main_op
+from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
 from memc.ir.types import DType, TensorType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target

@@ -13,8 +13,9 @@ from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount
 from memc.ir.core import Function, Op, Placement, Value, fresh_names
-from memc.ir.liveness import ARENA, Lifetime, align, arena_bytes, lifetimes
+from memc.ir.liveness import ARENA, Lifetime, arena_bytes, lifetimes
 from memc.ir.module import Module
+from memc.ir.sizes import align
 from memc.ir.types import DType, TensorType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.select_kernels import library_kernel

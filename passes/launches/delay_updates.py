@@ -13,9 +13,10 @@ from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Op, Value
-from memc.ir.liveness import ALIGNMENT, align
+from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_rules import assigned_state
+from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
 from memc.passes.base import Pass, alignment_of
 from memc.passes.launches.update_ops import update_ops

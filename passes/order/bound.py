@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from memc.ir.core import Function, Op, Value
-from memc.ir.liveness import ALIGNMENT, align, is_fixed
+from memc.ir.liveness import ALIGNMENT, is_fixed
 from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
+from memc.ir.sizes import align
 
 
 def order_bound(function: Function, alignment: int = ALIGNMENT) -> int:

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.core import Function, Op, Value
-from memc.ir.liveness import ALIGNMENT, align, is_fixed, peak
+from memc.ir.liveness import ALIGNMENT, is_fixed, peak
+from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
 from memc.ir.span_index import SpanIndex
 from memc.passes.placement.alias_rules import OpRules, Rules

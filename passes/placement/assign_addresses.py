@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, Optional
 from memc.ir.checked import Alignment, OneOf
 from memc.ir.core import Function, Placement, Value
 from memc.ir.durations import Seconds
-from memc.ir.liveness import ARENA, Lifetime, align, lifetimes, lower_bound, placed_space
+from memc.ir.liveness import ARENA, Lifetime, lifetimes, lower_bound, placed_space
 from memc.ir.module import Module
+from memc.ir.sizes import align
 from memc.ir.spaces import is_shared_buffer
 from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.share import color

@@ -15,8 +15,9 @@ from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Placement
-from memc.ir.liveness import ALIGNMENT, Lifetime, align, lifetimes
+from memc.ir.liveness import ALIGNMENT, Lifetime, lifetimes
 from memc.ir.module import Module
+from memc.ir.sizes import align
 from memc.ir.spaces import BUFFER
 from memc.passes.base import Pass, alignment_of
 

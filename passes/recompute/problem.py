@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from memc.ir.clone import clone_op
 from memc.ir.core import Alias, Function, Op, Value, fresh_names
-from memc.ir.liveness import ALIGNMENT, align
+from memc.ir.liveness import ALIGNMENT
 from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
+from memc.ir.sizes import align
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
 from memc.solvers.recompute import RecomputeProblem
 

@@ -20,7 +20,8 @@ from memc.ir.core import Function, Op
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
-from memc.ir.footprint import Footprint, footprint_of
+from memc.ir.footprint import Footprint
+from memc.ir.footprint_of import footprint_of
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_rules import assigned_state

@@ -23,10 +23,11 @@ from memc.ir.build import IRBuilder
 from memc.ir.checked import Range
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UsageError
-from memc.ir.liveness import ALIGNMENT, align
+from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_rules import flops, has, view_offset
 from memc.ir.ops.rules.base import Trait
+from memc.ir.sizes import align
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import Pass
 from memc.passes.placement.alias_plan import planned_peak

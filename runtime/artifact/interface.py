@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from memc.ir.core import Extent, Function, Role, Value
+from memc.ir.core import Function, Role, Value
+from memc.ir.extents import Extent
 from memc.ir.liveness import updates_state
 from memc.ir.spaces import IO
 from memc.runtime.artifact.storages import Storage, devices_of

@@ -10,11 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memc.ir.core import Extent
 from memc.ir.errors import InvalidError, UsageError
+from memc.ir.extents import Extent
 from memc.ir.footprint import FIXED, INPUTS, OUTPUTS, STATES, Footprint, SpaceFootprint
-from memc.ir.liveness import align
 from memc.ir.messages import shown
+from memc.ir.sizes import align
 from memc.ir.spaces import ARENA, IO, DeviceId, Holds
 from memc.ir.target import COMPUTES, is_arch
 from memc.runtime.artifact.plan_items import items, text, whole

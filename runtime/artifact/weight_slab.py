@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from memc.ir.core import Array, Function, Role, Value
-from memc.ir.liveness import align
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import chosen_kernel
 from memc.ir.ops.rules.packing import Packing
+from memc.ir.sizes import align
 from memc.ir.spaces import WEIGHTS
 
 

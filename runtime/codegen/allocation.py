@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 
 from memc.ir.core import Function, Value
-from memc.ir.footprint import footprint_of
+from memc.ir.footprint_of import footprint_of
 from memc.ir.liveness import updates_state
 from memc.ir.spaces import ARENA, IO, WEIGHTS, DeviceId
 from memc.runtime.artifact.storages import Storage, devices_of

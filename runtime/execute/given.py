@@ -35,6 +35,8 @@ def from_numbers(spec: Spec, value: Any) -> Array:
     if array.dtype.kind not in "biuf" and array.size:
         raise UsageError(f"input {spec}: expected numbers, got {type(value).__name__} of {array.dtype}")
     kind = numpy_dtype(spec.dtype)
+    if array.dtype.kind == "b" and kind.kind != "b":
+        raise UsageError(f"input {spec}: expected numbers, got {type(value).__name__} of bool")
     with np.errstate(invalid="ignore", over="ignore"):
         found = array.astype(kind)
         exact = kind.kind in "biu"

@@ -85,7 +85,7 @@ def test_verdicts(module_of: Any, tmp_path: Path) -> None:
     mutation, mutants = module_of("mutation"), module_of("mutants")
     copy = mutation.Copy(tmp_path / "copy")
     test = tmp_path / "test_align.py"
-    test.write_text("from memc.ir.liveness import align\n\n\ndef test() -> None:\n    assert align(65, 64) == 128\n")
+    test.write_text("from memc.ir.sizes import align\n\n\ndef test() -> None:\n    assert align(65, 64) == 128\n")
     golden = tmp_path / "golden.memir"
     text = "func @main(%x: f32[4] {role = input}) -> f32[4] {\n  %y = exp(%x) : f32[4]\n  return %y\n}\n"
     golden.write_text(f"// RUN: memc opt %s | filecheck %s\n// CHECK: exp\n{text}")
@@ -93,19 +93,19 @@ def test_verdicts(module_of: Any, tmp_path: Path) -> None:
     tests = mutation.Tests((str(test),), ())
     in_text = mutation.Tests((), (str(golden),))
     assert copy.passes(tests, 60) is True and copy.passes(in_text, 60) is True
-    source = (ROOT / "ir/liveness.py").read_text()
+    source = (ROOT / "ir/sizes.py").read_text()
     begin = source[: source.index("def align(")].count("\n") + 1
     faults = [m for m in mutants.mutants_of(source) if begin < m.line < begin + 6 and m.kind == "arithmetic"]
     assert faults
-    copy.write("ir/liveness.py", faults[0].text)
+    copy.write("ir/sizes.py", faults[0].text)
     assert copy.passes(tests, 60) is False
-    copy.write("ir/liveness.py", "while True:\n    pass\n")
+    copy.write("ir/sizes.py", "while True:\n    pass\n")
     assert copy.passes(tests, 5) is None
-    copy.write("ir/liveness.py", source)
+    copy.write("ir/sizes.py", source)
     copy.write("ir/text/printer.py", "raise SystemExit(3)\n")
     assert copy.passes(tests, 60) is True and copy.passes(in_text, 60) is False
     trials = [
-        mutation.Trial("ir/liveness.py", faults[0], v, 1.0) for v in ("killed", "killed", "timed out", "survived")
+        mutation.Trial("ir/sizes.py", faults[0], v, 1.0) for v in ("killed", "killed", "timed out", "survived")
     ]
     assert mutation.score(trials) == 75
     summary = mutation.summary(trials, ["ir/x.py"], "command")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from memc.frontend.graph import Graph
-from memc.ir.liveness import align
+from memc.ir.sizes import align
 from memc.solvers.accesses import WHOLE, Accesses, dependencies
 from memc.solvers.order import OrderProblem
 from memc.solvers.placement import BufferColumns, Problem

@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from memc.ir.core import Function
-from memc.ir.footprint import WORKSPACE, Footprint, footprint_of
+from memc.ir.footprint import WORKSPACE, Footprint
+from memc.ir.footprint_of import footprint_of
 from memc.ir.liveness import lifetimes, unoptimized_bytes
 from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot

@@ -14,8 +14,9 @@ import onnx
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked import Amount, require
-from memc.ir.core import Array, Extent, Function, Role, Value, fresh_names
+from memc.ir.core import Array, Function, Role, Value, fresh_names
 from memc.ir.errors import InvalidError, MemcError, UsageError
+from memc.ir.extents import Extent
 from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType

@@ -9,8 +9,9 @@ import pytest
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
-from memc.ir.liveness import align, arena_bytes, lifetimes
+from memc.ir.liveness import arena_bytes, lifetimes
 from memc.ir.module import Module
+from memc.ir.sizes import align
 from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.passes.kernels.early_updates import move_updates

@@ -140,7 +140,8 @@ def test_wrong_inputs_are_told_apart(network: Module, plan: Callable, write: Wri
         ((X[:3],), {}, "input x: expected f32[4,8], got f32[3,8]"),
         ((X.astype(np.float64),), {}, "input x: expected f32[4,8], got f64[4,8]"),
         ((X.astype(">f4"),), {}, "input x: expected f32[4,8], got >f4[4,8]"),
-        ((X.tolist(),), {}, "expected a numpy array or a DLPack tensor, got list"),
+        ((X.tolist()[:3],), {}, "input x: expected f32[4,8], got f32[3,8]"),
+        ((object(),), {}, "expected a numpy array or a DLPack tensor, got object"),
     ]
     for args, kwargs, message in cases:
         with pytest.raises(UsageError) as caught:
