@@ -104,10 +104,8 @@ def test_verdicts(module_of: Any, tmp_path: Path) -> None:
     copy.write("ir/sizes.py", source)
     copy.write("ir/text/printer.py", "raise SystemExit(3)\n")
     assert copy.passes(tests, 60) is True and copy.passes(in_text, 60) is False
-    trials = [
-        mutation.Trial("ir/sizes.py", faults[0], v, 1.0) for v in ("killed", "killed", "timed out", "survived")
-    ]
+    trials = [mutation.Trial("ir/sizes.py", faults[0], v, 1.0) for v in ("killed", "killed", "timed out", "survived")]
     assert mutation.score(trials) == 75
     summary = mutation.summary(trials, ["ir/x.py"], "command")
-    assert "| ir/liveness.py | 2 | 1 | 1 |" in summary
+    assert "| ir/sizes.py | 2 | 1 | 1 |" in summary
     assert summary.endswith("75.0 % of 4 mutants noticed: 2 killed, 1 timed out, 1 survived")
