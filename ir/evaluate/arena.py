@@ -16,7 +16,7 @@ from ..extents import cut
 from ..liveness import updates_state
 from ..module import Module
 from ..text.printer import print_name
-from ..verify.memory import Ties, in_place_rule, ties_of
+from ..verify.aliases import Ties, in_place_rule, ties_of
 from .joint import run_joint
 from .plain import at, bind, result_keys, run_op
 

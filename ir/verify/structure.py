@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What valid IR is: structure and types here, aliases and placements in `verify_memory`.
+"""What valid IR is: structure and types here, aliases and placements in `verify_aliases`.
 
 `verify` runs after every pass, so everything that later code relies on without checking is checked here.
 """
@@ -16,7 +16,7 @@ from ..errors import InvalidError, OpError
 from ..module import Module
 from ..ops.rules.base import lookup
 from ..types import DType, TensorType
-from .memory import verify_memory
+from .aliases import verify_aliases
 from .op_plan import verify_op_plan
 from .place import Where
 
@@ -43,7 +43,7 @@ def verify(module: Module, known: Known | None = None) -> None:
             raise InvalidError(f"invalid IR: expected each function once, got @{function.name} again")
         names.add(function.name)
         verify_function(function, {} if known is None else known)
-        verify_memory(function)
+        verify_aliases(function)
         _weights(module, function)
 
 

@@ -16,7 +16,7 @@ from memc.ir.liveness import ALIGNMENT, Lifetime, lifetimes
 from memc.ir.op_rules import assigned_state
 from memc.ir.ops.rules.base import lookup
 from memc.ir.sizes import align
-from memc.ir.verify.memory import Interval, byte_range, ties_of, without
+from memc.ir.verify.aliases import Interval, byte_range, ties_of, without
 from memc.solvers.accesses import Accesses, dependencies
 from memc.solvers.order import OrderProblem
 

@@ -36,7 +36,7 @@ class Ties:
     """An op that memc does not know: every result overwrites the operands that have exactly its bytes."""
 
 
-def verify_memory(function: Function) -> None:
+def verify_aliases(function: Function) -> None:
     """Raise InvalidError unless the function's aliases, in-place ops and placements are sound."""
     ties: list[Ties] = []
     values = set(function.values())

@@ -8,7 +8,7 @@ import pytest
 from memc.ir.core import Alias, Placement
 from memc.ir.errors import InvalidError
 from memc.ir.text.parser import parse
-from memc.ir.verify.memory import in_place_rule
+from memc.ir.verify.aliases import in_place_rule
 from memc.ir.verify.structure import verify
 
 
