@@ -12,6 +12,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shutil
 import uuid
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import tvm
 
+from memc import native
 from memc.ir.errors import UsageError
 from memc.ir.sizes import parse_size
 from memc.runtime.codegen.cuda_kernels import cache_folder
@@ -61,8 +63,12 @@ def most_bytes() -> int:
 
 @functools.cache
 def _versions() -> bytes:
-    """A checksum of what makes code of kernels: TVM's version, and memc's own sources of code generation."""
+    """A checksum of what makes code of kernels: TVM, memc's own sources of code generation, and its library, which says how
+    CUDA code is saved."""
     made = hashlib.sha256(f"{tvm.__version__} {platform.machine()}".encode())
+    libraries = sorted((Path(tvm.__file__).parent / "lib").glob("libtvm_compiler*"))
+    for library in (*libraries, native.library_path()):
+        made.update(_state(library).encode())
     here = Path(__file__).parent
     for path in sorted(here.rglob("*.py")):
         made.update(str(path.relative_to(here)).encode() + path.read_bytes())
@@ -70,13 +76,16 @@ def _versions() -> bytes:
 
 
 def _compiler() -> str:
-    """Which nvcc there is, so that another one compiles anew."""
+    """Which nvcc there is and what its environment adds, so that another one compiles anew."""
     found = shutil.which("nvcc")
-    if found is None:
-        return "no nvcc"
-    place = Path(found).resolve()
-    state = place.stat()
-    return f"{place} {state.st_size} {state.st_mtime_ns}"
+    flags = [os.environ.get(name, "") for name in ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")]
+    return f"{'no nvcc' if found is None else _state(Path(found).resolve())} {flags}"
+
+
+def _state(path: Path) -> str:
+    """What tells a file from an earlier one in its place."""
+    state = path.stat()
+    return f"{path} {state.st_size} {state.st_mtime_ns}"
 
 
 def key_of(target: str, kernels: Sequence[str]) -> str:
@@ -129,6 +138,11 @@ def store(key: str, parts: Sequence[bytes]) -> None:
             partial.unlink()
 
 
+def _is_own(path: Path) -> bool:
+    """Whether a file is an entry, or the part of one that a writer has made; the folder may have others' files, too."""
+    return path.suffix == ENDING or re.fullmatch(r"\.[0-9a-f]{32}", path.suffix) is not None
+
+
 def shrink() -> None:
     """Remove the entries that were not used for longest, and what interrupted writers left, if the cache is too large."""
     place = folder()
@@ -136,7 +150,7 @@ def shrink() -> None:
         return
     found: list[tuple[float, int, Path]] = []
     with suppress(OSError):
-        for path in place.iterdir():
+        for path in filter(_is_own, place.iterdir()):
             with suppress(OSError):  # Another process may have removed it.
                 state = path.stat()
                 found.append((state.st_mtime, state.st_size, path))

@@ -143,12 +143,19 @@ def reshape(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
             and math.prod(new[:place]) == math.prod(old[:axis])
             and math.prod(new[place + 1 :]) == math.prod(old[axis + 1 :])
             and (ctx.node.op_type != "Reshape" or wanted[place] in (-1, 0) or same.get(place) == count)
+            and (ctx.node.op_type != "Unsqueeze" or place == _place_after(ctx, axis, len(new)))
             and place not in found
         ]
         if not places or 0 in old:
             raise refused(ctx, "to this shape this op")
-        found[places[-1] if ctx.node.op_type == "Unsqueeze" else places[0]] = count
+        found[places[0]] = count
     return marked(ctx, [result], found)
+
+
+def _place_after(ctx: NodeContext, axis: int, rank: int) -> int:
+    """Where an axis is after an `Unsqueeze` to `rank` axes."""
+    added = {place % rank for place in (ctx.ints(1) if ctx.has(1) else ctx.attr("axes", ()))}
+    return [place for place in range(rank) if place not in added][axis]
 
 
 @rule("Gather")

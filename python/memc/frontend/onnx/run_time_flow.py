@@ -64,9 +64,12 @@ def run_if(ctx: NodeContext, condition: Value, then: Body, otherwise: Body) -> l
 
 @contextmanager
 def _checked_where(ctx: NodeContext, flag: Flag) -> Iterator[None]:
-    """Counts of what is imported in here are checked only in runs where it counts."""
+    """Counts of what is imported in here are checked only in runs where it counts. What is asked for again outside is made
+    again there, with a check of its own."""
     before = dict(ctx.sizes.checks)
+    nonzero, together = dict(ctx.sizes.nonzero), dict(ctx.sizes.together)
     yield
+    ctx.sizes.nonzero, ctx.sizes.together = nonzero, together
     new = {count: room for count, room in ctx.sizes.checks.items() if count not in before}
     if isinstance(flag, Value) and new:
         zero = ctx.b.scalar(0, DType.I64)

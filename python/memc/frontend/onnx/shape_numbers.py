@@ -21,8 +21,11 @@ Fold = Callable[[Sequence[Optional[Array]]], Union[Sequence[Known], None]]
 MOVES = frozenset({"Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Cast", "Identity", "Transpose", "Concat"})
 """Ops whose results are elements of input 0, or of all inputs of `Concat`."""
 
-GROWS = MOVES | {"Min", "Max", "Add", "Mul", "ReduceMin", "ReduceMax", "ReduceSum", "ReduceProd"}
-"""Ops whose results are greater, or the same, for greater inputs from 0 on."""
+COMBINES = frozenset({"Concat", "Min", "Max", "Add", "Mul"})
+"""Ops all of whose inputs are data; of the others, input 0 is."""
+
+GROWS = MOVES | COMBINES | {"ReduceMin", "ReduceMax", "ReduceSum", "ReduceProd"}
+"""Ops whose results are greater, or the same, for greater data from 0 on."""
 
 
 def numbers_of(ctx: NodeContext, known: Known | None) -> Numbers | None:
@@ -38,8 +41,12 @@ def import_numbers(ctx: NodeContext, importer: Importer, fold: Fold) -> Sequence
     given = [n for n, known in enumerate(ctx.inputs) if known is not None]
     if ctx.node.op_type not in GROWS or any(inputs[n] is None for n in given):
         return importer(ctx)
-    found = _bounds(ctx, fold, inputs)
-    if found is None or (found.low < 0).any():
+    data = len(inputs) if ctx.node.op_type in COMBINES else 1
+    grows = all(n is None or (n.low >= 0).all() for n in inputs[:data])
+    found = _bounds(ctx, fold, inputs) if grows and all(map(_is_fixed, inputs[data:])) else None
+    if found is None or (found.low < 0).any() or (found.low > found.high).any():
+        return importer(ctx)
+    if ctx.node.op_type == "Cast" and not _holds(found, inputs[0]):
         return importer(ctx)
     if (found.low == found.high).all():
         return [found.low]
@@ -50,11 +57,21 @@ def import_numbers(ctx: NodeContext, importer: Importer, fold: Fold) -> Sequence
     return results
 
 
+def _is_fixed(numbers: Numbers | None) -> bool:
+    """Whether each number is always the same: of indices and axes, greater ones do not give greater results."""
+    return numbers is None or bool((numbers.low == numbers.high).all())
+
+
+def _holds(cast: Numbers, numbers: Numbers | None) -> bool:
+    """Whether a type that numbers are cast to holds them."""
+    return numbers is not None and bool((cast.low == numbers.low).all() and (cast.high == numbers.high).all())
+
+
 def _bounds(ctx: NodeContext, fold: Fold, inputs: Sequence[Numbers | None]) -> Numbers | None:
     """What the node makes of the least and of the greatest numbers."""
     least = _evaluated(fold, [None if n is None else n.low for n in inputs])
     most = _evaluated(fold, [None if n is None else n.high for n in inputs])
-    if least is None or most is None:
+    if least is None or most is None or least.shape != most.shape:
         return None
     symbols = None
     if ctx.node.op_type in MOVES:

@@ -172,3 +172,31 @@ def test_what_is_refused() -> None:
         else_branch = b () => (float q) { q = ReduceMax<keepdims = 0>(x) } > }"""
     with pytest.raises(UnsupportedError, match="node `y` .If.: expected results of one element type and rank, got"):
         import_onnx(parse(text))
+
+
+COUNTED = "n = NonZero(x) nf = Cast<to = 1>(n) "
+SUM = "ReduceSum<keepdims = 0>"
+OVERFLOWS = {
+    "in both branches": f"""y = If (c) <
+    then_branch = a () => (float p) {{ {COUNTED} p = {SUM}(nf) }},
+    else_branch = b () => (float q) {{ {COUNTED} q = {SUM}(nf) }} >""",
+    "after a branch": f"""z = If (c) <
+    then_branch = a () => (float p) {{ {COUNTED} p = {SUM}(nf) }},
+    else_branch = b () => (float q) {{ q = {SUM}(x) }} >
+  m = NonZero(x) mf = Cast<to = 1>(m) s = {SUM}(mf) zero = Sub(z, z) y = Add(s, zero)""",
+    "of what both branches join": f"""n = NonZero(x)
+  y = If (c) <
+    then_branch = a () => (float p) {{ j = Concat<axis = 1>(n, n) jf = Cast<to = 1>(j) p = {SUM}(jf) }},
+    else_branch = b () => (float q) {{ k = Concat<axis = 1>(n, n) kf = Cast<to = 1>(k) q = {SUM}(kf) }} >""",
+}
+
+
+@pytest.mark.parametrize("where", OVERFLOWS)
+@pytest.mark.parametrize("condition", [True, False])
+def test_too_many_are_noticed_wherever_they_are_counted(where: str, condition: bool) -> None:
+    """A count that one branch has made is checked for the other, and after both, too."""
+    module = import_onnx(parse(f"g (float[10] x, bool c) => (float y) {{ {OVERFLOWS[where]} }}"), max_size=4)
+    few = np.isin(np.arange(10), (2, 7)).astype(np.float32)
+    assert evaluate(module, {"x": few, "c": np.asarray(condition)})["y"] == (18 if "join" in where else 9)
+    with pytest.raises(UsageError, match="which there is room for"):
+        evaluate(module, {"x": np.ones(10, np.float32), "c": np.asarray(condition)})

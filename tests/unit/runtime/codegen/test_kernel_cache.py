@@ -106,6 +106,10 @@ def test_key_depends_on_all_that_code_does(monkeypatch: pytest.MonkeyPatch, tmp_
     nvcc.write_text("#!/bin/sh\n")
     nvcc.chmod(0o755)
     before = key_of("cuda", ["x"])
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "--use_fast_math")
+    assert key_of("cuda", ["x"]) != before
+    monkeypatch.delenv("NVCC_APPEND_FLAGS")
+    assert key_of("cuda", ["x"]) == before
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert key_of("cuda", ["x"]) != before and key_of("llvm a", ["x", "y"]) in keys
 
@@ -121,6 +125,20 @@ def test_what_is_used_stays_longest(folder: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(SIZE, "1GiB")
     shrink()
     assert len(list(folder.iterdir())) == 4
+
+
+def test_only_entries_are_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder that the user names may have other files."""
+    store("old", [bytes(1000)])
+    other = folder / "thesis.txt"
+    other.write_bytes(bytes(5000))
+    left = folder / f"new.{'0f' * 16}"
+    left.write_bytes(bytes(2000))
+    for path in (other, left):
+        os.utime(path, (1, 1))
+    monkeypatch.setenv(SIZE, "1500")
+    shrink()
+    assert sorted(path.name for path in folder.iterdir()) == ["old.kernels", "thesis.txt"]
 
 
 def test_many_writers_of_one_entry(folder: Path) -> None:

@@ -130,3 +130,50 @@ def test_the_end_of_a_detector(classes, topk, keep, scale):
     boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     scores = (RANDOM.uniform(size=(30, classes)) * scale).astype(np.float32)
     same(detector(classes, topk, keep), {"boxes": boxes, "scores": scores})
+
+
+COUNT = "n = NonZero(x) s = Shape(n) one = Constant<value_int = 1>() k = Gather(s, one) "
+
+
+@pytest.mark.parametrize("data", [(0, 0), (1, 0), (1, 1)])
+@pytest.mark.parametrize(
+    "table, body",
+    [([3, 9, 3], "y = Gather(t, k)"), ([2, 50, 3], "y = Gather(t, k)"), ([1, 0, 2], "y = Gather(t, k)")],
+)
+def test_a_number_is_an_index(data, table, body):
+    """What lies between the results for the least and the greatest index may be anything."""
+    values = ", ".join(map(str, table))
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        f"g (float[2] x) => (int64 y) {{ {COUNT} t = Constant<value_ints = [{values}]>() {body} }}"
+    )
+    same(model, {"x": np.array(data, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "t = Constant<value_ints = [2, 50, 3]>() e = Gather(t, k)",
+        "m = Constant<value_int = -1>() p = Mul(k, m) ten = Constant<value_int = 10>() e = Add(p, ten)",
+        "h = Constant<value_int = 300>() p = Mul(k, h) b = Cast<to = 3>(p) e = Cast<to = 7>(b)",
+    ],
+)
+def test_numbers_without_a_bound_are_no_sizes(body):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        f"g (float[2] x) => (int64 y) {{ {COUNT} {body} z = Constant<value_int = 0>()"
+        " r = Range(z, e, one) y = ReduceSum<keepdims = 0>(r) }"
+    )
+    with pytest.raises(UnsupportedError, match="must be known at compile time"):
+        import_onnx(model)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_an_axis_of_room_one_stays_where_it_is(axis):
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>\n'
+        "g (float[2] x) => (int64[a,b] y) { n = NonZero(x) zero = Constant<value_ints = [0]>() q = Squeeze(n, zero)"
+        f" o = Constant<value_ints = [{axis}]>() y = Unsqueeze(q, o) }}"
+    )
+    for x in ((0, 0), (0, 1)):
+        same(model, {"x": np.array(x, np.float32)}, max_size=1)
