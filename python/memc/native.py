@@ -73,9 +73,9 @@ def load() -> Any:
 
 
 def _use_all_cores() -> None:
-    """Size TVM's thread pool, if it is not yet made and the user has not said otherwise.
+    """Size the pools of threads, memc's own (`cpp/kernels/parallel.cc`) and TVM's, unless the user has said otherwise.
 
-    TVM takes every second processor to be a hyperthread, which would leave half the cores of most virtual machines idle.
+    Both take every second processor to be a hyperthread, which would leave half the cores of most virtual machines idle.
     """
     if {"TVM_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
         return
