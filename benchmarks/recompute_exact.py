@@ -21,9 +21,9 @@ import small_models
 import training_steps
 from rematerialize import ALIGNMENT, COSTS, PREPARE, TARGET
 
+from memc.compile_options import Options
 from memc.driver import load_module
 from memc.ir.module import Module
-from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK

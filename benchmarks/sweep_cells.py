@@ -193,9 +193,9 @@ def compare_outputs(model: SweepModel, cell: Cell, source: Any, done: Any) -> fl
 
 
 def reference_outputs(model: SweepModel, cell: Cell, source: Any, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    from memc.compile_options import Options
     from memc.driver import load_module
     from memc.ir.evaluate import evaluate
-    from memc.options import Options
 
     try:
         import onnxruntime
@@ -216,10 +216,10 @@ def compare_steps(model: SweepModel, cell: Cell, source: Any, done: Any) -> floa
     """The larger error of two steps' losses and of what they change, beside numpy's evaluation of the unoptimized step in
     f32. Raises Wrong where it is too large."""
     import memc
+    from memc.compile_options import Options
     from memc.driver import load_module
     from memc.ir.core import Role
     from memc.ir.evaluate import evaluate
-    from memc.options import Options
 
     train = memc.BuildGradient(loss=model.loss, optimizer="sgd")  # type: ignore[arg-type]
     module = load_module(source, Options(input_shapes=model.shapes(cell.batch), bind=model.bind, train=train))

@@ -11,9 +11,9 @@ from pathlib import Path
 import models
 
 import memc
+from memc.compile_options import Options
 from memc.driver import load_module
 from memc.ir.module import Module
-from memc.options import Options
 
 SGD = memc.BuildGradient(loss="softmax-cross-entropy", optimizer="sgd")
 

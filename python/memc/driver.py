@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memc.compile_options import Keywords, Options, checked_options, with_options
 from memc.frontend.sources import ONNX, Reading, Source, format_of
 from memc.frontend.sources import load as load_source
 from memc.garbage import few_collections
@@ -21,7 +22,6 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.plan import check_plan
-from memc.options import Keywords, Options, checked_options, with_options
 from memc.passes.budget import over_budget
 from memc.passes.compilation import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fuse import split_groups

@@ -16,8 +16,8 @@ from memc.ir.sizes import format_size
 from memc.measure.benchmark import Benchmark, bench
 from memc.measure.op_times import Profile
 
-from . import options
-from .compile_options import takes_options
+from . import shared_flags
+from .compile_flags import takes_options
 from .console import progress, set_up_logging, stdout_console, write_text
 from .values import parse_inputs, parse_pairs, parse_seconds
 
@@ -59,12 +59,12 @@ def bench_model(
         Optional[list[str]],
         typer.Option("-i", "--input", metavar="NAME=VALUE", help="@file.npy, a number or JSON (default: random)."),
     ] = None,
-    seed: options.Seed = 0,
+    seed: shared_flags.Seed = 0,
     warmup: Warmup = 5,
     runs: Runs = 50,
     min_time: MinTime = None,
     threads: Threads = None,
-    cuda_graph: options.CudaGraph = True,
+    cuda_graph: shared_flags.CudaGraph = True,
     profile: Annotated[bool, typer.Option("--profile", help="Take the time of each op, too.")] = False,
     profiled_runs: ProfiledRuns = PROFILED_RUNS,
     top: Top = None,
@@ -72,10 +72,10 @@ def bench_model(
     save_profile: SaveProfile = None,
     *,
     settings: dict[str, Any],
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
-    no_color: options.NoColor = False,
+    json: shared_flags.Json = None,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
+    no_color: shared_flags.NoColor = False,
 ) -> None:
     """Measure how fast an artifact, or a model compiled with the options of `memc compile`, runs; a training step too."""
     set_up_logging(verbose, quiet)

@@ -16,8 +16,8 @@ from memc.ir.errors import UsageError
 from memc.ir.sizes import format_size
 from memc.report.compilation import Report
 
-from . import options
-from .compile_options import takes_options
+from . import shared_flags
+from .compile_flags import takes_options
 from .console import progress, set_up_logging, stdout_console, write_text
 
 
@@ -29,11 +29,11 @@ def compile_model(
     ] = None,
     *,
     settings: dict[str, Any],
-    json: options.Json = None,
-    print_pass_times: options.PassTimes = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
-    no_color: options.NoColor = False,
+    json: shared_flags.Json = None,
+    print_pass_times: shared_flags.PassTimes = False,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
+    no_color: shared_flags.NoColor = False,
 ) -> None:
     """Compile a model into an artifact that runs from one planned arena."""
     set_up_logging(verbose, quiet)

@@ -9,16 +9,16 @@ from typing import Annotated, Any, Optional
 import typer
 
 from memc import driver
+from memc.compile_options import Options
 from memc.frontend.memir import STDIN, read_text, verified
 from memc.frontend.sources import MEMIR, format_of
 from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.ir.module import Module
-from memc.options import Options
 from memc.passes.manager import PassManager
 
-from . import options
+from . import shared_flags
 from .compile import print_times
-from .compile_options import takes_options
+from .compile_flags import takes_options
 from .console import error_line, set_up_logging, write_text
 
 SEPARATOR = "// -----"
@@ -42,11 +42,11 @@ def opt(
     stop_after: Annotated[
         Optional[int], typer.Option("--stop-after", metavar="N", min=0, help="Run only the first N passes.")
     ] = None,
-    print_pass_times: options.PassTimes = False,
+    print_pass_times: shared_flags.PassTimes = False,
     list_passes: Annotated[bool, typer.Option("--list-passes", help="List the passes and their options.")] = False,
     list_ops: Annotated[bool, typer.Option("--list-ops", help="List the registered ops.")] = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
 ) -> None:
     """Run passes over IR text, or import an ONNX model or a dataflow graph and print it as text."""
     set_up_logging(verbose, quiet)

@@ -17,8 +17,8 @@ from memc.planning.csv_file import plan_csv
 from memc.solvers.order import order_solver_names
 from memc.solvers.placement import solver_names
 
-from . import options
-from .compile_options import takes_options
+from . import shared_flags
+from .compile_flags import takes_options
 from .console import set_up_logging, stdout_console, write_text
 from .values import parse_seconds
 
@@ -48,11 +48,11 @@ def plan(
     *,
     settings: dict[str, Any],
     full: Annotated[bool, typer.Option("--full", help="Order and offsets in the JSON.")] = False,
-    json_path: options.Json = None,
+    json_path: shared_flags.Json = None,
     list_solvers: Annotated[bool, typer.Option("--list-solvers", help="List the solvers.")] = False,
-    no_color: options.NoColor = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    no_color: shared_flags.NoColor = False,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
 ) -> None:
     """Plan memory: give every tensor of a file an address so that the peak is low."""
     set_up_logging(verbose, quiet)

@@ -15,7 +15,7 @@ from memc.ir.errors import CheckError, UsageError
 from memc.ir.sizes import format_size
 from memc.measure.compare import compare
 
-from . import options
+from . import shared_flags
 from .console import set_up_logging, write_text
 from .values import load_array, outputs_target, parse_pairs, parse_tensor, require_known
 
@@ -32,14 +32,14 @@ def run(
     expected: Annotated[
         Optional[list[str]], typer.Option("--expected", metavar="NAME=@FILE", help="Compare an output with an array.")
     ] = None,
-    rtol: options.Rtol = 1e-3,
-    atol: options.Atol = 1e-5,
-    seed: options.Seed = 0,
+    rtol: shared_flags.Rtol = 1e-3,
+    atol: shared_flags.Atol = 1e-5,
+    seed: shared_flags.Seed = 0,
     print_statistics: Annotated[bool, typer.Option("--print-statistics", help="Print memory by space.")] = False,
-    cuda_graph: options.CudaGraph = True,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    cuda_graph: shared_flags.CudaGraph = True,
+    json: shared_flags.Json = None,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
 ) -> None:
     """Run an artifact once."""
     from memc.runtime.execute.load import load

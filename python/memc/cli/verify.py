@@ -10,13 +10,13 @@ from typing import Annotated, Any, Optional
 import typer
 
 from memc import driver
+from memc.compile_options import Options
 from memc.ir.core import Role
 from memc.ir.errors import CheckError
 from memc.measure import verification
-from memc.options import Options
 
-from . import options
-from .compile_options import takes_options
+from . import shared_flags
+from .compile_flags import takes_options
 from .console import progress, set_up_logging, write_text
 from .values import parse_inputs, parse_pairs
 
@@ -51,10 +51,10 @@ def verify(
             "of each output of at most 1e-2, 2e-2 and 5e-2.",
         ),
     ] = None,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = 0,
+    seed: shared_flags.Seed = 0,
+    json: shared_flags.Json = None,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
 ) -> None:
     """Compile a model, run it, and compare its outputs with a reference."""
     set_up_logging(verbose, quiet)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import numpy as np
 
 from memc import driver
+from memc.compile_options import Keywords, Options, with_options
 from memc.frontend.sources import Source
 from memc.ir.checked import Amount, Range, require
 from memc.ir.core import Array
@@ -27,7 +28,6 @@ from memc.ir.footprint import Footprint
 from memc.ir.spaces import IO
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.verification import random_inputs
-from memc.options import Keywords, Options, with_options
 from memc.runtime.target import CodeTarget
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import numpy as np
 
 from memc import driver
+from memc.compile_options import Keywords, checked_options, with_options
 from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
 from memc.ir.checked import Amount, require, require_one_of
@@ -26,7 +27,6 @@ from memc.ir.types import DType, TensorType
 from memc.measure.compare import Difference, Tolerance
 from memc.measure.references import run_onnxruntime, run_reference, with_all_outputs
 from memc.measure.tolerances import Tolerances, tolerances_of
-from memc.options import Keywords, checked_options, with_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
 from memc import driver
+from memc.compile_options import Options
 from memc.frontend.graph import Graph, read_graph
 from memc.frontend.sources import GRAPH, format_of
 from memc.ir.checked import Range, require, require_one_of
@@ -18,7 +19,6 @@ from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import lifetimes
 from memc.ir.messages import shown as shown_value
 from memc.ir.module import Module
-from memc.options import Options
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.solvers.order import OrderProblem, order_lower_bound, order_peak, order_solver_names, solve_order

@@ -12,8 +12,8 @@ import onnx.parser
 import pytest
 
 import memc
+from memc.compile_options import Options
 from memc.ir.core import Role
-from memc.options import Options
 from memc.runtime.artifact.write import precision_of
 
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hint
 
 import typer
 
+from memc.compile_options import SIZES, Flag, Options, default_of
 from memc.ir.checked import Amount, hints
 from memc.ir.sizes import parse_size
-from memc.options import SIZES, Flag, Options, default_of
 from memc.passes.pipelines import Workspace
 from memc.passes.training.losses import LABEL_KINDS, LOSSES
 from memc.passes.training.mirror import POLICIES

@@ -15,10 +15,10 @@ import typer
 
 import memc
 from memc.cli import app
-from memc.cli.compile_options import TRAINING, typed
+from memc.cli.compile_flags import TRAINING, typed
+from memc.compile_options import Keywords, Options, default_of
 from memc.ir.checked import Range
 from memc.ir.errors import UsageError
-from memc.options import Keywords, Options, default_of
 from memc.passes.training.build_gradient import BuildGradient
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that several verbs share, spelled once."""
+"""Flags that several verbs share, besides those of a compilation."""
 
 from __future__ import annotations
 
