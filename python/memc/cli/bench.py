@@ -4,17 +4,13 @@
 from __future__ import annotations
 
 import json as json_module
-from pathlib import Path
 from typing import Annotated, Any, Optional
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from memc.ir.errors import UsageError
-from memc.ir.sizes import format_size
 from memc.measure.benchmark import Benchmark, bench
-from memc.measure.op_times import Profile
+from memc.report.tables import print_benchmark, print_profile
 
 from . import shared_flags
 from .compile_flags import takes_options
@@ -101,7 +97,7 @@ def bench_model(
     _write(found, json, trace, save_profile)
     if shown:
         console = stdout_console(no_color)
-        print_summary(console, model, found)
+        print_benchmark(console, model, found)
         if profile and found.profile is not None:
             print_profile(console, found.profile, top)
 
@@ -128,64 +124,3 @@ def _write(found: Benchmark, json: str | None, trace: str | None, save_profile: 
         write_text(save_profile, found.profile.signatures_json())
     if json is not None:
         write_text(json, found.to_json())
-
-
-def print_summary(console: Console, model: str, found: Benchmark) -> None:
-    """Times, throughput and memory."""
-    what = "training step" if found.training else "inference"
-    how = [found.target, what, *([_count(found.threads, "thread")] if found.threads else [])]
-    how.append(f"{_count(found.runs, 'run')} after {found.warmup}")
-    console.print(f"{Path(model).name}: {', '.join(how)}", soft_wrap=True, markup=False)
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
-    table.add_row("median", f"{1e3 * found.median:.3f} ms", "")
-    table.add_row("p90", f"{1e3 * found.p90:.3f} ms", "")
-    table.add_row("least", f"{1e3 * found.least:.3f} ms", "")
-    items = found.items_per_second
-    table.add_row("throughput", f"{found.runs_per_second:.2f} runs/s", "" if items is None else f"{items:.2f} items/s")
-    table.add_section()
-    for name, nbytes in found.memory.items():
-        table.add_row(name.replace("_", " "), f"{nbytes:,} B", format_size(nbytes))
-    if found.grown_bytes is not None:
-        table.add_row("measured", f"{found.grown_bytes:,} B", format_size(found.grown_bytes))
-    console.print(table)
-
-
-def print_profile(console: Console, found: Profile, top: int | None) -> None:
-    """The ops by time, longest first."""
-    table = Table()
-    for heading in ("op", "result", "type"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("ms", "share", "bytes", "MFLOP", "roof"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    shown = found.slowest(top)
-    for op in shown:
-        names = (_short(op.name, 12), "%" + _short(op.result, 10), _short(op.type, 17))
-        table.add_row(*names, *_figures(op.seconds, op.share, op.bytes, op.flops, op.roofline))
-    table.add_section()
-    reached = found.least_seconds / found.seconds if found.seconds else 0.0
-    totals = _figures(found.seconds, 1.0, found.bytes, found.flops, reached)
-    table.add_row(f"all {_count(len(found.ops), 'op')}", "", "", *totals)
-    console.print(table)
-    console.print(
-        f"medians of {_count(found.runs, 'run')}, {1e3 * found.run_seconds:.3f} ms from the first kernel to the last; "
-        f"roofline of {found.device}: {found.peak_flops / 1e9:,.0f} GFLOP/s, {found.bandwidth / 1e9:,.0f} GB/s",
-        soft_wrap=True,
-    )
-
-
-def _short(name: str, most: int) -> str:
-    """The end of a long name, which is what tells it from others."""
-    return name if len(name) <= most else "…" + name[1 - most :]
-
-
-def _figures(seconds: float, share: float, nbytes: int, flops: int, roofline: float) -> list[str]:
-    """The cells of a row after its names."""
-    times = [f"{1e3 * seconds:.3f}", f"{100 * share:.1f} %" if share < 1 else "100 %"]
-    return [*times, format_size(nbytes), f"{flops / 1e6:,.2f}", f"{100 * roofline:.1f} %"]
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("s" if number != 1 else "")

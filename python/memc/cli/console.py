@@ -92,3 +92,9 @@ def write_text(target: str, text: str) -> None:
         Path(target).write_bytes(data)
     except (OSError, ValueError) as error:
         raise UsageError(f"{target}: cannot write: {getattr(error, 'strerror', None) or error}") from None
+
+
+def print_times(timings: list[tuple[str, float]]) -> None:
+    """Seconds per pass on stderr."""
+    for name, seconds in timings:
+        print(f"{seconds:9.4f} s  {name}", file=sys.stderr)

@@ -17,9 +17,8 @@ from memc.ir.module import Module
 from memc.passes.manager import PassManager
 
 from . import shared_flags
-from .compile import print_times
 from .compile_flags import takes_options
-from .console import error_line, set_up_logging, write_text
+from .console import error_line, print_times, set_up_logging, write_text
 
 SEPARATOR = "// -----"
 

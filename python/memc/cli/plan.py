@@ -7,13 +7,13 @@ import json
 from typing import Annotated, Any, Optional
 
 import typer
-from rich.table import Table
 
 from memc.ir.errors import UsageError
-from memc.ir.sizes import format_size, parse_size
-from memc.planning import CapacityError, Plan
+from memc.ir.sizes import parse_size
+from memc.planning import CapacityError
 from memc.planning import plan as make_plan
 from memc.planning.csv_file import plan_csv
+from memc.report.tables import print_plan
 from memc.solvers.order import order_solver_names
 from memc.solvers.placement import solver_names
 
@@ -85,7 +85,7 @@ def plan(
     if json_path is not None:
         write_text(json_path, json.dumps(result.to_dict(full=full)))
     if "-" not in (output, json_path) and not quiet:
-        stdout_console(no_color).print(_table(result))
+        print_plan(stdout_console(no_color), result)
 
 
 def _require_files(output: str | None, json_path: str | None, full: bool) -> None:
@@ -105,20 +105,3 @@ def _capacity(items: list[str]) -> int | dict[str, int] | None:
             raise UsageError(f"--capacity {item}: expected NAME=SIZE, once for each space")
         sizes[name] = parse_size(size)
     return sizes or None
-
-
-def _table(result: Plan) -> Table:
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column(justify="right")
-    table.add_row("peak", f"{result.peak:,} B", format_size(result.peak))
-    table.add_row("lower bound", f"{result.lower_bound:,} B", format_size(result.lower_bound))
-    table.add_row("gap", f"{result.gap_percent:.2f} %", "proven optimal" if result.proven_optimal else "not proven")
-    table.add_row("seconds", f"{result.seconds:.2f}", "")
-    table.add_row("solver", result.solver, "")
-    if len(result.spaces) > 1:
-        table.add_section()
-        for space in result.spaces:
-            table.add_row(space.name, f"{space.peak:,} B", format_size(space.peak))
-    return table
