@@ -24,8 +24,9 @@ CARRIED = 1 << 16
 def strip(artifact: Path) -> int:
     """Take the large weights, the model and the text out of an artifact; the bytes that are left."""
     from memc.runtime.artifact import manifest, safetensors
+    from memc.runtime.artifact.read import read_manifest
 
-    described = {s.spec.name: s.spec for s in manifest.read(artifact).weights}
+    described = {s.spec.name: s.spec for s in read_manifest(artifact).weights}
     stored = safetensors.read(artifact / manifest.WEIGHTS)
     small = {name: np.array(data) for name, data in stored.items() if data.size <= carried(described[name])}
     entries = [(n, described[n].dtype, described[n].shape, a.size, lambda a=a: a) for n, a in small.items()]
@@ -43,12 +44,13 @@ def carried(spec: Any) -> int:
 def fill(artifact: Path, whole: Path) -> None:
     """Make of what `strip` left an artifact that can be loaded, in the folder `whole`."""
     from memc.runtime.artifact import manifest, safetensors
+    from memc.runtime.artifact.read import read_manifest
 
     shutil.copytree(artifact, whole)
     stored = safetensors.read(artifact / manifest.WEIGHTS)
     entries = [
         (s.spec.name, s.spec.dtype, s.spec.shape, s.spec.nbytes, lambda s=s: weight(s.spec, stored))
-        for s in manifest.read(whole).weights
+        for s in read_manifest(whole).weights
     ]
     safetensors.write(whole / manifest.WEIGHTS, entries)
 

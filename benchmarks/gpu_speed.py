@@ -60,7 +60,7 @@ def prepare(args: argparse.Namespace) -> int:
     import models as all_models
 
     import memc
-    from memc.runtime.artifact import manifest
+    from memc.runtime.artifact.read import read_manifest
 
     for case in args.cases:
         stem, batch, *mode = case.split(":")
@@ -82,7 +82,7 @@ def prepare(args: argparse.Namespace) -> int:
             done = memc.compile(str(path), folder, target="cuda", arch=args.arch, bind=model.bind, **options)
             size = strip(folder)
             spent = time.perf_counter() - start
-            calls = len(manifest.read(folder).calls)
+            calls = len(read_manifest(folder).calls)
             print(
                 f"{case} {way}: {calls} calls of {done.report.kernels} kernels, {size / 2**20:.2f} MiB, {spent:.0f} s",
                 flush=True,

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from memc.ir.checked import require
-from memc.runtime.artifact import manifest
+from memc.runtime.artifact.read import read_manifest
 from memc.runtime.execute.executable import Executable
-from memc.runtime.execute.loading import Loaded, open_artifact
+from memc.runtime.execute.load_code import Loaded, open_artifact
 from memc.runtime.execute.pickling import Parcel, folder_of, packed
 from memc.runtime.execute.stateful import Stateful
 from memc.runtime.execute.training import TrainingStep
@@ -25,7 +25,7 @@ def load(path: str | Path, *, cuda_graph: bool = True) -> Executable:
     artifact, UnsupportedError if this machine cannot run it, and DeviceMemoryError if it does not fit in memory.
     """
     require(cuda_graph, bool, "cuda_graph")
-    return executable_of(open_artifact(manifest.read(path), cuda_graph))
+    return executable_of(open_artifact(read_manifest(path), cuda_graph))
 
 
 def executable_of(loaded: Loaded) -> Executable:

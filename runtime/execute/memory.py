@@ -13,7 +13,7 @@ from memc.ir.errors import InvalidError
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.manifest import WEIGHTS, Manifest
 from memc.runtime.artifact.storages import Storage
-from memc.runtime.execute.loading import Loaded
+from memc.runtime.execute.load_code import Loaded
 from memc.runtime.execute.tensors import array_over
 
 Array = npt.NDArray[Any]

@@ -18,7 +18,7 @@ from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.manifest import Slot
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.executable import Executable
-from memc.runtime.execute.loading import Loaded
+from memc.runtime.execute.load_code import Loaded
 from memc.runtime.execute.memory import content_of, copied
 from memc.runtime.execute.tensors import numpy_dtype, typed
 

@@ -12,10 +12,11 @@ import numpy.typing as npt
 
 from memc.ir.checked import F32_MOST, Range, is_real, require
 from memc.ir.errors import InvalidError, MemcError, UsageError
-from memc.runtime.artifact.manifest import SOURCE, Spec, content
+from memc.runtime.artifact.manifest import SOURCE, Spec
+from memc.runtime.artifact.read import content
 from memc.runtime.execute import labels
 from memc.runtime.execute.labels import OUTSIDE
-from memc.runtime.execute.loading import Loaded
+from memc.runtime.execute.load_code import Loaded
 from memc.runtime.execute.stateful import Stateful, path_of
 
 Array = npt.NDArray[Any]

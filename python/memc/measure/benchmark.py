@@ -146,13 +146,13 @@ def bench(
     path, keeps = _artifact(source, progress, options)
     if progress:
         progress("load")
-    from memc.runtime.artifact.manifest import read
+    from memc.runtime.artifact.read import read_manifest
     from memc.runtime.execute import profile as profiling
     from memc.runtime.execute.executable import Executable
     from memc.runtime.execute.load import executable_of
-    from memc.runtime.execute.loading import open_artifact
+    from memc.runtime.execute.load_code import open_artifact
 
-    manifest = read(path)
+    manifest = read_manifest(path)
     loaded = open_artifact(manifest, cuda_graph)
     before = _bytes_in_use(loaded.device, manifest)
     executable = executable_of(loaded)
@@ -243,7 +243,8 @@ def _memory(footprint: Footprint) -> dict[str, int]:
 def _profile(executable: Executable, calls: Any) -> Profile:
     """The profile of the ops that the artifact's text shows."""
     from memc.ir.text.parser import parse
-    from memc.runtime.artifact.manifest import TEXT, content
+    from memc.runtime.artifact.manifest import TEXT
+    from memc.runtime.artifact.read import content
 
     manifest = executable.manifest
     path = manifest.path / TEXT

@@ -13,11 +13,12 @@ import pytest
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError
 from memc.ir.module import Module
 from memc.runtime import host_cpu
-from memc.runtime.artifact import manifest, safetensors
+from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.plan_text import checksum, sealed
+from memc.runtime.artifact.read import read_manifest
 from memc.runtime.codegen.build import flags_of, host_target
 from memc.runtime.execute.load import load
-from memc.runtime.execute.loading import check_machine
+from memc.runtime.execute.load_code import check_machine
 from memc.runtime.target import CodeTarget
 
 Write = Callable[..., Path]
@@ -135,12 +136,12 @@ def test_code_for_another_cpu_is_refused(
     path = write(plan(network), mcpu=cpu)
     has = frozenset(json.loads((path / "plan.json").read_text())["target"]["cpu_flags"]) | {"cx16", "lahf_lm", "xsave"}
     monkeypatch.setattr(host_cpu, "cpu_flags", lambda: has)
-    check_machine(manifest.read(path))
+    check_machine(read_manifest(path))
     monkeypatch.setattr(host_cpu, "cpu_flags", lambda: has - {lacks})
     with pytest.raises(UnsupportedError, match=f"compiled for CPU {cpu}, this one lacks {lacks}; compile for it"):
         load(path)
     monkeypatch.setattr(host_cpu, "cpu_flags", frozenset)
-    check_machine(manifest.read(path))
+    check_machine(read_manifest(path))
 
 
 def test_the_flags_of_named_levels_are_those_that_code_for_them_uses() -> None:

@@ -23,8 +23,8 @@ from memc.ir.errors import (
     UnsupportedError,
 )
 from memc.ir.module import Module
-from memc.runtime.artifact.manifest import read
 from memc.runtime.artifact.plan_text import sealed
+from memc.runtime.artifact.read import read_manifest
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.load import load
 
@@ -97,7 +97,7 @@ def test_what_drivers_say(
 
 
 def test_other_errors_stay_what_they_are(network: Module, plan: Callable, write: Write) -> None:
-    manifest = read(write(plan(network)))
+    manifest = read_manifest(write(plan(network)))
     for error in (RuntimeError("no such function"), ValueError("CUDA"), InvalidError("out of memory")):
         with pytest.raises(type(error)) as caught, device_errors(manifest, None, "running"):
             raise error

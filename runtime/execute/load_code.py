@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From an artifact's folder to code that can run: this machine, its device and libraries are checked on the way."""
+"""From an artifact's folder to its code, ready to run: this machine, its device and libraries are checked on the way."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from memc.ir.errors import InvalidError, NoDeviceError, UnsupportedError, UsageError
 from memc.ir.spaces import DeviceId
-from memc.runtime.artifact.manifest import IMAGE, LIBRARY, PLAN, Manifest, content
+from memc.runtime.artifact.manifest import IMAGE, LIBRARY, PLAN, Manifest
 from memc.runtime.artifact.plan_text import difference
+from memc.runtime.artifact.read import content
 from memc.runtime.cuda import cuda_runtime
 from memc.runtime.execute import forks
 from memc.runtime.execute.device_errors import device_errors
