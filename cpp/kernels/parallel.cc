@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Not TVM's pool: it cannot be destroyed in a forked child, whatever is done there, because its
-// condition variables wait for the threads that slept in the parent.
 #include "kernels/parallel.h"
 
-#include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <memory>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "kernels/thread_pool.h"
 
@@ -27,7 +24,6 @@ struct ParallelGroup {
 };
 using ParallelLambda = int (*)(int task, ParallelGroup* group, void* data);
 
-thread_local std::unique_ptr<ThreadPool> pool;
 thread_local int limit = 0;         // What UseThreads has set.
 thread_local bool in_task = false;  // Whether this thread is running a task of some pool.
 
@@ -36,19 +32,14 @@ int AllThreads() {
     for (const char* name : {"TVM_NUM_THREADS", "OMP_NUM_THREADS"}) {
       if (const char* value = std::getenv(name)) return std::max(std::atoi(value), 1);
     }
-    // As TVM does: most machines that do not say otherwise show each core as two processors.
-    return std::max(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1);
+    const int cores = CoresOf(static_cast<int>(std::thread::hardware_concurrency()),
+                              "/sys/devices/system/cpu/smt/active");
+    cpu_set_t allowed;
+    const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+    return known ? std::min(cores, CPU_COUNT(&allowed)) : cores;
   }();
   return threads;
 }
-
-// In the child, where only the thread that forked is left. Its pool cannot be destroyed.
-void AfterFork() {
-  static auto& lost = *new std::vector<ThreadPool*>;
-  if (pool != nullptr) lost.push_back(pool.release());
-}
-
-const int watched = pthread_atfork(nullptr, nullptr, AfterFork);
 
 // While it lives, launches of this thread are one task: its pool is at work.
 struct Inside {
@@ -59,8 +50,7 @@ struct Inside {
 
 int RunTasks(ThreadPool::Task fn, void* data, int tasks) {
   if (tasks == 1 || in_task) return fn(data, 0, 1);
-  if (pool == nullptr) pool = std::make_unique<ThreadPool>();
-  return pool->Run(fn, data, tasks);
+  return ThreadPool::OfThisThread().Run(fn, data, tasks);
 }
 
 struct Loop {
@@ -85,6 +75,12 @@ struct Job {
 };
 
 }  // namespace
+
+int CoresOf(int processors, const char* smt_active) {
+  std::string active;
+  std::ifstream(smt_active) >> active;
+  return std::max(active == "0" ? processors : processors / 2, 1);
+}
 
 int Threads() { return limit == 0 ? AllThreads() : limit; }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Work of kernels and of compiled loops on several threads. Each thread that launches work has a
-// pool of its own. In a forked child, where the pool's threads are not, the pool is forgotten and
-// the next launch makes another one.
+// pool of its own (thread_pool.h).
 #ifndef MEMC_PARALLEL_H_
 #define MEMC_PARALLEL_H_
 
@@ -17,8 +16,14 @@ using TaskFn = void (*)(void* data, int64_t task, int64_t tasks);
 void Launch(TaskFn fn, void* data, bool serial);
 
 // The number of tasks that this thread's launches have: what the environment variable
-// TVM_NUM_THREADS or OMP_NUM_THREADS says, or one for each core, unless UseThreads has set fewer.
+// TVM_NUM_THREADS or OMP_NUM_THREADS says, or one for each core that the process may use, unless
+// UseThreads has set fewer.
 int Threads();
+
+// The number of cores behind so many processors. `smt_active` is the path of Linux's file that has
+// 0 where each processor is a core, as on most virtual machines. Where it does not say so, every
+// second processor is taken to be a hyperthread, as TVM does.
+int CoresOf(int processors, const char* smt_active);
 
 // Has this thread's launches take `count` threads, or all of them for 0. Throws
 // std::invalid_argument for more than there are.

@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/thread_pool.h"
 
+#include <pthread.h>
+
 #include <chrono>
+#include <memory>
 #include <system_error>
+#include <vector>
 
 namespace memc {
 
 namespace {
+
+thread_local std::unique_ptr<ThreadPool> pool_of_thread;
+
+// In the child, where only the thread that forked is left. Its pool cannot be destroyed.
+void AfterFork() {
+  static auto& lost = *new std::vector<ThreadPool*>;
+  if (pool_of_thread != nullptr) lost.push_back(pool_of_thread.release());
+}
+
+const int watched = pthread_atfork(nullptr, nullptr, AfterFork);
 
 // Keeps the first status that is an error.
 void Note(int status, std::atomic<int>* first) {
@@ -15,6 +29,11 @@ void Note(int status, std::atomic<int>* first) {
 }
 
 }  // namespace
+
+ThreadPool& ThreadPool::OfThisThread() {
+  if (pool_of_thread == nullptr) pool_of_thread = std::make_unique<ThreadPool>();
+  return *pool_of_thread;
+}
 
 ThreadPool::~ThreadPool() {
   Job end{nullptr, nullptr, 0, {0}};

@@ -13,10 +13,17 @@ namespace memc {
 
 // Threads that run tasks for the one that made them. The kernels of a run follow each other within
 // microseconds, so threads without work look for more during a millisecond before they sleep.
+//
+// Not TVM's pool: it cannot be destroyed in a forked child, whatever is done there, because its
+// condition variables wait for the threads that slept in the parent.
 class ThreadPool {
  public:
   // The status of one task; anything but 0 is an error.
   using Task = int (*)(void* data, int task, int tasks);
+
+  // The pool of the calling thread, made when it is first asked for. In a forked child, where the
+  // pool's threads are not, the pool is forgotten and another one is made.
+  static ThreadPool& OfThisThread();
 
   ThreadPool() = default;
   ~ThreadPool();

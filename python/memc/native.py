@@ -62,7 +62,6 @@ def load() -> Any:
     """The library as a tvm-ffi module. Loading it registers its kernels (`memc.cpu.*`, `memc.cuda.*`)."""
     for error in (OverflowError, MemoryError):  # C++ errors of these kinds arrive as themselves.
         tvm_ffi.register_error(error.__name__, error)
-    _use_all_cores()
     library = tvm_ffi.load_module(str(library_path()), keep_module_alive=True)
     try:
         tvm_ffi.get_global_func("memc.cpu.set_blas")(os.fspath(openblas_path()))
@@ -70,15 +69,3 @@ def load() -> Any:
         pass
     tvm_ffi.get_global_func("memc.cuda.set_libraries")(*cuda_paths())
     return library
-
-
-def _use_all_cores() -> None:
-    """Size the pools of threads, memc's own (`cpp/kernels/parallel.cc`) and TVM's, unless the user has said otherwise.
-
-    Both take every second processor to be a hyperthread, which would leave half the cores of most virtual machines idle.
-    """
-    if {"TVM_NUM_THREADS", "OMP_NUM_THREADS"} & os.environ.keys():
-        return
-    smt = Path("/sys/devices/system/cpu/smt/active")
-    if smt.is_file() and smt.read_text().strip() == "0":
-        os.environ["TVM_NUM_THREADS"] = str(len(os.sched_getaffinity(0)))

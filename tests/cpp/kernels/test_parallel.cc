@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -75,6 +76,18 @@ TEST(FewerThreads) {
   UseThreads(0);
   CHECK(Counts(1) == kOnce);
   CHECK_THROWS(std::invalid_argument, (UseThreads(5), 0), "expected 0 to 4, got 5");
+}
+
+TEST(CoresByWhatLinuxSaysOfThem) {
+  char path[] = "/tmp/memc_smt_XXXXXX";
+  close(mkstemp(path));
+  std::ofstream(path) << "0\n";
+  CHECK_EQ(CoresOf(6, path), 6);
+  std::ofstream(path) << "1\n";
+  CHECK_EQ(CoresOf(6, path), 3);
+  CHECK_EQ(CoresOf(1, path), 1);
+  unlink(path);
+  CHECK_EQ(CoresOf(6, path), 3);
 }
 
 TEST(ALaunchInATaskIsOneTask) {
