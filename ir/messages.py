@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from itertools import islice
 
 
-def nearest(word: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` for the name most like `word`, whatever its case; empty if none is."""
-    plain = {name.lower().replace("_", "-"): name for name in names}
+def nearest(word: str, names: Iterable[str], sigil: str = "") -> str:
+    """`; did you mean NAME?` for the name most like `word` among the first 5000, whatever its case; empty if none is. `sigil`:
+    what is written before names."""
+    plain = {name.lower().replace("_", "-"): name for name in islice(names, 5000)}
     wanted = word[:80].lower().replace("_", "-")
     close = difflib.get_close_matches(wanted, plain, n=1)
     if not close and len(wanted) > 2:  # A part of a name, such as `best` of `best-fit`.
         close = [name for name in plain if name.startswith(wanted)][:1]
-    return f"; did you mean {plain[close[0]]}?" if close else ""
+    return f"; did you mean {sigil}{plain[close[0]]}?" if close else ""
 
 
 def shown(value: object) -> str:

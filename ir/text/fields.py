@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lark import Token
 
 from ..checked import Refused, hints, taken
+from ..messages import nearest
 from .records import Fault
 from .syntax import name_of_field
 
@@ -25,7 +25,7 @@ def fields_of(
     for token, value in given:
         name = name_of_field(token)
         if name not in known:
-            raise Fault(token, f"expected a field of {what} ({', '.join(known)}), got {name}{near(name, known)}")
+            raise Fault(token, f"expected a field of {what} ({', '.join(known)}), got {name}{nearest(name, known)}")
         if name in tokens:
             raise Fault(token, f"expected each field of {what.replace('a ', 'the ', 1)} once, got {name} again")
         tokens[name] = token
@@ -34,9 +34,3 @@ def fields_of(
         except Refused as error:
             raise Fault(token, f"{name}: {error}") from None
     return found, tokens
-
-
-def near(name: str, known: Iterable[str], sigil: str = "") -> str:
-    """`; did you mean NAME?` for the known name most like `name`; empty if none is."""
-    close = difflib.get_close_matches(name[:80], list(known)[:5000], n=1)
-    return f"; did you mean {sigil}{close[0]}?" if close else ""

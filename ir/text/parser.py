@@ -16,9 +16,10 @@ from ..checked import require
 from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
 from ..errors import InvalidError
 from ..extents import Extent
+from ..messages import nearest
 from ..module import Module
 from ..ops.rules import base
-from .fields import fields_of, near
+from .fields import fields_of
 from .header import target_of
 from .plan_fields import planned_attribute
 from .records import Fault, FunctionSyntax, ModuleSyntax, OpSyntax, ParamSyntax, RegionSyntax, TypedSyntax
@@ -147,7 +148,7 @@ class _Scope:
         for target in self.pending:
             if name_of(target) == name:
                 raise Fault(token, f"expected a value defined before its use, got {token} of line {target.line}")
-        raise Fault(token, f"expected a value of {self.owner}, got undefined {token}{near(name, self.values, '%')}")
+        raise Fault(token, f"expected a value of {self.owner}, got undefined {token}{nearest(name, self.values, '%')}")
 
     def op(self, syntax: OpSyntax) -> Op:
         name = _op_name(syntax.callee)
@@ -194,7 +195,9 @@ def _op_name(token: Token) -> str:
     name = str(token)
     if base.lookup(name) is None and name != FUSED:
         known = {d.name: d for d in base.registered()}
-        raise Fault(token, f'expected a registered op, got {name}{near(name, known)} (write a foreign op as "{name}")')
+        raise Fault(
+            token, f'expected a registered op, got {name}{nearest(name, known)} (write a foreign op as "{name}")'
+        )
     return name
 
 
