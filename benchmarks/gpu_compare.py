@@ -136,7 +136,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
 
     from memc.runtime.artifact import manifest, safetensors
     from memc.runtime.artifact import write as artifacts
-    from memc.runtime.artifact.weight_slab import slab_slots
+    from memc.runtime.artifact.weight_slab import slab_entries
     from memc.runtime.execute import executable
     from memc.runtime.target import CodeTarget
 
@@ -153,7 +153,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
         artifact = Path(temporary) / "model.memc"
         shutil.copytree(folder / "model.memc", artifact)
         alignment = CodeTarget.create("cuda").alignment
-        entries = [artifacts.entry(module, slot) for slot in slab_slots(module.main, alignment)]
+        entries = [artifacts.stored_entry(module, entry) for entry in slab_entries(module.main, alignment)]
         safetensors.write(artifact / manifest.WEIGHTS, entries)
         exe = executable.load(artifact)
     feeds = model.feeds(batch)

@@ -62,6 +62,6 @@ def missing_flags(cpu: str, used: Iterable[str] = ()) -> list[str]:
     return sorted(needed - flags)
 
 
-def machine() -> str:
+def platform_name() -> str:
     """Operating system and CPU family, for example `linux-x86_64`: artifacts run only on the same."""
     return f"{os.uname().sysname.lower()}-{platform.machine()}"

@@ -62,11 +62,11 @@ class Lanes:
         self.runs.append(Run())
         return self.runs[-1]
 
-    def _meeting(self, span: ByteRange) -> Iterator[tuple[ByteRange, Run, bool]]:
-        return (found for found in self.touched.get(span.storage, ()) if found[0].meets(span))
+    def _meeting(self, where: ByteRange) -> Iterator[tuple[ByteRange, Run, bool]]:
+        return (found for found in self.touched.get(where.storage, ()) if found[0].meets(where))
 
-    def _touch(self, span: ByteRange, run: Run, written: bool) -> None:
-        self.touched.setdefault(span.storage, []).append((span, run, written))
+    def _touch(self, where: ByteRange, run: Run, written: bool) -> None:
+        self.touched.setdefault(where.storage, []).append((where, run, written))
 
 
 def find_lanes(function: Function) -> Iterator[list[Run]]:

@@ -64,7 +64,7 @@ class Optimizer(Checked):
             raise UsageError("optimizer sgd: nesterov needs a momentum above 0")
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Names of the states kept for each weight."""
         if self.kind in ("adam", "adamw"):
             return ("exp_avg", "exp_avg_sq")
@@ -94,11 +94,11 @@ def append_updates(
     """Update each (weight, gradient). `rate` is f32[]; `step`, an f64[] that is 1 in the first step, only for Adam."""
     scales = _adam_scales(b, optimizer, rate, step) if step is not None else None
     for weight, gradient in gradients:
-        slots = [state(f"{weight.name}.{name}", weight.type, _zeros(weight.type)) for name in optimizer.slots]
+        states = [state(f"{weight.name}.{name}", weight.type, _zeros(weight.type)) for name in optimizer.state_names]
         if scales is not None:
-            _adam(b, optimizer, weight, gradient, rate, scales, slots, assign)
+            _adam(b, optimizer, weight, gradient, rate, scales, states, assign)
         else:
-            _sgd(b, optimizer, weight, gradient, rate, slots, assign)
+            _sgd(b, optimizer, weight, gradient, rate, states, assign)
 
 
 def _zeros(type: TensorType) -> Array:
@@ -112,12 +112,12 @@ def _by(b: IRBuilder, x: Value, factor: Value) -> Value:
 
 
 def _sgd(
-    b: IRBuilder, o: Optimizer, weight: Value, g: Value, rate: Value, slots: Sequence[Value], assign: AssignFn
+    b: IRBuilder, o: Optimizer, weight: Value, g: Value, rate: Value, states: Sequence[Value], assign: AssignFn
 ) -> None:
     if o.weight_decay:
         g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
-    if slots:
-        moved = assign(slots[0], b.op("add", [scaled(b, slots[0], o.momentum), g]))
+    if states:
+        moved = assign(states[0], b.op("add", [scaled(b, states[0], o.momentum), g]))
         g = b.op("add", [g, scaled(b, moved, o.momentum)]) if o.nesterov else moved
     assign(weight, b.op("sub", [weight, _by(b, g, rate)]))
 
@@ -137,7 +137,7 @@ def _adam(
     g: Value,
     rate: Value,
     scales: tuple[Value, Value],
-    slots: Sequence[Value],
+    states: Sequence[Value],
     assign: AssignFn,
 ) -> None:
     base = weight
@@ -145,7 +145,7 @@ def _adam(
         g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
     elif o.weight_decay:
         base = b.op("sub", [weight, _by(b, scaled(b, weight, o.weight_decay), rate)])
-    first = assign(slots[0], b.op("add", [scaled(b, slots[0], o.beta1), scaled(b, g, 1 - o.beta1)]))
-    second = assign(slots[1], b.op("add", [scaled(b, slots[1], o.beta2), scaled(b, square(b, g), 1 - o.beta2)]))
+    first = assign(states[0], b.op("add", [scaled(b, states[0], o.beta1), scaled(b, g, 1 - o.beta1)]))
+    second = assign(states[1], b.op("add", [scaled(b, states[1], o.beta2), scaled(b, square(b, g), 1 - o.beta2)]))
     deviation = b.op("add", [_by(b, b.op("sqrt", [second]), scales[1]), b.scalar(o.epsilon, g.type.dtype)])
     assign(weight, b.op("sub", [base, b.op("div", [_by(b, first, scales[0]), deviation])]))

@@ -12,7 +12,7 @@ from memc.ir.extents import Extent
 from memc.ir.liveness import updates_state
 from memc.ir.spaces import IO
 from memc.runtime.artifact.storages import Storage, devices_of
-from memc.runtime.artifact.weight_slab import Slot, slab_slots
+from memc.runtime.artifact.weight_slab import SlabEntry, slab_entries
 from memc.runtime.target import CodeTarget
 
 
@@ -25,7 +25,7 @@ def interface_of(
     cpu_flags: Iterable[str],
 ) -> dict[str, Any]:
     """Plain data for JSON (docs/artifact.md); sizes in bytes."""
-    slots = slab_slots(function, target.alignment)
+    entries = slab_entries(function, target.alignment)
     names = function.result_names or [f"output.{n}" for n in range(len(function.returns))]
     kept = [n for n, value in enumerate(function.returns) if not updates_state(value)]
     outputs = [(names[n], function.returns[n]) for n in kept]
@@ -41,8 +41,8 @@ def interface_of(
         "inputs": [tensor(p.name, p, IO) for p in function.params_of(Role.INPUT)],
         "outputs": [tensor(name, value, IO) for name, value in outputs],
         "extents": [extent(each, kept) for each in function.extents],
-        "weights": [{**tensor(s.name, s.value, s.space), "offset": s.offset, "layout": layout(s)} for s in slots],
-        "states": [s.name for s in slots if s.value.role is Role.STATE],
+        "weights": [{**tensor(s.name, s.value, s.space), "offset": s.offset, "layout": layout(s)} for s in entries],
+        "states": [s.name for s in entries if s.value.role is Role.STATE],
         "library_functions": list(symbols),
     }
 
@@ -53,9 +53,9 @@ def extent(item: Extent, kept: Sequence[int]) -> dict[str, Any]:
     return {"count": kept.index(item.count), "most": item.most, "cuts": cuts}
 
 
-def layout(slot: Slot) -> str:
+def layout(entry: SlabEntry) -> str:
     """How the elements of a weight are ordered."""
-    return "row-major" if slot.packing is None else str(slot.packing)
+    return "row-major" if entry.packing is None else str(entry.packing)
 
 
 def tensor(name: str, value: Value, space: str) -> dict[str, Any]:

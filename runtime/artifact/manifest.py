@@ -70,7 +70,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Slot:
+class StoredWeight:
     """A weight or constant."""
 
     spec: Spec
@@ -80,7 +80,7 @@ class Slot:
     """How the elements are ordered: `row-major`, or as a library's kernel reads them."""
 
     @property
-    def stored(self) -> tuple[int, ...]:
+    def stored_shape(self) -> tuple[int, ...]:
         """The shape in the weights' file."""
         return self.spec.shape if self.layout == "row-major" else (math.prod(self.spec.shape),)
 
@@ -101,7 +101,8 @@ class Manifest:
     """What plan.json says about running the model."""
 
     path: Path
-    machine: str
+    platform: str
+    """Operating system and CPU family that it runs on, for example `linux-x86_64`."""
     kind: str
     arch: str
     cpu: str
@@ -120,7 +121,7 @@ class Manifest:
     checksums: dict[str, str]
     """CRC-32 of files, by name: a damaged one with code would end the process, or compute something else. plan.json and the
     weights have theirs in themselves."""
-    weights: tuple[Slot, ...]
+    weights: tuple[StoredWeight, ...]
     states: frozenset[str]
     """Names of those that runs update."""
     library_functions: tuple[str, ...]

@@ -23,8 +23,8 @@ from memc.runtime.artifact.manifest import (
     WEIGHTS,
     LabelInput,
     Manifest,
-    Slot,
     Spec,
+    StoredWeight,
 )
 from memc.runtime.artifact.plan_items import items, text, whole
 from memc.runtime.artifact.plan_text import INTERFACE, MOST, checksum, parsed, require_seal
@@ -69,7 +69,7 @@ def described(path: Path, data: Mapping[str, Any], plan_checksum: str) -> Manife
     target = data["target"]
     return Manifest(
         path=path,
-        machine=text(data["machine"]),
+        platform=text(data["platform"]),
         kind=text(target["kind"]),
         arch=text(target["arch"]),
         cpu=text(target["cpu"]),
@@ -81,7 +81,9 @@ def described(path: Path, data: Mapping[str, Any], plan_checksum: str) -> Manife
         extents=tuple(extent(item) for item in items(data["extents"])),
         library_bytes=whole(data["library_bytes"]),
         checksums={text(name): text(value) for name, value in data["checksums"].items()},
-        weights=tuple(Slot(spec(item), whole(item["offset"]), text(item["layout"])) for item in items(data["weights"])),
+        weights=tuple(
+            StoredWeight(spec(item), whole(item["offset"]), text(item["layout"])) for item in items(data["weights"])
+        ),
         states=frozenset(text(name) for name in items(data["states"])),
         library_functions=tuple(text(name) for name in items(data["library_functions"])),
         calls=tuple((whole(op), text(name)) for op, name in map(items, items(data["calls"]))),
@@ -145,12 +147,12 @@ def require_spaces(manifest: Manifest) -> None:
         if space.holds == "io" and space.bytes != given:
             raise ValueError(f"space {space.name}: expected {given} bytes, got {space.bytes}")
     ends: dict[str, int] = {}
-    for slot in sorted(manifest.weights, key=lambda slot: (slot.offset, slot.spec.nbytes)):
-        space = require_holds(manifest, slot.spec, "weights")
+    for weight in sorted(manifest.weights, key=lambda weight: (weight.offset, weight.spec.nbytes)):
+        space = require_holds(manifest, weight.spec, "weights")
         end = ends.get(space.name, 0)
-        if slot.offset < end or slot.offset % space.alignment:
-            raise ValueError(f"weight {slot.spec.name}: expected an offset from {end} on, got {slot.offset}")
-        ends[space.name] = slot.offset + slot.spec.nbytes
+        if weight.offset < end or weight.offset % space.alignment:
+            raise ValueError(f"weight {weight.spec.name}: expected an offset from {end} on, got {weight.offset}")
+        ends[space.name] = weight.offset + weight.spec.nbytes
         if ends[space.name] > space.bytes:
             raise ValueError(f"weights: expected room for {ends[space.name]} bytes, got {space.bytes}")
 

@@ -17,7 +17,7 @@ from memc.ir.spaces import WEIGHTS
 
 
 @dataclass(frozen=True)
-class Slot:
+class SlabEntry:
     """One weight or constant in the slab."""
 
     value: Value
@@ -31,9 +31,9 @@ class Slot:
     """The memory space of the slab."""
 
 
-def slab_slots(function: Function, alignment: int) -> list[Slot]:
+def slab_entries(function: Function, alignment: int) -> list[SlabEntry]:
     """Weight and state parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes."""
-    slots: list[Slot] = []
+    entries: list[SlabEntry] = []
     packings = packed_weights(function)
     taken = {"__metadata__", *(p.name for p in function.params)}
     offset = 0
@@ -42,9 +42,9 @@ def slab_slots(function: Function, alignment: int) -> list[Slot]:
         while name in taken and (value.op is not None or name == "__metadata__"):
             name += "_"
         taken.add(name)
-        slots.append(Slot(value, name, offset, packings.get(value)))
+        entries.append(SlabEntry(value, name, offset, packings.get(value)))
         offset = align(offset + value.type.nbytes, alignment)
-    return slots
+    return entries
 
 
 def fixed_values(function: Function) -> Iterator[Value]:
@@ -64,9 +64,9 @@ def packed_weights(function: Function) -> dict[Value, Packing]:
     return found
 
 
-def slot_data(module: Module, slot: Slot) -> Array:
-    """The data of a slot as it lies in the slab: row-major, or one axis of packed elements."""
-    data = module.weights[slot.value.name] if slot.value.op is None else slot.value.op.attrs["value"]
+def entry_data(module: Module, entry: SlabEntry) -> Array:
+    """The data of an entry as it lies in the slab: row-major, or one axis of packed elements."""
+    data = module.weights[entry.value.name] if entry.value.op is None else entry.value.op.attrs["value"]
     assert isinstance(data, np.ndarray)
-    data = np.ascontiguousarray(data, data.dtype.newbyteorder("=")).reshape(slot.value.type.shape)
-    return data if slot.packing is None else np.ascontiguousarray(slot.packing.pack(data))
+    data = np.ascontiguousarray(data, data.dtype.newbyteorder("=")).reshape(entry.value.type.shape)
+    return data if entry.packing is None else np.ascontiguousarray(entry.packing.pack(data))

@@ -29,8 +29,8 @@ from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.interface import tensor
 from memc.runtime.artifact.manifest import FORMAT, IMAGE, LIBRARY, PLAN, SOURCE, TEXT, VERSION, WEIGHTS
 from memc.runtime.artifact.plan_text import checksum, sealed
-from memc.runtime.artifact.weight_slab import Slot, slab_slots, slot_data
-from memc.runtime.host_cpu import machine
+from memc.runtime.artifact.weight_slab import SlabEntry, entry_data, slab_entries
+from memc.runtime.host_cpu import platform_name
 
 if TYPE_CHECKING:
     from memc.runtime.codegen import CompiledModule
@@ -79,19 +79,19 @@ def write(
 
 def fill(folder: Path, module: Module, compiled: CompiledModule, plan: Mapping[str, Any], source: bytes | None) -> None:
     """Write all files of an artifact."""
-    slots = slab_slots(module.main, compiled.target.alignment)
+    entries = slab_entries(module.main, compiled.target.alignment)
     files = {LIBRARY: compiled.library, IMAGE: compiled.image, TEXT: str(module).encode(), SOURCE: source}
     present = {name: data for name, data in files.items() if data}
     for name, data in present.items():
         (folder / name).write_bytes(data)
-    safetensors.write(folder / WEIGHTS, [entry(module, slot) for slot in slots])
+    safetensors.write(folder / WEIGHTS, [stored_entry(module, entry) for entry in entries])
     (folder / PLAN).write_bytes(sealed(describe(module.main, compiled, plan, present)))
 
 
-def entry(module: Module, slot: Slot) -> safetensors.Entry:
-    type = slot.value.type
-    shape = type.shape if slot.packing is None else (type.elements,)
-    return (slot.name, type.dtype.value, shape, type.nbytes, lambda: slot_data(module, slot))
+def stored_entry(module: Module, entry: SlabEntry) -> safetensors.Entry:
+    type = entry.value.type
+    shape = type.shape if entry.packing is None else (type.elements,)
+    return (entry.name, type.dtype.value, shape, type.nbytes, lambda: entry_data(module, entry))
 
 
 def describe(
@@ -101,7 +101,7 @@ def describe(
     return {
         "format": FORMAT,
         "version": VERSION,
-        "machine": machine(),
+        "platform": platform_name(),
         **compiled.interface,
         "library_bytes": len(compiled.library),
         "checksums": {name: checksum(data) for name, data in files.items()},

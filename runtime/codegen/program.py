@@ -29,7 +29,7 @@ from memc.ir.spaces import is_shared_buffer
 from memc.ir.target import Target
 from memc.ir.types import DType
 from memc.runtime.artifact.storages import Storage
-from memc.runtime.artifact.weight_slab import slab_slots
+from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of
 from memc.runtime.codegen.emitter import Emitter, Immediate
 from memc.runtime.codegen.expressions import KernelError
@@ -124,8 +124,8 @@ def place_values(emitter: Emitter, storages: Sequence[Storage]) -> list[str]:
     emitter.tensors = {p: first + n for n, p in enumerate(inputs)}
     emitter.registers.update({v: r for v, r in emitter.tensors.items() if v.type.dtype is not DType.BF16})
     outside = output_roots(function)
-    for slot in slab_slots(function, emitter.target.alignment):
-        emitter.storages[slot.value] = (numbers[slot.space], slot.offset)
+    for entry in slab_entries(function, emitter.target.alignment):
+        emitter.storages[entry.value] = (numbers[entry.space], entry.offset)
     for n, value in enumerate(returned):
         if value.root not in outside:
             raise UsageError(f"returned value %{value.name} has no buffer of its own: run the pass materialize-returns")
@@ -257,8 +257,8 @@ def emit_rows(emitter: Emitter, ops: Sequence[Op]) -> str | None:
 def any_overlap(emitter: Emitter, values: Sequence[Value]) -> bool:
     """Whether some of the values have bytes in common."""
     places = [(emitter.place(v), v.type.nbytes) for v in values]
-    spans = [ByteRange(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
-    return any(a.meets(b) for a, b in combinations(spans, 2))
+    ranges = [ByteRange(place.storage, place.offset, place.offset + nbytes) for place, nbytes in places]
+    return any(a.meets(b) for a, b in combinations(ranges, 2))
 
 
 def emit_lanes(emitter: Emitter, ops: Sequence[Op]) -> str | None:

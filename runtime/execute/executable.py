@@ -56,13 +56,13 @@ class Executable:
         self.outputs: tuple[Spec, ...] = tuple(spec for n, spec in enumerate(manifest.outputs) if n not in counts)
         """Without counts; what has a size that depends on data is at most as large as here."""
         self.device = loaded.device
-        self.machine = loaded.machine()
+        self.virtual_machine = loaded.virtual_machine()
         with device_errors(manifest, self.device, "loading"):
-            self.storages = allocate(loaded, self.machine, shared or {})
+            self.storages = allocate(loaded, self.virtual_machine, shared or {})
         self._fixed = tuple(self.storages.values())
-        self._enqueue = enqueue(loaded, self.machine["main"], self._fixed)
+        self._enqueue = enqueue(loaded, self.virtual_machine["main"], self._fixed)
         self.placing = Placing(loaded)
-        self._makers = makers(loaded, self.machine) if manifest.kind == "cuda" else []
+        self._makers = makers(loaded, self.virtual_machine) if manifest.kind == "cuda" else []
         self._stream: int | None = None
         """The stream of the last run on CUDA."""
         self._recorded: list[Any] = []
@@ -142,7 +142,7 @@ class Executable:
                 raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
         made = [self.buffer(n)[1] for n in range(len(self.manifest.outputs))]
         self._recorded.append(made)
-        main = self.machine["main"]
+        main = self.virtual_machine["main"]
         on_stream(self.device, stream, lambda: main(*self._fixed, *given, *made))
         return {spec.name: tensor for spec, tensor in zip(self.manifest.outputs, made)}
 
@@ -280,14 +280,14 @@ def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list
     return lambda tensors: main(*fixed, *tensors)
 
 
-def makers(loaded: Loaded, machine: Any) -> list[Callable[[], Any]]:
+def makers(loaded: Loaded, virtual_machine: Any) -> list[Callable[[], Any]]:
     """What makes the tensor of each output on CUDA: by memc's pool where that is there, else by the virtual machine's, which
     says on stderr what does not fit."""
     import tvm_ffi
 
     specs = loaded.manifest.outputs
     if not loaded.has_native:
-        return [machine[f"output.{n}"] for n in range(len(specs))]
+        return [virtual_machine[f"output.{n}"] for n in range(len(specs))]
     make = tvm_ffi.get_global_func("memc.cuda.output")
     types = [(spec.space, tvm_ffi.dtype(FFI_DTYPE[spec.dtype]), tvm_ffi.Shape(spec.shape)) for spec in specs]
     return [partial(make, int(loaded.device_of(space).index), dtype, shape) for space, dtype, shape in types]

@@ -68,8 +68,8 @@ def strided(tensor: Any, dtype: str) -> Array:
     if 0 in shape:
         return np.empty(shape, kind)
     # From the element at the lowest address to that at the highest.
-    spans = [(extent - 1) * stride for extent, stride in zip(shape, strides)]
-    first, last = sum(s for s in spans if s < 0), sum(s for s in spans if s > 0)
+    reaches = [(extent - 1) * stride for extent, stride in zip(shape, strides)]
+    first, last = sum(r for r in reaches if r < 0), sum(r for r in reaches if r > 0)
     raw = memory(int(tensor.data_ptr()) + first, last - first + kind.itemsize, tensor)
     view: Array = np.ndarray(shape, kind, buffer=raw, offset=-first, strides=strides)
     return view

@@ -18,7 +18,7 @@ from memc.runtime.artifact.read import content
 from memc.runtime.cuda import cuda_runtime
 from memc.runtime.execute import forks
 from memc.runtime.execute.device_errors import device_errors
-from memc.runtime.host_cpu import machine, missing_flags
+from memc.runtime.host_cpu import missing_flags, platform_name
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Loaded:
         """TVM's device of a space."""
         return self.devices[self.manifest.devices.index(self.manifest.space(space).device)]
 
-    def machine(self) -> Any:
+    def virtual_machine(self) -> Any:
         """A new virtual machine over the code: it runs one call at a time, several may run at once. Raises InvalidError for
         a damaged file."""
         from tvm.runtime import vm
@@ -84,9 +84,9 @@ def open_artifact(manifest: Manifest, cuda_graph: bool) -> Loaded:
 def require_interface(loaded: Loaded) -> None:
     """Raise InvalidError unless the plan says of sizes, inputs, outputs and weights what the code was compiled for: it
     would read and write past their ends."""
-    manifest, machine = loaded.manifest, loaded.machine()
+    manifest, virtual_machine = loaded.manifest, loaded.virtual_machine()
     try:
-        wrong = difference(str(machine["interface"]()), manifest.interface)
+        wrong = difference(str(virtual_machine["interface"]()), manifest.interface)
     except (ValueError, KeyError, AttributeError, TypeError, RuntimeError):
         raise InvalidError(f"{manifest.path / LIBRARY}: does not say what it needs; compile again") from None
     if wrong is not None:
@@ -120,8 +120,10 @@ def _loading(manifest: Manifest, device: Any) -> Iterator[None]:
 
 
 def check_machine(manifest: Manifest) -> None:
-    if manifest.machine != machine():
-        raise UnsupportedError(f"{manifest.path}: compiled for {manifest.machine}, this is {machine()}; compile again")
+    if manifest.platform != platform_name():
+        raise UnsupportedError(
+            f"{manifest.path}: compiled for {manifest.platform}, this is {platform_name()}; compile again"
+        )
     missing = missing_flags(manifest.cpu, manifest.cpu_flags)
     if missing:
         raise UnsupportedError(

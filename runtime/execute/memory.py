@@ -19,40 +19,40 @@ from memc.runtime.execute.tensors import array_over
 Array = npt.NDArray[Any]
 
 
-def allocate(loaded: Loaded, machine: Any, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """A storage for each space that `machine` allocates, by name, in the order in which runs are given them: of those in
-    `shared` the storage there, of others a new one, with its weights."""
+def allocate(loaded: Loaded, virtual_machine: Any, shared: Mapping[str, Any]) -> dict[str, Any]:
+    """A storage for each space that `virtual_machine` allocates, by name, in the order in which runs are given them: of those
+    in `shared` the storage there, of others a new one, with its weights."""
     found: dict[str, Any] = {}
     for space in loaded.manifest.spaces:
         if space.name in shared:
             found[space.name] = shared[space.name]
         elif space.is_allocated:
-            found[space.name] = allocated(loaded, machine, space)
+            found[space.name] = allocated(loaded, virtual_machine, space)
             if space.holds == "weights" and space.bytes:
-                upload(loaded.manifest, space, machine[space.viewer](found[space.name]))
+                upload(loaded.manifest, space, virtual_machine[space.viewer](found[space.name]))
     return found
 
 
-def allocated(loaded: Loaded, machine: Any, space: Storage) -> Any:
+def allocated(loaded: Loaded, virtual_machine: Any, space: Storage) -> Any:
     """A new storage of a space."""
     if space.device.kind == "cuda" and loaded.has_native:
         import tvm_ffi
 
         # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
         tvm_ffi.get_global_func("memc.cuda.require")(space.device.index, max(space.bytes, 1))
-    return machine[space.maker]()
+    return virtual_machine[space.maker]()
 
 
-def copied(loaded: Loaded, machine: Any, space: Storage, storage: Any) -> Any:
+def copied(loaded: Loaded, virtual_machine: Any, space: Storage, storage: Any) -> Any:
     """A new storage of a space of weights, with what another has."""
-    found = allocated(loaded, machine, space)
-    machine[space.viewer](found).copyfrom(machine[space.viewer](storage))
+    found = allocated(loaded, virtual_machine, space)
+    virtual_machine[space.viewer](found).copyfrom(virtual_machine[space.viewer](storage))
     return found
 
 
-def content_of(machine: Any, space: Storage, storage: Any) -> Array:
+def content_of(virtual_machine: Any, space: Storage, storage: Any) -> Array:
     """The bytes of a space of weights: themselves on the CPU, a copy of a device's."""
-    tensor = machine[space.viewer](storage)
+    tensor = virtual_machine[space.viewer](storage)
     if space.device.kind == "cpu":
         return array_over(tensor, "u8")
     import tvm
@@ -70,15 +70,17 @@ def upload(manifest: Manifest, space: Storage, slab: Any) -> None:
         raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
     on_host = space.device.kind == "cpu"
     staged = array_over(slab, "u8") if on_host else np.zeros(space.bytes, np.uint8)
-    for slot in (slot for slot in manifest.weights if slot.spec.space == space.name):
-        data = stored.get(slot.spec.name)
-        if data is None or data.size != slot.spec.nbytes:
+    for weight in (w for w in manifest.weights if w.spec.space == space.name):
+        data = stored.get(weight.spec.name)
+        if data is None or data.size != weight.spec.nbytes:
             size = "nothing" if data is None else f"{data.size} bytes"
-            raise InvalidError(f"{path}: expected {slot.spec.nbytes} bytes of {slot.spec}, found {size}; compile again")
-        dtype, shape = types[slot.spec.name]
-        if dtype != safetensors.CODES[slot.spec.dtype] or shape != slot.stored:
+            raise InvalidError(
+                f"{path}: expected {weight.spec.nbytes} bytes of {weight.spec}, found {size}; compile again"
+            )
+        dtype, shape = types[weight.spec.name]
+        if dtype != safetensors.CODES[weight.spec.dtype] or shape != weight.stored_shape:
             got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
-            raise InvalidError(f"{path}: expected {slot.spec}, found {got}; compile again")
-        staged[slot.offset : slot.offset + data.size] = data
+            raise InvalidError(f"{path}: expected {weight.spec}, found {got}; compile again")
+        staged[weight.offset : weight.offset + data.size] = data
     if not on_host:
         slab.copyfrom(staged)

@@ -60,8 +60,8 @@ def profile(executable: Executable, inputs: Mapping[str, Any], runs: int) -> lis
 
 def sampler(executable: Executable, tensors: list[Any]) -> Sample:
     """What takes the times of a run on the inputs' and outputs' tensors."""
-    machine = executable.loaded.machine()
-    main, device = machine["main"], executable.device
+    virtual_machine = executable.loaded.virtual_machine()
+    main, device = virtual_machine["main"], executable.device
     recorder = tvm_ffi.get_global_func("memc.profile.recorder")
 
     def run() -> None:
@@ -69,7 +69,7 @@ def sampler(executable: Executable, tensors: list[Any]) -> Sample:
 
     def launched() -> list[Any]:
         instrument, times = recorder(device.index if executable.manifest.kind == "cuda" else -1)
-        machine.set_instrument(instrument)
+        virtual_machine.set_instrument(instrument)
         run()
         return list(times())
 
@@ -77,7 +77,7 @@ def sampler(executable: Executable, tensors: list[Any]) -> Sample:
         return launched
     launched()  # Loads code, which a capture cannot.
     instrument, times = recorder(device.index)
-    machine.set_instrument(instrument)
+    virtual_machine.set_instrument(instrument)
     launch = tvm_ffi.get_global_func("memc.cuda.capture")(device.index, run)
 
     def replayed() -> list[Any]:

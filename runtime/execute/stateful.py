@@ -15,7 +15,7 @@ from memc.ir.arrays import plain, type_name
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.messages import nearest
 from memc.runtime.artifact import safetensors
-from memc.runtime.artifact.manifest import Slot
+from memc.runtime.artifact.manifest import StoredWeight
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.load_code import Loaded
@@ -31,14 +31,16 @@ class Stateful(Executable):
     def __init__(self, loaded: Loaded, shared: Mapping[str, Any] | None = None) -> None:
         super().__init__(loaded, shared)
         manifest = self.manifest
-        self.states: dict[str, Slot] = {s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states}
+        self.states: dict[str, StoredWeight] = {
+            s.spec.name: s for s in manifest.weights if s.spec.name in manifest.states
+        }
 
     def session(self) -> Stateful:
         """Another executable with a state of its own, which is a copy of what this one has now, and an arena of its own."""
         self.require_host()
         with self.running, device_errors(self.manifest, self.device, "making a session"):
             own = {
-                name: copied(self.loaded, self.machine, self.manifest.space(name), storage)
+                name: copied(self.loaded, self.virtual_machine, self.manifest.space(name), storage)
                 for name, storage in self.storages_of_weights().items()
             }
         other = type(self)(self.loaded, own)
@@ -74,20 +76,20 @@ class Stateful(Executable):
         with self.running:
             found = self._contents()
             for name, raw in checked.items():
-                slot = self.states[name]
-                found[slot.spec.space][slot.offset : slot.offset + raw.size] = raw
+                weight = self.states[name]
+                found[weight.spec.space][weight.offset : weight.offset + raw.size] = raw
             for name, array in found.items():
                 space = self.manifest.space(name)
                 if space.device.kind != "cpu":  # Else it is the content itself.
                     with device_errors(self.manifest, self.device, "writing the state"):
-                        self.machine[space.viewer](self.storages[name]).copyfrom(array)
+                        self.virtual_machine[space.viewer](self.storages[name]).copyfrom(array)
 
     def save(self, path: str | Path) -> None:
         """Write the state as a safetensors file, from which `restore` goes on."""
         path, state = path_of(path), self.state()
         entries = []
-        for name, slot in self.states.items():
-            spec = slot.spec
+        for name, weight in self.states.items():
+            spec = weight.spec
             entries.append((name, spec.dtype, spec.shape, spec.nbytes, lambda array=state[name]: array))
         try:
             safetensors.write(path, entries)
@@ -112,21 +114,21 @@ class Stateful(Executable):
         if wrong is not None:
             raise InvalidError(f"{path}: {wrong}; partial=True leaves states of one side alone aside")
         found = {}
-        for name, slot in self.states.items():
+        for name, weight in self.states.items():
             if name not in stored:
                 continue
-            raw, (dtype, shape) = stored[name], types[name]
-            if (dtype, shape) != (safetensors.CODES[slot.spec.dtype], slot.spec.shape) or raw.size != slot.spec.nbytes:
+            spec, raw, (dtype, shape) = weight.spec, stored[name], types[name]
+            if (dtype, shape) != (safetensors.CODES[spec.dtype], spec.shape) or raw.size != spec.nbytes:
                 got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
-                raise InvalidError(f"{path}: expected {slot.spec}, got {got} of {raw.size} bytes")
-            found[name] = typed(np.array(raw), slot.spec.dtype, slot.spec.shape)
+                raise InvalidError(f"{path}: expected {spec}, got {got} of {raw.size} bytes")
+            found[name] = typed(np.array(raw), spec.dtype, spec.shape)
         self.load_state(found, partial=True)
 
     def _contents(self) -> dict[str, Array]:
         """The bytes of each space that states lie in: themselves on the CPU, a copy of a device's."""
-        names = dict.fromkeys(slot.spec.space for slot in self.states.values())
+        names = dict.fromkeys(weight.spec.space for weight in self.states.values())
         with device_errors(self.manifest, self.device, "reading the state"):
-            return {n: content_of(self.machine, self.manifest.space(n), self.storages[n]) for n in names}
+            return {n: content_of(self.virtual_machine, self.manifest.space(n), self.storages[n]) for n in names}
 
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""

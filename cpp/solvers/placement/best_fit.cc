@@ -99,11 +99,11 @@ std::vector<int32_t> LongestFirst(const Problem& problem, const std::vector<int6
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (!problem.buffers[i].offset && sizes[i] > 0) blocks.push_back(static_cast<int32_t>(i));
   }
-  const auto span = [&](int32_t i) {
+  const auto duration = [&](int32_t i) {
     return static_cast<__int128>(problem.buffers[i].upper) - problem.buffers[i].lower;
   };
   std::stable_sort(blocks.begin(), blocks.end(), [&](int32_t a, int32_t b) {
-    if (span(a) != span(b)) return span(a) > span(b);
+    if (duration(a) != duration(b)) return duration(a) > duration(b);
     return problem.buffers[a].size > problem.buffers[b].size;
   });
   return blocks;

@@ -14,7 +14,7 @@ namespace {
 // Ties go to the larger, then to the longer-lived, then to the earlier.
 std::vector<int32_t> Ordered(const Problem& problem, const std::vector<int64_t>& sizes,
                              std::vector<int32_t> indices, Order order) {
-  const auto span = [&](int32_t k) {
+  const auto duration = [&](int32_t k) {
     __int128 steps = 0;
     ForEachLive(problem, k, [&](int64_t lower, int64_t upper) {
       steps += static_cast<__int128>(upper) - lower;
@@ -23,7 +23,7 @@ std::vector<int32_t> Ordered(const Problem& problem, const std::vector<int64_t>&
   };
   // Long double: the product of 2^62 bytes and 2^64 steps does not fit 128 bits signed.
   const auto area = [&](int32_t k) {
-    return static_cast<long double>(sizes[k]) * static_cast<long double>(span(k));
+    return static_cast<long double>(sizes[k]) * static_cast<long double>(duration(k));
   };
   std::stable_sort(indices.begin(), indices.end(), [&](int32_t i, int32_t j) {
     const Buffer& a = problem.buffers[i];
@@ -34,7 +34,7 @@ std::vector<int32_t> Ordered(const Problem& problem, const std::vector<int64_t>&
       case Order::kSize:
         break;
       case Order::kLifetime:
-        if (span(i) != span(j)) return span(i) > span(j);
+        if (duration(i) != duration(j)) return duration(i) > duration(j);
         break;
       case Order::kArea:
         if (area(i) != area(j)) return area(i) > area(j);
@@ -46,7 +46,7 @@ std::vector<int32_t> Ordered(const Problem& problem, const std::vector<int64_t>&
         if (a.upper != b.upper) return a.upper > b.upper;
         break;
     }
-    return sizes[i] != sizes[j] ? sizes[i] > sizes[j] : span(i) > span(j);
+    return sizes[i] != sizes[j] ? sizes[i] > sizes[j] : duration(i) > duration(j);
   });
   return indices;
 }

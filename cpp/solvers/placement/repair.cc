@@ -120,20 +120,21 @@ class Repair {
     return true;
   }
 
-  // The movable buffers of a window around one, then those that stay; and how many move.
-  std::pair<std::vector<int32_t>, size_t> Members(int32_t index, int64_t count, Live& span) {
+  // The movable buffers of a window around one, then those that stay; and how many move. `lifetime`
+  // becomes that of all that move.
+  std::pair<std::vector<int32_t>, size_t> Members(int32_t index, int64_t count, Live& lifetime) {
     const double shift = static_cast<double>(random_() % 1024) / 1024 - 0.5;
     std::vector<int32_t> members;
-    span = {problem_.buffers[index].lower, problem_.buffers[index].upper};
+    lifetime = {problem_.buffers[index].lower, problem_.buffers[index].upper};
     for (const int32_t i : windows_.Around(index, count, shift, 16 * count)) {
       const Buffer& buffer = problem_.buffers[i];
       if (buffer.offset) continue;
       members.push_back(i);
       free_[i] = 1;
-      span = {std::min(span.lower, buffer.lower), std::max(span.upper, buffer.upper)};
+      lifetime = {std::min(lifetime.lower, buffer.lower), std::max(lifetime.upper, buffer.upper)};
     }
     const size_t movable = members.size();
-    for (const int32_t i : windows_.Touching(span.lower, span.upper)) {
+    for (const int32_t i : windows_.Touching(lifetime.lower, lifetime.upper)) {
       if (!free_[i] && placed_[i]) members.push_back(i);
     }
     for (size_t k = 0; k < movable; ++k) free_[members[k]] = 0;
@@ -142,8 +143,8 @@ class Repair {
 
   // Places what lies within a window around the buffer, itself included, within `limit` bytes.
   bool TryWindow(int32_t index, int64_t count, int64_t limit) {
-    Live span{};
-    const auto [members, movable] = Members(index, count, span);
+    Live lifetime{};
+    const auto [members, movable] = Members(index, count, lifetime);
     const auto all = static_cast<int64_t>(members.size());
     const auto moving = static_cast<int64_t>(movable);
     work_ -= kSetupEach * all;
@@ -151,7 +152,7 @@ class Repair {
     Problem window = Subproblem(problem_, members);
     for (size_t k = movable; k < members.size(); ++k) {
       window.buffers[k].offset = offsets_[members[k]];
-      Clip(window, k, span);
+      Clip(window, k, lifetime);
     }
     const int64_t pairs = OverlapPairs(window, kMostPairs);
     work_ -= kSetupPair * std::min(pairs, kMostPairs);
@@ -169,11 +170,11 @@ class Repair {
   }
 
   // When a buffer that stays is live outside the window does not matter there.
-  static void Clip(Problem& window, size_t k, const Live& span) {
+  static void Clip(Problem& window, size_t k, const Live& lifetime) {
     if (window.HasGaps(k)) return;
     Buffer& buffer = window.buffers[k];
-    buffer.lower = std::max(buffer.lower, span.lower);
-    buffer.upper = std::min(buffer.upper, span.upper);
+    buffer.lower = std::max(buffer.lower, lifetime.lower);
+    buffer.upper = std::min(buffer.upper, lifetime.upper);
     if (!window.lives.empty()) window.lives[k].clear();
   }
 

@@ -54,6 +54,11 @@ ERRORS = [
     ("op", "%y = reshape(%z) {shape = [6]} : f32[6]", "2:16: expected a value of function @main, got undefined %z"),
     (
         "op",
+        '%Root = "a"(%x) : f32[6]\n  %y = "a"(%root) : f32[6]',
+        "3:12: expected a value of function @main, got undefined %root; did you mean %Root?",
+    ),
+    (
+        "op",
         '%y = "a"(%z) : f32[6]\n  %z = "a"() : f32[6]',
         "2:12: expected a value defined before its use, got %z of line 3",
     ),

@@ -20,7 +20,7 @@ from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 from memc.runtime import codegen
-from memc.runtime.artifact.weight_slab import slab_slots
+from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.execute.load import load
 
 Write = Callable[..., Path]
@@ -208,5 +208,5 @@ def test_weights_and_constants_of_one_name_are_told_apart() -> None:
     function = Function(params=[weight, odd])
     IRBuilder(Module([function]), function, function.ops).constant(np.ones(2, np.float32))
     function.ops[0].result.name = "0"
-    names = [slot.name for slot in slab_slots(function, 64)]
+    names = [entry.name for entry in slab_entries(function, 64)]
     assert len(set(names)) == 3 and "constant.0" in names and "__metadata__" not in names

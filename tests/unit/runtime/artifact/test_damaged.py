@@ -71,7 +71,7 @@ def change(path: Path, key: str, number: int = 0, **changes: object) -> None:
         (lambda p: (p / "plan.json").write_text("[]"), InvalidError, "damaged plan"),
         (lambda p: edit(p, format="zip"), InvalidError, "expected format memc-artifact, got 'zip'"),
         (lambda p: edit(p, version=99), InvalidError, "expected version 4, got 99; compile again"),
-        (lambda p: edit(p, machine="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
+        (lambda p: edit(p, platform="plan9-vax"), UnsupportedError, "compiled for plan9-vax"),
         (lambda p: edit(p, library_functions=["memc.cpu.no"]), UnsupportedError, "needs memc.cpu.no"),
         (lambda p: cut(p / "model.so", 3), InvalidError, "model.so: expected"),
         (lambda p: write_as_long(p / "model.so", b"no"), InvalidError, "model.so: damaged: expected the checksum"),

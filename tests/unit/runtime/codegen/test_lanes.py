@@ -99,7 +99,7 @@ def test_lanes_that_do_the_same_share_their_code() -> None:
     assert sum(len(kind.elements) for kind in kinds) == 5 > len(kinds)
     assert sorted(n for kind in kinds for n in kind.elements) == [1, 5, 70, 350, 2310]
     for kind in kinds:
-        assert len({slot.storage for slot in kind.tensors}) == 2
+        assert len({tensor.storage for tensor in kind.tensors}) == 2
         assert all(len(row) == len(kind.tensors) for row in kind.offsets)
     text = lower_lanes(lanes, place, lambda storage: 1 << 20, "cuda").func.script()
     assert text.count("MEMC_LANE") == sum(len(kind.elements) > 1 for kind in kinds)

@@ -28,7 +28,7 @@ func @main(%x: f32[8,16] {role = input}, %w: f32[16,4] {role = weight}) -> (f32[
 
 
 def slab(executable: memc.Executable) -> np.ndarray:
-    return array_over(executable.machine["bytes.weights"](executable.storages["weights"]), "u8")
+    return array_over(executable.virtual_machine["bytes.weights"](executable.storages["weights"]), "u8")
 
 
 @pytest.mark.parametrize("kernels", ["auto", "generated"])

@@ -23,7 +23,7 @@ X = np.random.default_rng(5).normal(size=(4, 8)).astype(np.float32)
 
 def calls(executable: Executable, x: np.ndarray) -> list[tuple[str, list[int]]]:
     """What the program calls in a run: name, and address of each tensor among the arguments."""
-    machine = executable.loaded.machine()
+    virtual_machine = executable.loaded.virtual_machine()
     found: list[tuple[str, list[int]]] = []
 
     def note(_: Any, symbol: str, before: bool, __: Any, *arguments: Any) -> int:
@@ -31,11 +31,11 @@ def calls(executable: Executable, x: np.ndarray) -> list[tuple[str, list[int]]]:
             found.append((symbol, [a.data_ptr() for a in arguments if hasattr(a, "data_ptr")]))
         return 0
 
-    machine.set_instrument(note)
+    virtual_machine.set_instrument(note)
     given = executable.placed_inputs({"x": x})
     tensors = [executable.placing.tensor(spec, given[spec.name]) for spec in executable.inputs]
     made = [executable.buffer(n)[1] for n in range(len(executable.outputs))]
-    machine["main"](*executable.storages.values(), *tensors, *made)
+    virtual_machine["main"](*executable.storages.values(), *tensors, *made)
     outside = {tensor.data_ptr() for tensor in (*tensors, *made)}
     return [(symbol, [a for a in addresses if a not in outside]) for symbol, addresses in found]
 
