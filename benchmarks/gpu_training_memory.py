@@ -88,7 +88,7 @@ def prepare(args: argparse.Namespace) -> int:
 
 def generous(budget: int | None) -> str:
     """The pipeline under a budget, but with workspaces as large as they are of use."""
-    from memc.ir.ops.library.cuda import MOST_WORKSPACE
+    from memc.ir.ops.library.cuda_conv import MOST_WORKSPACE
     from memc.passes.pipelines import pipeline
 
     text = pipeline(2, "cuda", memory_budget=budget)

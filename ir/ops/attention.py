@@ -12,7 +12,7 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .library.cuda import ATTENTION_CUDA
+from .library.cuda_attention import ATTENTION_CUDA
 from .rules.axes import axis_of, number_of
 from .rules.base import Attrs, Decompose, OpDef, Trait, register
 from .rules.casts import HALF, cast, widen

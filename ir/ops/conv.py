@@ -14,7 +14,7 @@ from ..errors import OpError
 from ..types import TensorType
 from .conv_grad_weight import left_over
 from .library.cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, PACKED_CONV2D_CPU
-from .library.cuda import CONV_CUDA
+from .library.cuda_conv import CONV_CUDA
 from .matmul import exact_product
 from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .rules.casts import cast

@@ -13,7 +13,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .library.cpu import CONV2D_GRAD_WEIGHT_CPU
-from .library.cuda import CONV_GRAD_WEIGHT_CUDA
+from .library.cuda_conv import CONV_GRAD_WEIGHT_CUDA
 from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .rules.casts import cast
 from .rules.window import (

@@ -14,7 +14,7 @@ from ..errors import OpError
 from ..types import TensorType
 from .conv import bias_gradient
 from .library.cpu import CONV2D_TRANSPOSE_CPU
-from .library.cuda import CONV_TRANSPOSE_CUDA
+from .library.cuda_conv import CONV_TRANSPOSE_CUDA
 from .matmul import exact_product
 from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .rules.casts import cast

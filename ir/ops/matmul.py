@@ -13,7 +13,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .library.cpu import MATMUL_CPU, PACKED_MATMUL_CPU
-from .library.cuda import MATMUL_CUDA
+from .library.cuda_matmul import MATMUL_CUDA
 from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .rules.casts import cast
 from .rules.derivatives import sum_to

@@ -19,13 +19,13 @@ from memc.ir.build import IRBuilder
 from memc.ir.checked import Alignment
 from memc.ir.core import Function, Op, Value, replace_all_uses
 from memc.ir.module import Module
-from memc.ir.ops.library.cuda import call_of
+from memc.ir.ops.library.cuda_call import call_of
 from memc.ir.ops.rules.base import lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import TensorType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.early_updates import move_updates
-from memc.passes.kernels.fuse import Group, fused_op, rewrite
+from memc.passes.kernels.fused_groups import Group, fused_op, rewrite
 from memc.passes.kernels.part_products import part_products
 from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak

@@ -7,7 +7,6 @@ a reduction gives is known to the whole team. `row_plan.py` decides how many thr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,11 +18,12 @@ from memc.ir.ops.rules.base import inner_ops
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
 from memc.runtime.codegen.exact import exact
-from memc.runtime.codegen.expressions import COMPUTED, STORED, const, dtype_of, node
+from memc.runtime.codegen.expressions import COMPUTED, STORED, const, node
 from memc.runtime.codegen.joint import JointKey, joint_key
 from memc.runtime.codegen.kernel import lower_body, splat
 from memc.runtime.codegen.lanes import named
 from memc.runtime.codegen.row_plan import WARP, RowPlan
+from memc.runtime.codegen.row_statements import Statements
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, Scope, TEBuilder
 
 WARPS = 4
@@ -116,17 +116,16 @@ class _Turn:
     """Elements as they are stored."""
 
 
-class _RowWriter:
+class _RowWriter(Statements):
     """Writes what a thread does."""
 
     def __init__(self, ops: Sequence[Op], plan: RowPlan, target: str) -> None:
-        self.ops, self.plan, self.target = ops, plan, target
         values = plan.parameters
-        self.index = "int64" if max(v.type.elements for v in values) > INDEX_LIMIT else "int32"
+        super().__init__(target, "int64" if max(v.type.elements for v in values) > INDEX_LIMIT else "int32")
+        self.ops, self.plan = ops, plan
         self.buffers: Mapping[Value, Any] = {
             v: tirx.decl_buffer(v.type.shape, STORED[v.type.dtype], name=f"buffer{n}") for n, v in enumerate(values)
         }
-        self.statements: list[Any] = []
         self.row: list[Any] = []
         """The row's index along the axes of the rows."""
         self.numbers: dict[Value, Any] = {}
@@ -148,9 +147,9 @@ class _RowWriter:
         row = block.astype(self.index) * beside + number.astype(self.index) if beside > 1 else block.astype(self.index)
         place = tirx.Var("row", self.index)
         self._row(place, lane)
-        body = self._taken()
+        body = self.taken()
         if plan.rows % beside:  # The same for all threads of a warp.
-            body = tirx.IfThenElse(tirx.LT(place, self._const(plan.rows)), body, None)
+            body = tirx.IfThenElse(tirx.LT(place, self.const(plan.rows)), body, None)
         body = tirx.SeqStmt([tirx.Bind(place, named(row)), body])
         blocks = -(-plan.rows // beside)
         axes = [(lane, plan.team, "threadIdx.x"), (number, beside, "threadIdx.y"), (block, blocks, "blockIdx.x")]
@@ -162,14 +161,14 @@ class _RowWriter:
     def of_loop(self) -> Any:
         row = tirx.Var("row", self.index)
         self._row(row, tirx.IntImm("int32", 0))
-        return tirx.For(row, self._const(0), self._const(self.plan.rows), tirx.ForKind.SERIAL, self._taken())
+        return tirx.For(row, self.const(0), self.const(self.plan.rows), tirx.ForKind.SERIAL, self.taken())
 
     # Rows
 
     def _row(self, row: Any, lane: Any) -> None:
         """All that is done with a row."""
         self.lane = lane
-        self.row = self._split(row, self.plan.shape[: self.plan.axes])
+        self.row = self.split(row, self.plan.shape[: self.plan.axes])
         for value in self.plan.given:
             if not self.plan.varies(value):
                 self.numbers[value] = self._load(value, self._index(value, None))
@@ -202,7 +201,7 @@ class _RowWriter:
         self.statements.append(tirx.BufferStore(part, reducers.identity(kind, dtype), at))
 
         def step() -> None:
-            value = self._unwrapped(element())
+            value = self.unwrapped(element())
             folded = reducers.combine(kind, tirx.BufferLoad(part, at), value, self.target)
             self._guarded(tirx.BufferStore(part, folded, at))
 
@@ -210,7 +209,7 @@ class _RowWriter:
         whole: Any = tirx.BufferLoad(part, at)
         if self.plan.team > 1:
             whole = tirx.call_extern(dtype, f"memc_team_{kind}_{dtype}", whole, tirx.IntImm("int32", self.plan.team))
-        return self._bind("whole", whole)
+        return self.bind("whole", whole)
 
     # Columns
 
@@ -225,13 +224,13 @@ class _RowWriter:
         before, self.statements = self.statements, []
         chunk = tirx.Var("chunk", "int32")
         wide = self.plan.team * TOGETHER
-        first = self._bind("first", self._opaque(chunk * wide + self.lane))
+        first = self.bind("first", self.opaque(chunk * wide + self.lane))
         turns = [self._turn(first, number, True) for number in range(TOGETHER)]
         for turn in turns:
             self._read(turn, [*ops, *([last] if last is not None else [])])
         self._at_turns(turns, ops, step)
         chunks = -(-self.plan.columns // wide)
-        self.statements = [*before, tirx.For(chunk, 0, chunks, tirx.ForKind.SERIAL, self._taken())]
+        self.statements = [*before, tirx.For(chunk, 0, chunks, tirx.ForKind.SERIAL, self.taken())]
 
     def _at_turns(self, turns: Sequence[_Turn], ops: Sequence[Op], step: Callable[[], None]) -> None:
         for turn in turns:
@@ -246,11 +245,11 @@ class _RowWriter:
 
     def _turn(self, first: Any, number: int, in_loop: bool = False) -> _Turn:
         """The thread's column `number` from its `first` on."""
-        column = self._bind("column", self._opaque(first + number * self.plan.team))
+        column = self.bind("column", self.opaque(first + number * self.plan.team))
         whole = self.plan.columns % (self.plan.team * (TOGETHER if in_loop else 1)) == 0
         certain = whole or not in_loop and number < self.plan.columns // self.plan.team
         inside = None if certain else tirx.LT(column, tirx.IntImm("int32", self.plan.columns))
-        return _Turn(inside, self._split(column, self.plan.shape[self.plan.axes :]))
+        return _Turn(inside, self.split(column, self.plan.shape[self.plan.axes :]))
 
     def _read(self, turn: _Turn, ops: Sequence[Op]) -> None:
         """Read what `ops` read at a column and do not make themselves."""
@@ -277,7 +276,7 @@ class _RowWriter:
                 inputs.append(_Cell(self._reader(operand), operand.type))
         (result,) = lower_body(builder, op, inputs)
         value = builder.element(result, [builder.variable(n) for n in op.result.type.shape])
-        return self._bind("value", self._opaque(self._unwrapped(value)))
+        return self.bind("value", self.opaque(self.unwrapped(value)))
 
     def _reader(self, operand: Value) -> Callable[[], Any]:
         def read() -> Any:
@@ -291,60 +290,18 @@ class _RowWriter:
         load: Any = tirx.BufferLoad(self.buffers[value], index)
         if inside is not None:
             load = tirx.if_then_else(inside, load, const(0, STORED[value.type.dtype]))
-        return self._bind("read", load)
+        return self.bind("read", load)
 
     def _index(self, value: Value, turn: _Turn | None) -> list[Any]:
         """Where the element of a value is that belongs to the row, and to a column unless it has none."""
-        position = [*self.row, *(turn.position if turn is not None else [self._const(0)] * len(self.plan.shape))]
+        position = [*self.row, *(turn.position if turn is not None else [self.const(0)] * len(self.plan.shape))]
         aligned = self.plan.aligned(value)
-        found = [self._const(0) if extent == 1 else position[axis] for axis, extent in enumerate(aligned)]
+        found = [self.const(0) if extent == 1 else position[axis] for axis, extent in enumerate(aligned)]
         return found[len(aligned) - value.type.rank :]
-
-    # Statements
 
     def _guarded(self, statement: Any) -> None:
         inside = self.turn.inside if self.turn is not None else None
         self.statements.append(statement if inside is None else tirx.IfThenElse(inside, statement, None))
-
-    def _split(self, flat: Any, shape: Sequence[int]) -> list[Any]:
-        """The index along each axis of `shape` of a place in it."""
-        found: list[Any] = []
-        inner = math.prod(shape)
-        outermost = True
-        for extent in shape:
-            inner //= extent
-            if extent == 1:
-                found.append(self._const(0))
-                continue
-            place = flat if inner == 1 else tirx.truncdiv(flat, tirx.IntImm(dtype_of(flat), inner))
-            place = place if outermost else tirx.truncmod(place, tirx.IntImm(dtype_of(flat), extent))
-            outermost = False
-            found.append(self._bind("axis", self._opaque(place).astype(self.index)))
-        return found
-
-    def _taken(self) -> Any:
-        """The statements so far, as one."""
-        taken, self.statements = self.statements, []
-        return tirx.SeqStmt(taken)
-
-    def _unwrapped(self, value: Any) -> Any:
-        """An expression without the bindings around it, which become statements."""
-        while isinstance(value, tirx.Let):
-            self.statements.append(tirx.Bind(value.var, value.value))
-            value = value.body
-        return value
-
-    def _opaque(self, value: Any) -> Any:
-        """A value that TVM does not write out again wherever it is used."""
-        return named(value) if self.target == "cuda" else value
-
-    def _bind(self, name: str, value: Any) -> Any:
-        variable = tirx.Var(name, dtype_of(value))
-        self.statements.append(tirx.Bind(variable, value))
-        return variable
-
-    def _const(self, value: int) -> Any:
-        return tirx.IntImm(self.index, value)
 
 
 def _reduced(op: Op) -> Value:
