@@ -274,11 +274,11 @@ def _one_of(value: object, names: Sequence[Any]) -> Any:
 
 def _any_of(value: object, hints: Sequence[Any]) -> Any:
     """The first of some alternatives that takes the value. The message is of all, or of the one for values of its kind."""
+    if value is None and type(None) in hints:
+        return None  # Whichever comes first; most fields of most plans of ops.
     refusals: list[Refused] = []
     for hint in hints:
         if hint is type(None):
-            if value is None:
-                return None
             continue
         try:
             return taken(value, hint)

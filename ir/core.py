@@ -126,6 +126,8 @@ class OpPlan(Checked):
 
     def inside(self) -> OpPlan:
         """What stays of it on an op that joins a fused group, whose kernel, bytes and launch are the group's."""
+        if not self.mirror and not self.recompute:
+            return UNPLANNED  # Of nearly all ops, and much quicker than checking another.
         return OpPlan(mirror=self.mirror, recompute=self.recompute)
 
 

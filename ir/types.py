@@ -12,6 +12,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+MAX_BYTES = 2**62
+"""Dimensions and tensor sizes in bytes stay below this."""
+
+MAX_RANK = 32
+"""Axes of a tensor, as in the text."""
+
 
 class DType(Enum):
     """An element type. The value is its name in IR text."""
@@ -101,6 +107,12 @@ class TensorType:
     def nbytes(self) -> int:
         """Bytes of the data, without alignment padding."""
         return self.elements * self.dtype.itemsize
+
+    @cached_property
+    def is_valid(self) -> bool:
+        """Whether there can be such a tensor: of an element type, at most `MAX_RANK` axes, and fewer than `MAX_BYTES` bytes."""
+        typed = isinstance(self.dtype, DType) and isinstance(self.shape, tuple) and len(self.shape) <= MAX_RANK
+        return typed and all(type(n) is int and 0 <= n < MAX_BYTES for n in self.shape) and self.nbytes < MAX_BYTES
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
         return TensorType(self.dtype, shape)

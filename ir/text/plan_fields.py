@@ -12,6 +12,8 @@ from .printer import print_attr
 FOREIGN_FIELDS = ("in_place", "mirror", "recompute")
 """What can be decided about a foreign op. Its attributes may have any other name, which means what its framework says."""
 
+FIELDS = tuple(field.name for field in fields(OpPlan))
+
 
 def is_foreign(name: str) -> bool:
     """Whether memc knows no op of that name."""
@@ -21,8 +23,7 @@ def is_foreign(name: str) -> bool:
 def planned_attribute(op: str, name: str, value: Attr) -> str | None:
     """What to say of an attribute of an op that is named like a field of its plan, where older text had it; None if it is
     not."""
-    known = FOREIGN_FIELDS if is_foreign(op) else tuple(field.name for field in fields(OpPlan))
-    if name not in known:
+    if name not in (FOREIGN_FIELDS if is_foreign(op) else FIELDS):
         return None
     plan = print_attr(_flat(value)) if isinstance(getattr(UNPLANNED, name), tuple) else print_attr(value)
     return f"expected `{name}` in the plan of {op}, got it among the attributes: write plan {{{name} = {plan}}}"

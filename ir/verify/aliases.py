@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..core import FUSED, Function, Op, Role, Value
+from ..core import FUSED, Alias, Function, Op, Placement, Role, Value
 from ..liveness import updates_state
 from ..ops.rules.base import Trait, lookup
 from ..span_index import SpanIndex
@@ -38,19 +38,22 @@ class Ties:
 
 def verify_aliases(function: Function) -> None:
     """Raise InvalidError unless the function's aliases, in-place ops and placements are sound."""
-    ties: list[Ties] = []
     values = set(function.values())
     for index, op in enumerate(function.ops):
         where = Where(function.name, index, op)
         for result in op.results:
-            _alias(where, result, values)
-        for value in (*op.results, *([op.workspace] if op.workspace is not None else [])):
-            _placement(where, value)
-        _in_place(where, op)
-        ties.append(ties_of(op))
+            if result.alias is not None:
+                _alias(where, result, result.alias, values)
+        for value in op.results if op.workspace is None else (*op.results, op.workspace):
+            if value.placement is not None:
+                _placement(where, value, value.placement)
+        if op.plan.in_place is not None:
+            _in_place(where, op, op.plan.in_place)
     for param in function.params:
-        _placement(Where(function.name), param)
+        if param.placement is not None:
+            _placement(Where(function.name), param, param.placement)
     if any(v.alias is not None for v in values):
+        ties = [ties_of(op) for op in function.ops]
         _justified(function, ties)
         _not_clobbered(function, ties)
 
@@ -122,10 +125,7 @@ def overlap(a: Interval, b: Interval) -> bool:
     return max(a[0], b[0]) < min(a[1], b[1])
 
 
-def _alias(where: Where, value: Value, values: set[Value]) -> None:
-    alias = value.alias
-    if alias is None:
-        return
+def _alias(where: Where, value: Value, alias: Alias, values: set[Value]) -> None:
     root = alias.root
     if value.op is not None and value.op.name == "constant":
         where.fail(f"expected no alias on a constant, got one to %{root.name}", value)
@@ -141,10 +141,7 @@ def _alias(where: Where, value: Value, values: set[Value]) -> None:
         )
 
 
-def _placement(where: Where, value: Value) -> None:
-    place = value.placement
-    if place is None:
-        return
+def _placement(where: Where, value: Value, place: Placement) -> None:
     if place.offset < 0 or not place.space:
         where.fail(f"expected a space and a non-negative offset, got @{place.space}[{place.offset}]", value)
     if value.alias is None:
@@ -157,10 +154,7 @@ def _placement(where: Where, value: Value) -> None:
         )
 
 
-def _in_place(where: Where, op: Op) -> None:
-    key = op.plan.in_place
-    if key is None:
-        return
+def _in_place(where: Where, op: Op, key: int) -> None:
     if key >= len(op.operands) or not op.results:
         where.fail(f"expected in_place to be the index of one of {len(op.operands)} operands, got {key!r}")
     if key not in in_place_rule(op):

@@ -83,6 +83,8 @@ def joint_groups(function: Function) -> Iterator[list[Op]]:
         if group and number == group[0].plan.joint:
             group.append(op)
             continue
+        if number is None and not group:
+            continue
         if has_no_code(op):
             continue
         if group:

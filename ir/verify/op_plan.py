@@ -14,15 +14,18 @@ INNER_FIELDS = ("mirror", "recompute")
 """What a plan says of an op inside a fused group: kernels, bytes and launches are the group's."""
 
 
-def verify_op_plan(where: Where, op: Op, in_region: bool) -> None:
-    """Raise InvalidError unless the op's plan says only what can be decided about such an op, and its attributes nothing of
-    the plan's."""
+def verify_attributes(where: Where, op: Op) -> None:
+    """Raise InvalidError for an attribute that says what the op's plan is to say."""
     for name, value in op.attrs.items():
         misplaced = planned_attribute(op.name, name, value)
         if misplaced is not None:
             where.fail(misplaced)
+
+
+def verify_op_plan(where: Where, op: Op, in_region: bool) -> None:
+    """Raise InvalidError unless the op's plan says only what can be decided about such an op."""
     plan = op.plan
-    if plan == UNPLANNED:
+    if plan is UNPLANNED or plan == UNPLANNED:
         return
     for name in decisions(plan):
         if in_region and name not in INNER_FIELDS:

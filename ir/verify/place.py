@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from ..core import Op, Value
 from ..errors import InvalidError
 from ..text.printer import print_name, print_op
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """A place in the IR, for messages."""
 
     function: str

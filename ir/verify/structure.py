@@ -15,27 +15,24 @@ from ..core import FUSED, Attr, Block, Function, Op, Value
 from ..errors import InvalidError, OpError
 from ..module import Module
 from ..ops.rules.base import lookup
-from ..types import DType, TensorType
+from ..types import MAX_BYTES, MAX_RANK, DType, TensorType
 from .aliases import verify_aliases
-from .op_plan import verify_op_plan
+from .op_plan import verify_attributes, verify_op_plan
 from .place import Where
 
-MAX_BYTES = 2**62
-"""Dimensions and tensor sizes in bytes stay below this."""
+Seen = tuple[str, list[TensorType], dict[str, Attr]]
+"""An op's name, its operands' and results' types, and its attributes."""
 
-MAX_RANK = 32
-"""Axes of a tensor, as in the text."""
-
-
-Known = dict[Op, tuple[list[TensorType], dict[str, Attr]]]
-"""Ops whose types have been inferred, with the operands', the results' and the attributes that they had then."""
+Known = dict[Op, Seen]
+"""Ops whose attributes and types have been found right, as they were then."""
 
 
 def verify(module: Module, known: Known | None = None) -> None:
     """Raise InvalidError unless `module` is valid IR.
 
     The first line of the message names function, op index, op and value, what was expected and what was found; the
-    op's text follows. Types are not inferred again for ops that are as `known` has them; it is brought up to date.
+    op's text follows. Attributes are not looked at, and types not inferred, again for ops that are as `known` has them; it is
+    brought up to date.
     """
     names: set[str] = set()
     for function in module.functions:
@@ -115,7 +112,8 @@ class _BlockCheck:
             where.fail(f"expected the value's op to be the one that defines it, got {value.op!r}", value)
         if value in self.defined or value.name in self.names:
             where.fail("expected each value and name once, got it again", value)
-        _tensor_type(where, value)
+        if not isinstance(value.type, TensorType) or not value.type.is_valid:
+            _tensor_type(where, value)
         if op is not None and value.role is not None:
             where.fail(f"expected a role on parameters only, got {value.role.value}", value)
         if self.is_region and (value.alias is not None or value.placement is not None):
@@ -127,22 +125,29 @@ class _BlockCheck:
         if self.is_region and lookup(op.name) is None:
             what = "a group inside a group" if op.name == FUSED else f"the foreign op {op.name}"
             where.fail(f"expected registered ops inside a region, which is one kernel, got {what}")
-        for operand in op.operands:
-            if operand not in self.defined:
-                where.fail("expected operands to be defined before their use", operand)
-        for key, attr in op.attrs.items():
-            if not isinstance(key, str) or not _is_attr(attr):
-                where.fail(f"expected an attribute value, got {key} = {attr!r} ({type(attr).__name__})")
+        if not self.defined.issuperset(op.operands):
+            undefined = next(operand for operand in op.operands if operand not in self.defined)
+            where.fail("expected operands to be defined before their use", undefined)
+        known = self.known.get(op)
+        seen = (op.name, [v.type for v in (*op.operands, *op.results)], dict(op.attrs))
+        same = known is not None and op.name != "constant" and _is_same(known, seen)  # Arrays may change.
+        if not same:
+            self._attributes(where, op)
         for result in op.results:
             self._define(where, result, op)
         if op.workspace is not None:
             self._workspace(where, op.workspace, op)
         self._region(where, op)
         verify_op_plan(where, op, self.is_region)
-        seen = ([v.type for v in (*op.operands, *op.results)], dict(op.attrs))
-        if op.name == "constant" or self.known.get(op) != seen:  # Arrays do not compare.
+        if not same:
             _infer(where, op)
             self.known[op] = seen
+
+    def _attributes(self, where: Where, op: Op) -> None:
+        for key, attr in op.attrs.items():
+            if not isinstance(key, str) or not _is_attr(attr):
+                where.fail(f"expected an attribute value, got {key} = {attr!r} ({type(attr).__name__})")
+        verify_attributes(where, op)
 
     def _workspace(self, where: Where, workspace: Value, op: Op) -> None:
         self._define(where, workspace, op)
@@ -164,6 +169,15 @@ class _BlockCheck:
         _same_types(where, "region parameters (the operands' types)", op.operands, region.params)
         _BlockCheck(f"{self.function}, region of op {where.index}", region, True, self.known).run()
         _same_types(where, "yielded values (the results' types)", op.results, region.returns)
+
+
+def _is_same(known: Seen, seen: Seen) -> bool:
+    """Whether nothing has changed; of attributes, whether each is the very same object, as 1 equals True."""
+    name, types, attrs = known
+    others = seen[2]
+    if name != seen[0] or types != seen[1] or len(attrs) != len(others):
+        return False
+    return all(key in attrs and attrs[key] is value for key, value in others.items())
 
 
 def _same_types(where: Where, what: str, expected: list[Value], got: list[Value]) -> None:

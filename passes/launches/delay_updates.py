@@ -20,7 +20,8 @@ from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
 from memc.passes.base import Pass, alignment_of
 from memc.passes.launches.update_ops import update_ops
-from memc.passes.placement.alias_plan import AliasPlan, Storage, plan_aliases
+from memc.passes.placement.alias_plan import AliasPlan, plan_aliases
+from memc.passes.placement.storages import Storage
 
 
 def delayed(function: Function, updates: Collection[Op], plan: AliasPlan, alignment: int) -> list[Op]:

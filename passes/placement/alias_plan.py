@@ -14,8 +14,9 @@ reach do not grow (`_cheaper`), and taken back while that lowers the peak (`plan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,32 +25,13 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
-from memc.ir.span_index import SpanIndex
 from memc.passes.placement.alias_rules import OpRules, Rules
+from memc.passes.placement.storages import LiveBytes, Storage
 
 Decision = tuple[Op, int]
 """An op, and the operand whose storage its result shares."""
 
 MAX_REPLANS = 12
-
-
-@dataclass(eq=False)
-class Storage:
-    """Bytes that several values use, one after another or together."""
-
-    root: Value
-    size: int
-    """Bytes, unrounded."""
-    lower: int
-    upper: int
-    """Half-open interval of op indices in which any member is written or read."""
-    fixed: bool = False
-    """A parameter's or constant's: never written."""
-    output: bool = False
-    """Holds exactly a returned value, so it lies outside the arena."""
-    members: list[Value] = field(default_factory=list)
-    pending: SpanIndex[Value] = field(default_factory=SpanIndex)
-    """Members that may still be read, by their bytes; those that are done are dropped as they are met."""
 
 
 @dataclass
@@ -148,63 +130,58 @@ class _Planner:
                 size = align(op.workspace.type.nbytes, alignment)
                 change[index] += size
                 change[index + 1] -= size
-        self.plan.live = np.cumsum(np.array(change[:end], np.int64))
+        self.live = LiveBytes(np.cumsum(np.array(change[:end], np.int64)), alignment)
 
     def _own(self, value: Value, index: int, change: list[int]) -> None:
         """Give the value a storage of its own; `change` takes by how much it moves the live bytes at each op."""
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
         self.size[value] = size = value.type.nbytes
-        storage = Storage(value, size, index, upper, is_fixed(value), value in self.returned, [value])
-        storage.pending.add(0, size, value)
-        self.plan.storage[value] = storage
+        fixed, output = is_fixed(value), value in self.returned
+        self.plan.storage[value] = Storage(value, size, index, upper, fixed, output, [value])
         self.plan.offset[value] = 0
-        if not storage.fixed and not storage.output:
-            change[index] += align(size, self.alignment)
-            change[upper] -= align(size, self.alignment)
-
-    def _count(self, storage: Storage, sign: int) -> None:
-        if not storage.fixed and not storage.output:
-            self.plan.live[storage.lower : storage.upper] += sign * align(storage.size, self.alignment)
+        if not fixed and not output:
+            size = align(size, self.alignment)
+            change[index] += size
+            change[upper] -= size
 
     def run(self) -> AliasPlan:
         for index, op in enumerate(self.function.ops):
             if not op.results or self.size[op.results[0]] == 0 or op.name == "constant":
                 continue
-            if self._try_assign(op):
+            rules = self.rules[op]
+            if rules.assigned is not None:
+                self._assign(op, rules.assigned[0])
                 continue
-            if not self._try_view(index, op) and not self._try_in_place(index, op):
-                self._try_slices(index, op)
+            if rules.view is not None and self._try_view(index, op, rules.view):
+                continue
+            if rules.in_place and self._try_in_place(index, op, rules.in_place):
+                continue
+            if rules.slices:
+                self._try_slices(index, op, rules.slices)
+        self.plan.live = self.live.now()
         return self.plan
 
-    def _try_assign(self, op: Op) -> bool:
-        """The new content of a state goes over the old one, which takes no bytes of the arena."""
-        found = self.rules[op].assigned
-        if found is None:
-            return False
-        number, _ = found
+    def _assign(self, op: Op, number: int) -> None:
+        """The new content of a state goes over the old one, operand `number`, which takes no bytes of the arena."""
         storage, own = self._storage(op, number), self.plan.storage[op.results[0]]
         self.plan.in_place[op] = number
-        self._count(own, -1)
+        self.live.take(own)
         self.plan.storage[op.results[0]] = storage
         storage.members.append(op.results[0])
-        return True
 
-    def _try_view(self, index: int, op: Op) -> bool:
-        within = self.rules[op].view
-        if within is None or (op, 0) in self.refused:
+    def _try_view(self, index: int, op: Op, within: int) -> bool:
+        if (op, 0) in self.refused:
             return False
         changed = self.assigned.get(self._storage(op, 0).root)
         if changed is not None and self.last[op.results[0]] >= changed:
             return False  # Read after a state's bytes have changed.
         return self._join(index, op, 0, self.plan.offset[op.operands[0]] + within)
 
-    def _try_in_place(self, index: int, op: Op) -> bool:
-        allowed = self.rules[op].in_place
-        if not allowed:
-            return False
+    def _try_in_place(self, index: int, op: Op, allowed: Collection[int]) -> bool:
         legal = [k for k in allowed if (op, k) not in self.refused and self._may_overwrite(index, op, k, allowed)]
-        # Whole storages first, and of those the one that has been live for longest: it may become an output's.
-        legal.sort(key=lambda k: (self._storage(op, k).size != self.size[op.results[0]], self._storage(op, k).lower))
+        if len(legal) > 1:  # Whole storages first, and of those the one live for longest: it may become an output's.
+            size = self.size[op.results[0]]
+            legal.sort(key=lambda k: (self._storage(op, k).size != size, self._storage(op, k).lower))
         for k in legal:
             if self._join(index, op, k, self.plan.offset[op.operands[k]]):
                 self.plan.in_place[op] = k
@@ -219,19 +196,22 @@ class _Planner:
             return False
         if self._is_needed(storage, target, index):
             return False
-        return all(
-            self.plan.storage[v] is not storage or (v is target and j in allowed) or not self._overlap(v, target)
-            for j, v in enumerate(op.operands)
-        )
+        for j, v in enumerate(op.operands):
+            if self.plan.storage[v] is storage and not (v is target and j in allowed) and self._overlap(v, target):
+                return False
+        return True
 
     def _is_needed(self, storage: Storage, target: Value, index: int) -> bool:
         """Whether bytes of `target` are read after op `index`, by way of any member of its storage."""
+        pending = storage.pending
+        if pending is None:
+            return self.last[target] > index
         low = self.plan.offset[target]
         high = low + self.size[target]
-        for number in storage.pending.near(low, high):
-            begin, end, member = storage.pending.items[number]
+        for number in pending.near(low, high):
+            begin, end, member = pending.items[number]
             if self.last[member] < index:
-                storage.pending.remove(number)
+                pending.remove(number)
             elif self.last[member] > index and max(begin, low) < min(end, high):
                 return True
         return False
@@ -259,18 +239,19 @@ class _Planner:
         self._merge(storage, [own], offset, storage.lower, upper)
         return True
 
-    def _try_slices(self, index: int, op: Op) -> None:
-        if not self.rules[op].slices:
-            return
+    def _try_slices(self, index: int, op: Op, slices: Sequence[int | None]) -> None:
         result = op.results[0]
         target = self.plan.storage[result]
         chosen: list[tuple[int, int, Storage]] = []
-        for k, offset in enumerate(self.rules[op].slices):
+        taken: set[Storage] = set()
+        times = Counter(op.operands)
+        for k, offset in enumerate(slices):
             value, storage = op.operands[k], self._storage(op, k)
             movable = not (storage.fixed or storage.output) and storage.size == self.size[value] > 0
             if offset is None or offset % self.alignment or not movable or (op, k) in self.refused:
                 continue
-            if op.operands.count(value) == 1 and all(storage is not other for _, _, other in chosen):
+            if times[value] == 1 and storage not in taken:
+                taken.add(storage)
                 chosen.append((k, offset, storage))
         # The slices written last cost least: each earlier one keeps the whole result alive from then on.
         chosen.sort(key=lambda item: -item[2].lower)
@@ -290,10 +271,11 @@ class _Planner:
             return 0
         begin = min(part.lower for part in parts)
         end = max(target.upper, *(part.upper for part in parts))
-        window = self.plan.live[begin:end].copy()
+        live = self.live.now()
+        window = live[begin:end].copy()
         size = align(target.size, self.alignment)
         window[target.lower - begin : target.upper - begin] -= size
-        best, count = int(self.plan.live[begin:end].max()), 0
+        best, count = int(live[begin:end].max()), 0
         lower, upper = target.lower, target.upper
         for number, part in enumerate(parts, 1):
             window[part.lower - begin : part.upper - begin] -= align(part.size, self.alignment)
@@ -307,7 +289,7 @@ class _Planner:
 
     def _cheaper(self, parts: list[Storage], lower: int, upper: int, size: int) -> bool:
         """Whether one storage of `size` in [lower, upper) instead of `parts` reaches no larger live set there."""
-        before = self.plan.live[lower:upper]
+        before = self.live.now()[lower:upper]
         after = before.copy()
         for part in parts:
             if not part.output:
@@ -318,17 +300,20 @@ class _Planner:
     def _merge(self, into: Storage, parts: list[Storage], offset: int, lower: int, upper: int) -> None:
         """Move the members of `parts` into `into`, `offset` bytes from its start; it then lives in [lower, upper)."""
         for storage in (into, *parts):
-            self._count(storage, -1)
+            self.live.take(storage)
         for part in parts:
             into.output = into.output or part.output
             for member in part.members:
                 self.plan.storage[member] = into
                 self.plan.offset[member] += offset
             into.members.extend(part.members)
+            if part.pending is None:
+                into.indexed().add(offset, offset + part.size, part.root)
+                continue
             for low, high, member in part.pending.items.values():
-                into.pending.add(low + offset, high + offset, member)
+                into.indexed().add(low + offset, high + offset, member)
         into.lower, into.upper = lower, upper
-        self._count(into, 1)
+        self.live.add(into)
 
     def _storage(self, op: Op, k: int) -> Storage:
         return self.plan.storage[op.operands[k]]

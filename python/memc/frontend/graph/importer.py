@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 from memc.ir.core import ONCE, Alias, Attr, Function, Op, Role, Value
 from memc.ir.module import Module
-from memc.ir.types import DType, TensorType
-from memc.ir.verify.structure import MAX_RANK
+from memc.ir.types import MAX_RANK, DType, TensorType
 
 from .read import Graph, GraphTensor
 
