@@ -89,6 +89,10 @@ class _Wanted:
         """The option by which a pass uses no library."""
         return "target=none" if self.library == "none" else ""
 
+    @property
+    def decompose(self) -> str:
+        return _with("decompose", self.no_library)
+
     def select(self, workspace: str = "") -> str:
         slow = "slow-flops=0" if self.kernels == "library" else ""
         return _with("select-kernels", self.no_library, workspace, slow)
@@ -115,12 +119,12 @@ LEAST = "workspace=least"
 
 
 def _unplanned(wanted: _Wanted) -> list[str]:
-    passes = ["materialize-returns", *wanted.half, "decompose", wanted.select(LEAST), "donate"]
+    passes = ["materialize-returns", *wanted.half, wanted.decompose, wanted.select(LEAST), "donate"]
     return [*passes, "assign-addresses{solver=none}", *([wanted.grow] if wanted.beyond else [])]
 
 
 def _linear(wanted: _Wanted) -> list[str]:
-    passes = ["materialize-returns", "canonicalize", *wanted.half, "decompose", "canonicalize"]
+    passes = ["materialize-returns", "canonicalize", *wanted.half, wanted.decompose, "canonicalize"]
     passes += [wanted.select(LEAST), *wanted.pack, "in-place", "share{strategy=color}"]
     return [*passes, "assign-addresses{solver=sequential}", *([wanted.grow] if wanted.beyond else [])]
 
@@ -138,7 +142,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
     return [
         *("materialize-returns", "canonicalize", *wanted.half),
         *(["recognize-attention"] if wanted.library == "cuda" else []),
-        *("decompose", "canonicalize", "join-products"),
+        *(wanted.decompose, "canonicalize", "join-products"),
         *(["find-last"] if cuda else []),
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),

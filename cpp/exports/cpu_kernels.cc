@@ -23,16 +23,14 @@
 #include <string>
 #include <vector>
 
+#include "exports/cpu_packed.h"
 #include "kernels/blas.h"
 
 namespace {
 
 namespace ffi = tvm::ffi;
 
-template <typename T>
-T* Elements(const ffi::TensorView& t) {
-  return reinterpret_cast<T*>(static_cast<char*>(t.data_ptr()) + t.byte_offset());
-}
+using memc::Elements;
 
 struct Arguments {
   std::vector<ffi::TensorView> tensors;
@@ -274,20 +272,6 @@ void DepthwiseConv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
   memc::DepthwiseConv2d(f.shape, f.operands);
 }
 
-// A packed function whose C++ exceptions become those of the FFI.
-template <void (*kKernel)(ffi::PackedArgs, ffi::Any*)>
-void Guarded(ffi::PackedArgs args, ffi::Any* result) {
-  try {
-    kKernel(args, result);
-  } catch (const ffi::Error&) {
-    throw;
-  } catch (const std::invalid_argument& error) {
-    TVM_FFI_THROW(ValueError) << error.what();
-  } catch (const std::exception& error) {
-    TVM_FFI_THROW(RuntimeError) << error.what();
-  }
-}
-
 void SetBlas(ffi::PackedArgs args, ffi::Any* /*result*/) {
   memc::LoadBlas(std::string(args[0].cast<ffi::String>()));
 }
@@ -297,13 +281,13 @@ void SetBlas(ffi::PackedArgs args, ffi::Any* /*result*/) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
-      .def_packed("memc.cpu.set_blas", Guarded<SetBlas>)
-      .def_packed("memc.cpu.matmul", Guarded<Matmul>)
-      .def_packed("memc.cpu.packed_matmul", Guarded<PackedMatmul>)
-      .def_packed("memc.cpu.conv2d", Guarded<Conv2d>)
-      .def_packed("memc.cpu.packed_conv2d", Guarded<PackedConv2d>)
-      .def_packed("memc.cpu.depthwise_conv2d", Guarded<DepthwiseConv2d>)
-      .def_packed("memc.cpu.conv2d_grad_weight", Guarded<Conv2dGradWeight>)
-      .def_packed("memc.cpu.conv2d_transpose", Guarded<Conv2dTranspose>)
-      .def_packed("memc.cpu.gather_grad", Guarded<GatherGrad>);
+      .def_packed("memc.cpu.set_blas", memc::Guarded<SetBlas>)
+      .def_packed("memc.cpu.matmul", memc::Guarded<Matmul>)
+      .def_packed("memc.cpu.packed_matmul", memc::Guarded<PackedMatmul>)
+      .def_packed("memc.cpu.conv2d", memc::Guarded<Conv2d>)
+      .def_packed("memc.cpu.packed_conv2d", memc::Guarded<PackedConv2d>)
+      .def_packed("memc.cpu.depthwise_conv2d", memc::Guarded<DepthwiseConv2d>)
+      .def_packed("memc.cpu.conv2d_grad_weight", memc::Guarded<Conv2dGradWeight>)
+      .def_packed("memc.cpu.conv2d_transpose", memc::Guarded<Conv2dTranspose>)
+      .def_packed("memc.cpu.gather_grad", memc::Guarded<GatherGrad>);
 }

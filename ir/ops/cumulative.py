@@ -12,8 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
+from .library.cpu_lines import CUMPROD_CPU
 from .rules.axes import axis_of, flag_of, only
-from .rules.base import Attrs, Builder, Compute, Expr, GradientFn, OpDef, Tensor, Trait, register
+from .rules.base import Attrs, Builder, Compute, Expr, GradientFn, LibraryKernel, OpDef, Tensor, Trait, register
 from .rules.casts import HALF, cast
 from .rules.derivatives import keep_where
 
@@ -119,7 +120,16 @@ def gradient_product(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Seq
 
 
 def _define(
-    name: str, what: str, spec: str, run: Any, kind: str, start: int, gradient: GradientFn, parts: Any, time: str
+    name: str,
+    what: str,
+    spec: str,
+    run: Any,
+    kind: str,
+    start: int,
+    gradient: GradientFn,
+    parts: Any,
+    time: str,
+    library: Sequence[LibraryKernel],
 ) -> None:
     register(
         OpDef(
@@ -136,13 +146,15 @@ def _define(
             slices=None,
             flops=lambda op: op.result.type.elements * op.result.type.shape[axis_of(op.attrs, op.result.type)],
             lower=Compute(lambda b, op, inputs: lower(b, op, inputs, kind, start), parts),
-            library=(),
+            library=library,
             traits=frozenset({Trait.REDUCTION}),
         )
     )
 
 
-_define("cumsum", "sum", "CumSum", np.cumsum, "sum", 0, gradient_sum, sum_of_blocks, "Long axes are cut into blocks.")
+_define(
+    "cumsum", "sum", "CumSum", np.cumsum, "sum", 0, gradient_sum, sum_of_blocks, "Long axes are cut into blocks.", ()
+)
 # Not of blocks: where a product of a block overflows, after a zero, the product of both is nan and not zero.
 _define(
     "cumprod",
@@ -153,5 +165,6 @@ _define(
     1,
     gradient_product,
     None,
-    "The generated kernel is quadratic in the axis's extent.",
+    "The generated kernel is quadratic in the axis's extent, the CPU library's is linear.",
+    (CUMPROD_CPU,),
 )

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sort_ranks, rank_positions, top_k: sorting by counting comparisons, which needs no memory besides the result."""
+"""sort_ranks, rank_positions, top_k.
+
+Generated kernels sort by counting comparisons: in time that grows with the square of the axis, and with no memory besides
+the result.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,22 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
+from .library.cpu_lines import RANK_POSITIONS_CPU, SORT_RANKS_CPU, TOP_K_CPU
 from .rules.axes import axis_of, flag_of, only
-from .rules.base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, flat, register
+from .rules.base import (
+    Attrs,
+    Builder,
+    Compute,
+    Decompose,
+    Expr,
+    GradientFn,
+    LibraryKernel,
+    OpDef,
+    Tensor,
+    Trait,
+    flat,
+    register,
+)
 from .rules.derivatives import zeros
 
 _SPEC = "https://onnx.ai/onnx/operators/onnx__TopK.html"
@@ -139,8 +157,20 @@ def _comparisons(op: Op) -> int:
     return source.elements * source.shape[axis_of(op.attrs, source)]
 
 
+def _sort_steps(op: Op) -> int:
+    source = op.operands[0].type
+    return source.elements * source.shape[axis_of(op.attrs, source)].bit_length()
+
+
 def _define(
-    name: str, doc: str, infer: Any, evaluate: Any, lower: Compute | Decompose, gradient: GradientFn = flat
+    name: str,
+    doc: str,
+    infer: Any,
+    evaluate: Any,
+    lower: Compute | Decompose,
+    library: LibraryKernel,
+    flops: Any,
+    gradient: GradientFn = flat,
 ) -> None:
     register(
         OpDef(
@@ -153,9 +183,9 @@ def _define(
             in_place=None,
             view=None,
             slices=None,
-            flops=_comparisons,
+            flops=flops,
             lower=lower,
-            library=(),
+            library=(library,),
             traits=frozenset({Trait.REDUCTION}),
         )
     )
@@ -168,6 +198,8 @@ _define(
     infer_ranks,
     evaluate_ranks,
     Compute(lower_ranks),
+    SORT_RANKS_CPU,
+    _comparisons,
 )
 _define(
     "rank_positions",
@@ -176,6 +208,8 @@ _define(
     infer_positions,
     evaluate_positions,
     Compute(lower_positions),
+    RANK_POSITIONS_CPU,
+    _comparisons,
 )
 _define(
     "top_k",
@@ -184,5 +218,7 @@ _define(
     infer_top_k,
     evaluate_top_k,
     Decompose(decompose_top_k),
+    TOP_K_CPU,
+    _sort_steps,
     gradient_top_k,
 )

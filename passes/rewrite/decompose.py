@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value, fresh_names, replace_all_uses
 from memc.ir.module import Module
 from memc.ir.ops.rules import base
 from memc.ir.snapshot import is_raw
-from memc.passes.base import Pass
+from memc.passes.base import LibraryTarget, Pass, library_target
 from memc.passes.rewrite.materialize_returns import materialize_returns
 
 
-def decompose(module: Module, function: Function) -> None:
-    """Expand until no such op is left but those that a library kernel computes. Ops in the expansion inherit the location,
+def decompose(module: Module, function: Function, target: str) -> None:
+    """Expand until no such op is left but those that a library kernel computes, also one of `target` that takes the whole op. Ops in the expansion inherit the location,
     and the mark of a recomputation, so that they are not merged with those of the first computation; results keep their
     names.
 
@@ -30,6 +30,9 @@ def decompose(module: Module, function: Function) -> None:
     while pending:
         op = pending.pop()
         definition = base.lookup(op.name)
+        whole = _whole_kernel(definition, op, target)
+        if whole is not None:
+            op.plan = replace(op.plan, library_kernel=whole.symbol)
         stays = op.region is not None or base.chosen_kernel(op) is not None
         expand = _expansion(definition)
         if expand is None or stays:
@@ -61,6 +64,12 @@ def _expansion(definition: base.OpDef | None) -> Callable[[IRBuilder, Op], Seque
     return definition.lower.parts if isinstance(definition.lower, base.Compute) else definition.lower.fn
 
 
+def _whole_kernel(definition: base.OpDef | None, op: Op, target: str) -> base.LibraryKernel | None:
+    """The first library kernel of `target` that takes the op as it is."""
+    kernels = definition.library if definition is not None and op.region is None else ()
+    return next((k for k in kernels if k.whole and k.target == target and k.supports(op)), None)
+
+
 def _final(value: Value, replaced: dict[Value, Value]) -> Value:
     while value in replaced:
         value = replaced[value]
@@ -72,9 +81,11 @@ class Decompose(Pass):
     """Expand ops such as softmax and layer_norm into ops with at most one reduction each."""
 
     name: ClassVar[str] = "decompose"
+    target: Optional[LibraryTarget] = None
+    """Whose library kernels may take an op whole."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_raw(function):
-                decompose(module, function)
+                decompose(module, function, library_target(self.target, module))
                 materialize_returns(module, function)

@@ -198,6 +198,8 @@ class LibraryKernel:
     """How the kernel wants operand 1, a weight that nothing else reads, to be laid out; None for plainly."""
     replaces: str | None = None
     """The symbol of the kernel that this one replaces where the weight can be packed; None without a packing."""
+    whole: bool = False
+    """Whether the pass `decompose` leaves the op to the kernel in place of the other ops that it stands for."""
 
 
 @dataclass(frozen=True)

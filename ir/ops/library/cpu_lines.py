@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU library kernels that go along the lines of one axis: sorts and running products.
+
+Sizes here and in `cpp/kernels/sorts.h` must agree; `tests/cpp` holds them against each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from memc.ir.core import Op
+from memc.ir.ops.rules.axes import axis_of
+from memc.ir.ops.rules.base import LibraryKernel
+from memc.ir.sizes import align
+from memc.ir.types import DType
+
+FEW = 256
+"""Up to so many wanted elements of a line are sorted on a thread's stack."""
+LONGEST_LINE = 2**31 - 1
+"""Elements of the longest line that is sorted: places on it are counted in 32 bits."""
+ROOM = 64
+"""What the bytes for one line are a multiple of."""
+AT_ONCE = 16
+"""The most lines that are given room to be sorted at the same time."""
+
+
+def _lines(op: Op) -> tuple[int, int, int]:
+    """Lines, elements of each, and how far these are apart."""
+    source = op.operands[0].type
+    axis = axis_of(op.attrs, source)
+    extent = source.shape[axis]
+    return source.elements // max(extent, 1), extent, math.prod(source.shape[axis + 1 :])
+
+
+def _number(dtype: DType) -> int:
+    """How the bits of elements are to be read: 0 unsigned, 1 signed, 2 float, 3 brain float."""
+    if dtype is DType.BF16:
+        return 3
+    return 2 if dtype.is_float else 1 if dtype.is_signed else 0
+
+
+def _short_enough(op: Op) -> bool:
+    return _lines(op)[1] <= LONGEST_LINE
+
+
+def _of_lines(count: int, room: int) -> tuple[int, int]:
+    """Bytes for an eighth of the lines, and for all of them; at least one, at most `AT_ONCE`."""
+    room = align(room, ROOM)
+    return room * min(max(count // 8, 1), AT_ONCE), room * min(count, AT_ONCE)
+
+
+def _top_k_workspace(op: Op) -> tuple[int, int]:
+    """None for lines whose elements are next to each other: those are sorted in the bytes of the results."""
+    count, extent, apart = _lines(op)
+    k, size = op.attrs["k"], op.operands[0].type.dtype.itemsize
+    assert isinstance(k, int)
+    if apart == 1 or k <= FEW or not count:
+        return 0, 0
+    return _of_lines(count, (8 + size) * k + size * extent)
+
+
+def _ranks_workspace(op: Op) -> tuple[int, int]:
+    count, extent, apart = _lines(op)
+    size = op.operands[0].type.dtype.itemsize
+    if extent <= FEW or not count:
+        return 0, 0
+    return _of_lines(count, (size if apart == 1 else 8 + 2 * size) * extent)
+
+
+def _sort_scalars(op: Op, descending: str) -> Sequence[int | float]:
+    source = op.operands[0].type
+    return axis_of(op.attrs, source), _number(source.dtype), int(bool(op.attrs[descending]))
+
+
+def _product_scalars(op: Op) -> Sequence[int | float]:
+    return (axis_of(op.attrs, op.result.type), *(int(bool(op.attrs[name])) for name in ("exclusive", "reverse")))
+
+
+TOP_K_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.top_k",
+    supports=_short_enough,
+    scalars=lambda op: _sort_scalars(op, "largest"),
+    workspace=_top_k_workspace,
+    whole=True,
+)
+"""The greatest or least elements of lines, by a heap or by the digits of their keys, in time linear in the elements."""
+
+SORT_RANKS_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.sort_ranks",
+    supports=_short_enough,
+    scalars=lambda op: _sort_scalars(op, "descending"),
+    workspace=_ranks_workspace,
+)
+"""The same, of all elements of a line."""
+
+RANK_POSITIONS_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.rank_positions",
+    supports=_short_enough,
+    scalars=lambda op: (axis_of(op.attrs, op.operands[0].type),),
+    workspace=None,
+)
+"""A permutation's inverse."""
+
+CUMPROD_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.cumprod",
+    supports=lambda op: True,
+    scalars=_product_scalars,
+    workspace=None,
+)
+"""Running products, each made of the one before."""

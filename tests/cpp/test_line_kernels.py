@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU kernels that go along lines against numpy's stable sorts and running products, called as the compiled program
+calls them: on one thread and on several, with the workspace that the plan gives and no byte more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tvm_ffi
+
+from memc import native
+from memc.ir.build import IRBuilder
+from memc.ir.core import Function, Op, Value
+from memc.ir.module import Module
+from memc.ir.ops.library import cpu_lines
+from memc.ir.ops.rules.base import LibraryKernel, definition
+from memc.ir.types import DType, TensorType
+
+Array = npt.NDArray[Any]
+DTYPES = "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+GUARD = 64
+
+
+@pytest.fixture(autouse=True, params=[1, 2, 3], ids=lambda n: f"threads={n}")
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Tasks of the launches in a thread of its own, as far as the process may have so many."""
+    native.load()
+    most = tvm_ffi.get_global_func("memc.cpu.threads")()
+    if request.param > most:
+        pytest.skip(f"{most} threads")
+    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
+    use(request.param)
+    yield request.param
+    use(0)
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def make_op(name: str, x: Array, **attrs: Any) -> Op:
+    operand = Value("x", TensorType(DType.from_numpy(x.dtype), x.shape))
+    function = Function([operand])
+    return IRBuilder(Module([function]), function, function.ops).multi(name, [operand], **attrs)
+
+
+def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any) -> list[Array]:
+    """The kernel's results, with the least workspace (room 0) or the most."""
+    op = make_op(name, x, **attrs)
+    assert library.supports(op) and library in definition(op).library
+    results = [np.full(r.type.nbytes + GUARD, 0xA5, np.uint8) for r in op.results]
+    bytes = 0 if library.workspace is None else library.workspace(op)[room]
+    scratch = np.full(bytes + GUARD, 0xA5, np.uint8)
+    arrays = [np.ascontiguousarray(x)] + [r[:-GUARD].view(v.type.dtype.numpy) for r, v in zip(results, op.results)]
+    arrays[1:] = [a.reshape(v.type.shape) for a, v in zip(arrays[1:], op.results)]
+    tensors = [tvm_ffi.from_dlpack(a.view(np.uint16) if a.dtype == ml_dtypes.bfloat16 else a) for a in arrays]
+    if bytes:
+        tensors.append(tvm_ffi.from_dlpack(scratch[:bytes]))
+    tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
+    assert all((a[-GUARD:] == 0xA5).all() for a in (*results, scratch))
+    return arrays[1:]
+
+
+def ranked(x: Array) -> Array:
+    """Numbers in the order of the elements, equal ones equal; nan above all."""
+    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x
+    _, found = np.unique(wide, return_inverse=True, equal_nan=True)
+    return found.reshape(x.shape).astype(np.int64)
+
+
+def expected_positions(x: Array, axis: int, largest: bool) -> Array:
+    numbers = ranked(x)
+    return np.argsort(-numbers if largest else numbers, axis=axis, kind="stable")
+
+
+def random(dtype: str, shape: tuple[int, ...], ties: bool, seed: int = 3) -> Array:
+    rng, type = np.random.default_rng(seed), numpy_type(dtype)
+    if type.kind in "iu":
+        low, high = (0, 5) if ties else (np.iinfo(type).min, np.iinfo(type).max)
+        return rng.integers(low, high, shape, type, endpoint=True)
+    x = rng.integers(-3, 4, shape) if ties else rng.standard_normal(shape) * 10.0 ** rng.integers(-4, 5, shape)
+    special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0])
+    chosen = rng.random(shape) < 0.2
+    x = np.where(chosen, special[rng.integers(0, len(special), shape)], x)
+    return x.astype(type)
+
+
+def check_top_k(x: Array, axis: int, k: int, largest: bool, room: int = 0) -> None:
+    values, positions = run(cpu_lines.TOP_K_CPU, "top_k", x, room, axis=axis, k=k, largest=largest)
+    wanted = np.take(expected_positions(x, axis, largest), range(k), axis=axis)
+    np.testing.assert_array_equal(positions, wanted)
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    np.testing.assert_array_equal(values.view(bits), np.take_along_axis(x, wanted, axis).view(bits))
+
+
+SHAPES = [((7, 1), 1), ((5, 33), 1), ((3, 257, 2), 1), ((700,), 0), ((4, 600, 3), 1), ((2000, 2), 0)]
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_top_k(dtype: str, largest: bool, ties: bool) -> None:
+    for shape, axis in SHAPES:
+        extent = shape[axis]
+        for k in sorted({1, min(2, extent), min(256, extent), min(257, extent), extent - extent // 3, extent}):
+            check_top_k(random(dtype, shape, ties), axis, k, largest)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "int64"])
+@pytest.mark.parametrize("k", [1, 100, 256, 257, 3000, 40_000, 69_999, 70_001])
+def test_long_lines(dtype: str, k: int) -> None:
+    for ties in (False, True):
+        check_top_k(random(dtype, (2, 70_001), ties), 1, k, k % 2 == 0)
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_long_lines_apart(room: int) -> None:
+    x = random("float32", (2, 40_000, 9), False)
+    for k in (10, 300, 40_000):
+        check_top_k(x, 1, k, True, room)
+
+
+@pytest.mark.parametrize("k", [5, 256, 300, 5000])
+def test_lines_in_any_order(k: int) -> None:
+    """Ascending and descending ones are the worst for a heap; of all equal ones the first count."""
+    ramp = np.arange(5000, dtype=np.float32)
+    for line in (ramp, ramp[::-1], np.zeros(5000, np.float32), np.minimum(ramp, 7), ramp % 11):
+        for largest in (False, True):
+            check_top_k(line, 0, k, largest)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("descending", [False, True])
+def test_ranks_and_positions(dtype: str, descending: bool) -> None:
+    for shape, axis in [*SHAPES, ((40_000,), 0)]:
+        for room in (0, 1):
+            x = random(dtype, shape, True)
+            (ranks,) = run(cpu_lines.SORT_RANKS_CPU, "sort_ranks", x, room, axis=axis, descending=descending)
+            positions = expected_positions(x, axis, descending)
+            np.testing.assert_array_equal(ranks, np.argsort(positions, axis))
+            for count in (1, shape[axis]):
+                (found,) = run(cpu_lines.RANK_POSITIONS_CPU, "rank_positions", ranks, axis=axis, count=count)
+                np.testing.assert_array_equal(found, np.take(positions, range(count), axis))
+
+
+def test_a_line_without_room_is_refused() -> None:
+    op = make_op("top_k", np.zeros((600, 2), np.float32), axis=0, k=600, largest=True)
+    arrays = [np.zeros((600, 2), t) for t in (np.float32, np.float32, np.int64)]
+    with pytest.raises(ValueError, match=r"memc.cpu.top_k: expected a workspace of 9600 bytes or more, got 0"):
+        tensors = [tvm_ffi.from_dlpack(a) for a in arrays]
+        tvm_ffi.get_global_func("memc.cpu.top_k")(*tensors, *cpu_lines.TOP_K_CPU.scalars(op))
+
+
+PRODUCTS = "float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("dtype", PRODUCTS)
+def test_running_products(dtype: str, exclusive: bool, reverse: bool) -> None:
+    rng = np.random.default_rng(7)
+    for shape, axis in [((1,), 0), ((3, 5, 4), 1), ((2, 9000), 1), ((40, 501), 0)]:
+        if dtype.startswith("float"):
+            x = rng.uniform(-1.01, 1.01, shape).astype(dtype)
+        else:
+            x = rng.integers(0, 120, shape).astype(dtype) | 1
+        attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+        (found,) = run(cpu_lines.CUMPROD_CPU, "cumprod", x, **attrs)
+        turned = np.flip(x, axis) if reverse else x
+        wanted = np.cumprod(turned, axis=axis, dtype=x.dtype)
+        if exclusive:
+            one = np.ones_like(np.take(wanted, [0], axis))
+            wanted = np.concatenate([one, np.delete(wanted, -1, axis)], axis)
+        wanted = np.flip(wanted, axis) if reverse else wanted
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_products_that_overflow_after_a_zero() -> None:
+    x = np.full((1, 3000), 1e30, np.float32)
+    x[0, 5] = 0
+    (found,) = run(cpu_lines.CUMPROD_CPU, "cumprod", x, axis=1, exclusive=False, reverse=False)
+    assert found[0, 4] == np.inf and np.isnan(found[0, 5:]).all()
+    x[0, :5] = 1
+    (found,) = run(cpu_lines.CUMPROD_CPU, "cumprod", x, axis=1, exclusive=False, reverse=False)
+    assert (found[0, 5:] == 0).all()
