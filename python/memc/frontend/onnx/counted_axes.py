@@ -210,6 +210,13 @@ def greatest(dtype: DType) -> Array:
     return np.asarray(True if dtype is DType.BOOL else np.iinfo(dtype.numpy).max, dtype.numpy)
 
 
+def last(dtype: DType, largest: bool) -> Array:
+    """What comes behind everything, where the first of equal elements comes first: nan is the greatest."""
+    if largest:
+        return least(dtype)
+    return np.asarray(np.nan, dtype.numpy) if dtype.is_float else greatest(dtype)
+
+
 def zero(dtype: DType) -> Array:
     return np.asarray(0, dtype.numpy)
 
