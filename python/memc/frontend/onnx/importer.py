@@ -21,7 +21,7 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType
 
-from . import control_flow, counted_shapes, ops  # noqa: F401  (register importers)
+from . import control_flow, counted_shapes, counted_sums, ops  # noqa: F401  (register importers)
 from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
 from .load import Source, Store, load

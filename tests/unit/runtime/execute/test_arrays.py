@@ -278,7 +278,9 @@ class Unreadable(Shared):
     """As a tensor without memory in PyTorch, whose message has the frames of its C++ code."""
 
     def __dlpack__(self, **keywords: Any) -> Any:
-        raise RuntimeError("Cannot pack tensors on meta\nException raised from torchDeviceToDLDevice at DLConvertor.cpp:156")
+        raise RuntimeError(
+            "Cannot pack tensors on meta\nException raised from torchDeviceToDLDevice at DLConvertor.cpp:156"
+        )
 
 
 def test_tensors_with_the_negative_bit() -> None:

@@ -98,7 +98,9 @@ def _unique(ctx: NodeContext, own: Count | None) -> Sequence[Known]:
     if x.type.elements == 0:
         raise ctx.unsupported(f"an input without elements, {x.type}, of which the sizes of the results are not stated")
     if x.type.elements > extent * COLUMNS:
-        raise ctx.unsupported(f"slices of more than {COLUMNS} elements, got {x.type.elements // extent} along axis {axis}")
+        raise ctx.unsupported(
+            f"slices of more than {COLUMNS} elements, got {x.type.elements // extent} along axis {axis}"
+        )
     data = own.value if own is not None else number(ctx, extent)
     keys = x if x.type.dtype is not DType.BOOL else cast(ctx, x, DType.U8)
     if own is not None:

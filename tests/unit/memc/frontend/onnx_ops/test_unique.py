@@ -104,7 +104,10 @@ def test_compiled_with_room_for_three(opt_level):
 @pytest.mark.parametrize(
     "body, why",
     [
-        ("g (float[2,65] x) => (float[u,65] y) { y = Unique<axis = 0>(x) }", "slices of more than 64 elements, got 65 along axis 0"),
+        (
+            "g (float[2,65] x) => (float[u,65] y) { y = Unique<axis = 0>(x) }",
+            "slices of more than 64 elements, got 65 along axis 0",
+        ),
         ("g (float[0] x) => (float[u] y) { y = Unique(x) }", "an input without elements"),
         (
             "g (float[4,3] x, bool[3] c) => (float[u] y) { some = Compress<axis = 1>(x, c) y = Unique(some) }",
