@@ -11,6 +11,7 @@ are, closed, full, or in ASCII. Exit code 1 if anything failed.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import random
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import typing
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -108,7 +110,7 @@ def draw(rng: random.Random) -> list[str]:
         elif param.name != "help":
             often = 0.6 if param.name in ("dim", "plan_only") and verb == "compile" else 0.08
             if rng.random() < often:
-                arguments += option(rng, param)
+                arguments += option(rng, verb, param)
     if rng.random() < 0.3 and "tiny.onnx" in arguments:
         arguments += ["--dim", "batch=2"]
     if rng.random() < 0.02:
@@ -122,7 +124,20 @@ def file_for(rng: random.Random, verb: str) -> str:
     return rng.choice(fitting.get(verb, ["tiny.onnx"]) if rng.random() < 0.4 else FILES)
 
 
-def option(rng: random.Random, param: Any) -> list[str]:
+@lru_cache(maxsize=1)
+def numbers() -> frozenset[tuple[str, str]]:
+    """The verbs and names of parameters that are numbers, by the verbs' own annotations: Typer's parameters say it in another
+    way from version to version."""
+    found = []
+    for command in app.registered_commands:
+        for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
+            (annotation, *_) = typing.get_args(parameter.annotation) or (parameter.annotation,)
+            if {int, float} & {annotation, *typing.get_args(annotation)}:
+                found.append((str(command.name), parameter.name))
+    return frozenset(found)
+
+
+def option(rng: random.Random, verb: str, param: Any) -> list[str]:
     """An option with a value, sensible or not."""
     name = rng.choice((*param.opts, *param.secondary_opts))
     if param.is_flag or param.count:
@@ -134,7 +149,7 @@ def option(rng: random.Random, param: Any) -> list[str]:
     if param.name in ("output", "json", "json_path", "trace", "save_profile"):
         return [name, rng.choice(OUTPUTS)]
     pools: list[Sequence[str]] = [NUMBERS, HUGE, SIZES, TIMES, WORDS, WORDS]
-    if param.type_descriptor.annotation in (int, float):
+    if (verb, param.name) in numbers():
         pools = [NUMBERS, NUMBERS, HUGE]
     return [name, rng.choice(rng.choice(pools))]
 

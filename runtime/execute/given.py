@@ -53,11 +53,19 @@ def exchanged(spec: Spec, value: Any) -> Any:
     if not hasattr(value, "__dlpack__") and not isinstance(value, tvm_ffi.Tensor):
         raise UsageError(f"input {spec}: expected a numpy array or a DLPack tensor, got {type(value).__name__}")
     try:
-        tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(value)
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise UsageError(f"input {spec}: cannot be read through DLPack: {error}") from None
+        tensor = value if isinstance(value, tvm_ffi.Tensor) else tvm_ffi.from_dlpack(negated(value))
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        said = str(error).strip().partition("\n")[0]  # PyTorch adds the frames of its C++ code.
+        raise UsageError(f"input {spec}: cannot be read through DLPack: {said}") from None
     require(spec, str(tensor.dtype), tuple(int(d) for d in tensor.shape))
     return tensor
+
+
+def negated(value: Any) -> Any:
+    """A PyTorch tensor whose numbers are those in its memory: one with the negative bit, such as the imaginary part of a
+    conjugate, is copied, since DLPack does not tell of the bit. Anything else as it is."""
+    is_negative = getattr(value, "is_neg", None)
+    return value.resolve_neg() if is_negative is not None and is_negative() else value
 
 
 def strided(tensor: Any, dtype: str) -> Array:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import math
 import zlib
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 
 from memc.ir.errors import InvalidError
 from memc.ir.files import read_bytes
+from memc.ir.sizes import format_size
 
 MAX_SIZE = 2**62
 """Bytes of the largest storage."""
@@ -128,13 +130,29 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+MOST_UNPACKED = 2**30
+"""Bytes: gzip makes a thousand of one, so that a small file could fill the memory. The graph of a large model has some millions."""
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    """What gzip has packed. Raises InvalidError for other data, and for more than `MOST_UNPACKED` bytes."""
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as packed:
+            found = packed.read(MOST_UNPACKED + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidError(f"{path}: expected gzip data, got: {error}") from None
+    if len(found) > MOST_UNPACKED:
+        most = format_size(MOST_UNPACKED)
+        raise InvalidError(
+            f"{path}: expected at most {most} of unpacked JSON, got more; unpack it and give the .json file"
+        )
+    return found
+
+
 def _load(path: Path) -> Any:
     data = read_bytes(path)
     if path.suffix == ".gz" or data[:2] == b"\x1f\x8b":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise InvalidError(f"{path}: expected gzip data, got: {error}") from None
+        data = _unpacked(path, data)
     if not data.strip():
         raise InvalidError(f"{path}: expected a JSON graph, got an empty file")
     try:

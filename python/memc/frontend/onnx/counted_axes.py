@@ -210,6 +210,13 @@ def greatest(dtype: DType) -> Array:
     return np.asarray(True if dtype is DType.BOOL else np.iinfo(dtype.numpy).max, dtype.numpy)
 
 
+def last(dtype: DType, largest: bool) -> Array:
+    """What comes behind everything, where the first of equal elements comes first: nan is the greatest."""
+    if largest:
+        return least(dtype)
+    return np.asarray(np.nan, dtype.numpy) if dtype.is_float else greatest(dtype)
+
+
 def zero(dtype: DType) -> Array:
     return np.asarray(0, dtype.numpy)
 
@@ -218,22 +225,28 @@ NEUTRAL: Mapping[str, Callable[[DType], Array]] = {
     "ReduceMax": least,
     "ReduceMin": greatest,
     "ReduceProd": lambda dtype: np.asarray(1, dtype.numpy),
-    **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare"), zero),
+    **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum"), zero),
 }
 """What a reduction does not see."""
 
 
-@rule(*NEUTRAL)
-def reduce(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
+def reduced_axes(ctx: NodeContext) -> tuple[list[int], dict[int, Count]]:
+    """The axes that a reduction reduces, and the counts of its result."""
     own, type = counts_of(ctx, ctx.inputs[0]), ctx.type(0)
     given = ctx.ints(1) if ctx.has(1) else ctx.attr("axes", ())
     axes = [axis % type.rank for axis in given]
     if not axes and not ctx.attr("noop_with_empty_axes", 0):
         axes = list(range(type.rank))
-    over = {axis: count for axis, count in own.items() if axis in axes}
-    ctx.inputs[0] = padding(ctx, ctx.value(0), over, NEUTRAL[ctx.node.op_type](type.dtype))
     kept = [axis for axis in range(type.rank) if ctx.attr("keepdims", 1) or axis not in axes]
-    return marked(ctx, importer(ctx), {kept.index(a): count for a, count in own.items() if a not in axes})
+    return axes, {kept.index(a): count for a, count in own.items() if a not in axes}
+
+
+@rule(*NEUTRAL)
+def reduce(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
+    axes, left = reduced_axes(ctx)
+    over = {axis: count for axis, count in counts_of(ctx, ctx.inputs[0]).items() if axis in axes}
+    ctx.inputs[0] = padding(ctx, ctx.value(0), over, NEUTRAL[ctx.node.op_type](ctx.type(0).dtype))
+    return marked(ctx, importer(ctx), left)
 
 
 def is_open(value: int) -> bool:
@@ -272,12 +285,10 @@ def _part(ctx: NodeContext, count: Count, start: int, stop: int) -> Count:
     return Count(number, most)
 
 
-@rule("Split", "Softmax", "LogSoftmax")
-def along_another_axis(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
-    """Ops that work along one axis, and treat all others alike."""
-    own, usual = counts_of(ctx, ctx.inputs[0]), 0 if ctx.node.op_type == "Split" else -1
-    if usual and ctx.opset < 13:
-        raise refused(ctx, f"opset {ctx.opset} of this op")
-    if int(ctx.attr("axis", usual)) % max(ctx.type(0).rank, 1) in own or has_counts(ctx.inputs[1:], ctx.sizes.of):
+@rule("Split")
+def split(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
+    """Along another axis, which leaves this one as it is."""
+    own = counts_of(ctx, ctx.inputs[0])
+    if int(ctx.attr("axis", 0)) % max(ctx.type(0).rank, 1) in own or has_counts(ctx.inputs[1:], ctx.sizes.of):
         raise refused(ctx, "along this axis this op")
     return marked(ctx, importer(ctx), own)

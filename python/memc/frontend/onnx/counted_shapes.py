@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from memc.ir.core import Array, Value
+from memc.ir.core import Value
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
-from .counted_axes import counts_of, greatest, least, marked, padding, refused, rule
+from .counted_axes import counts_of, last, marked, padding, refused, rule
 from .shape_numbers import counts_in, shape_of
 from .sizes import Count, Numbers
 
@@ -75,19 +75,12 @@ def top_k(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
         ends.append(ctx.b.scalar(room, DType.I64))
     if axis in own:
         ends.append(own[axis].value)
-        x = padding(ctx, x, {axis: own[axis]}, _last(x.type.dtype, largest))
+        x = padding(ctx, x, {axis: own[axis]}, last(x.type.dtype, largest))
     key = (ends[0], ends[-1], room)
     if key not in ctx.sizes.least:
         ctx.sizes.least[key] = Count(ends[0] if len(ends) == 1 else ctx.b.op("min", ends), room)
     own[axis] = ctx.sizes.least[key]
     return marked(ctx, ctx.b.multi("top_k", [x], axis=axis, k=room, largest=largest).results, own)
-
-
-def _last(dtype: DType, largest: bool) -> Array:
-    """What comes behind everything, where the first of equal elements comes first: nan is the greatest."""
-    if largest:
-        return least(dtype)
-    return np.asarray(np.nan, dtype.numpy) if dtype.is_float else greatest(dtype)
 
 
 @rule("Range")

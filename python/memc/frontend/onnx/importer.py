@@ -21,7 +21,8 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType
 
-from . import control_flow, counted_shapes, ops  # noqa: F401  (register importers)
+from . import control_flow, counted_shapes, counted_sums, ops  # noqa: F401  (register importers)
+from .constant_weights import store_constants, warn_of_constants
 from .context import Known
 from .graph import Scope, State, add_initializers, import_graph
 from .load import Source, Store, load
@@ -59,8 +60,8 @@ def import_onnx(
         input's element type. An input of unknown shape takes the array's.
     trainable:
         Import for training: stored floats stay weights under their names, nothing is computed from them, batch
-        normalization stays an op, and tensors that were joined for their equal contents are separate again
-        (`separate.py`). Dropout with a ratio becomes `dropout`, whatever its training mode: with a constant seed, for
+        normalization stays an op, tensors that were joined for their equal contents are separate again
+        (`separate.py`), and Constant nodes are weights of a model that stores none (`constant_weights.py`). Dropout with a ratio becomes `dropout`, whatever its training mode: with a constant seed, for
         `build-gradient` to replace, and a stream of its own.
 
     max_size:
@@ -84,7 +85,10 @@ def import_onnx(
         raise UsageError(f"source: expected a path, the bytes of a model or a ModelProto, got {shown(source)}")
     try:
         model, store = load(source)
-        model = separate(model) if trainable else model
+        if trainable:
+            stored = store_constants(model)
+            warn_of_constants(model, stored)
+            model = separate(stored)
         return _import(model, store, sizes, shapes, bound, trainable, max_size)
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error

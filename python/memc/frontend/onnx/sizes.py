@@ -44,6 +44,8 @@ class Sizes:
 
     nonzero: dict[Value, tuple[Value, Count]] = field(default_factory=dict)
     """What NonZero found in a value: it is asked again for each tensor that a mask selects from."""
+    places: dict[Value, tuple[Value, Count]] = field(default_factory=dict)
+    """Where masks are true: what one mask selects from several tensors has one count."""
     together: dict[tuple[tuple[Value | None, int], ...], tuple[Value, Count]] = field(default_factory=dict)
     """Where the data of joined parts is, by their counts and extents: tensors joined alike have the same count."""
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 import onnx
 from onnx import TensorProto
 
+from .constant_weights import store_constants
 from .load import Source, load
 from .separate import separate
 
@@ -27,13 +28,14 @@ DATA_FIELDS = (
 def without_data(source: Source, names: Collection[str]) -> bytes:
     """The model with the stored tensors `names` reduced to name, type and shape, and all other data inside.
 
-    Names are those of training, where joined tensors are separate (`separate.py`).
+    Names are those of training, where joined tensors are separate (`separate.py`) and Constant nodes may be stored
+    (`constant_weights.py`).
 
     Raises InvalidError for a model that cannot be read.
     """
     loaded, store = load(source)
     model = onnx.ModelProto()
-    model.CopyFrom(separate(loaded))
+    model.CopyFrom(separate(store_constants(loaded)))
     for tensor in model.graph.initializer:
         if tensor.name in names:
             for field in DATA_FIELDS:

@@ -30,6 +30,18 @@ def test_some_cases(fuzzers: Any, name: str, count: int, tmp_path: Path, monkeyp
         assert not case.found, f"{name}, seed {seed}: {case.found}"
 
 
+def test_which_options_are_numbers(fuzzers: Any) -> None:
+    found = fuzzers("fuzz_cli").numbers()
+    assert {
+        ("compile", "opt_level"),
+        ("verify", "seed"),
+        ("verify", "rtol"),
+        ("bench", "threads"),
+        ("plan", "alignment"),
+    } <= found
+    assert found.isdisjoint({("compile", "dims"), ("compile", "output"), ("run", "quiet"), ("plan", "time_limit")})
+
+
 def test_the_pairwise_checker_sees_faults(fuzzers: Any) -> None:
     plans = fuzzers("fuzz_plans")
     lives = [("a", 0, 2, 64), ("b", 1, 3, 64), ("c", 2, 4, 64)]

@@ -123,6 +123,19 @@ def test_gzip_and_plain(tmp_path: Path) -> None:
     assert read_graph(tmp_path / "g.json") == read_graph(tmp_path / "g.json.gz") == graph_of(GRAPH, "g")
 
 
+def test_a_little_file_that_unpacks_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, text = tmp_path / "g.json.gz", json.dumps(GRAPH).encode()
+    monkeypatch.setattr("memc.frontend.graph.read.MOST_UNPACKED", len(text))
+    for parts in ([text], [text[:9], text[9:]]):
+        path.write_bytes(b"".join(map(gzip.compress, parts)))
+        assert read_graph(path) == graph_of(GRAPH, "g")
+        path.write_bytes(b"".join(map(gzip.compress, [*parts, b" "])))
+        with pytest.raises(
+            InvalidError, match=r"g.json.gz: expected at most .* of unpacked JSON, got more; unpack it and give"
+        ):
+            read_graph(path)
+
+
 def test_left_out_writes_mean_every_output() -> None:
     data = copy.deepcopy(GRAPH)
     del data["ops"][1]["writes"]

@@ -262,3 +262,33 @@ def test_lists_of_every_type(dtype: str, value: list[Any], said: str) -> None:
     else:
         (result,) = executable(value).values()
         assert result.tolist() == value
+
+
+class Negated(Shared):
+    """As PyTorch's tensors with the negative bit, which say with `is_neg` that the numbers are those in memory negated."""
+
+    def is_neg(self) -> bool:
+        return True
+
+    def resolve_neg(self) -> Shared:
+        return Shared(-self.array)
+
+
+class Unreadable(Shared):
+    """As a tensor without memory in PyTorch, whose message has the frames of its C++ code."""
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        raise RuntimeError(
+            "Cannot pack tensors on meta\nException raised from torchDeviceToDLDevice at DLConvertor.cpp:156"
+        )
+
+
+def test_tensors_with_the_negative_bit() -> None:
+    executable = memc.compile(module()).load()
+    np.testing.assert_array_equal(executable(Negated(W))["y"], -W * W)
+
+
+def test_the_frames_of_a_framework_are_not_told() -> None:
+    executable = memc.compile(module()).load()
+    with pytest.raises(UsageError, match=r"cannot be read through DLPack: Cannot pack tensors on meta$"):
+        executable(Unreadable(W))

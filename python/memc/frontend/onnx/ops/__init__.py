@@ -28,4 +28,5 @@ from . import (  # noqa: F401
     softmax,
     structure,
     trees,
+    unique,
 )

@@ -38,7 +38,13 @@ def positions(ctx: NodeContext, extent: int) -> Value:
 
 
 def places(ctx: NodeContext, hits: Value) -> tuple[Value, Count]:
-    """Where a vector of bool is true, i64: the places in order, then zeros; and how many."""
+    """Where a vector of bool is true, i64: the places in order, then zeros; and how many. Asked again, the same values."""
+    if hits not in ctx.sizes.places:
+        ctx.sizes.places[hits] = _places(ctx, hits)
+    return ctx.sizes.places[hits]
+
+
+def _places(ctx: NodeContext, hits: Value) -> tuple[Value, Count]:
     extent = hits.type.elements
     room = ctx.sizes.room(extent)
     running = ctx.b.op("cumsum", [cast(ctx, hits, DType.I64)], axis=0, exclusive=False, reverse=False)
