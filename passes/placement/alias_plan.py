@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.copies import is_copy, is_host_value
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
@@ -46,7 +47,9 @@ class Storage:
     fixed: bool = False
     """A parameter's or constant's: never written."""
     output: bool = False
-    """Holds exactly a returned value, so it lies outside the arena."""
+    """Holds exactly a returned value, or lies in another space: it is outside the arena."""
+    copied: bool = False
+    """A copy between spaces writes to it: it is never what the caller is given."""
     members: list[Value] = field(default_factory=list)
     pending: SpanIndex[Value] = field(default_factory=SpanIndex)
     """Members that may still be read, by their bytes; those that are done are dropped as they are met."""
@@ -154,7 +157,9 @@ class _Planner:
         """Give the value a storage of its own; `change` takes by how much it moves the live bytes at each op."""
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
         self.size[value] = size = value.type.nbytes
-        storage = Storage(value, size, index, upper, is_fixed(value), value in self.returned, [value])
+        outside = value in self.returned or is_host_value(value)
+        copied = value.op is not None and is_copy(value.op)
+        storage = Storage(value, size, index, upper, is_fixed(value), outside, copied, [value])
         storage.pending.add(0, size, value)
         self.plan.storage[value] = storage
         self.plan.offset[value] = 0
@@ -247,7 +252,7 @@ class _Planner:
         whole = offset == 0 and self.size[result] == storage.size
         if offset % self.alignment:
             return False
-        if result in self.returned and (storage.fixed or storage.output or not whole):
+        if result in self.returned and (storage.fixed or storage.output or storage.copied or not whole):
             return False
         own = self.plan.storage[result]
         upper = max(storage.upper, own.upper)
@@ -268,6 +273,7 @@ class _Planner:
         for k, offset in enumerate(self.rules[op].slices):
             value, storage = op.operands[k], self._storage(op, k)
             movable = not (storage.fixed or storage.output) and storage.size == self.size[value] > 0
+            movable = movable and not (storage.copied and target.output)
             if offset is None or offset % self.alignment or not movable or (op, k) in self.refused:
                 continue
             if op.operands.count(value) == 1 and all(storage is not other for _, _, other in chosen):
@@ -321,6 +327,7 @@ class _Planner:
             self._count(storage, -1)
         for part in parts:
             into.output = into.output or part.output
+            into.copied = into.copied or part.copied
             for member in part.members:
                 self.plan.storage[member] = into
                 self.plan.offset[member] += offset
