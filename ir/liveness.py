@@ -6,11 +6,13 @@ A *storage* is a root value with everything that aliases it. Its space (`ir/spac
     input                     `io`
     weight, state, constant   `weights`
     returned value            `io`: a buffer given to each run
+    copy by `offload_start`   `host`, where a weight or state that `prefetch_start` reads lies too
     anything else             `arena`
 
 Time is the index of an op in its function. A storage is live from the first op that writes any of its bytes to
 the last op that reads or writes any of them: the half-open interval [lower, upper). So everything that an op reads
-or writes, and its workspace, is live together during that op, and an unused result is live for one step.
+or writes, and its workspace, is live together during that op, and an unused result is live for one step. The bytes of a copy
+are live from its start, and its source to its done, which reads it. Weights and states in `host` are live all the time.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from .copies import host_params, is_copy, is_host_value
 from .core import Function, Role, Value
 from .sizes import align
 from .spaces import ARENA as ARENA
-from .spaces import IO, WEIGHTS, is_shared_buffer
+from .spaces import HOST, IO, WEIGHTS, is_shared_buffer
 from .target import ALIGNMENT as ALIGNMENT
 
 
@@ -56,10 +59,12 @@ def updates_state(value: Value) -> bool:
 
 
 def space_of(function: Function, value: Value) -> str:
-    """The name of the space of `value`'s storage. Linear in the returns."""
+    """The name of the space of `value`'s storage. Linear in the returns, and for weights and states in the ops."""
     root = value.root
     if root.op is None:
-        return IO if root.role in (None, Role.INPUT) else WEIGHTS
+        if root.role in (None, Role.INPUT):
+            return IO
+        return HOST if root in host_params(function) else WEIGHTS
     if root.op.name == "constant":
         return WEIGHTS
     for returned in function.returns:
@@ -69,15 +74,18 @@ def space_of(function: Function, value: Value) -> str:
 
 
 def placed_space(root: Value) -> str:
-    """The space of the placement of a storage of results; the arena where it is not known yet."""
+    """The space of the placement of a storage of results; where it is not known yet, the arena, or `host` for copies there."""
     place = root.placement
-    return ARENA if place is None or is_shared_buffer(place.space) else place.space
+    if place is not None and not is_shared_buffer(place.space):
+        return place.space
+    return HOST if is_host_value(root) else ARENA
 
 
 def lifetimes(function: Function, space: str = ARENA) -> list[Lifetime]:
     """A space's storages (workspaces included), in the order in which they become live."""
     outside = output_roots(function)
-    lower: dict[Value, int] = {}
+    always = host_params(function) if space == HOST else []
+    lower: dict[Value, int] = dict.fromkeys(always, 0)
     upper: dict[Value, int] = {}
     for index, op in enumerate(function.ops):
         written = op.results if op.workspace is None else [*op.results, op.workspace]
@@ -91,6 +99,7 @@ def lifetimes(function: Function, space: str = ARENA) -> list[Lifetime]:
         for value in op.operands:
             if value.root in upper:
                 upper[value.root] = index + 1
+    upper.update(dict.fromkeys(always, len(function.ops)))
     return [Lifetime(root, lower[root], upper[root], root.type.nbytes) for root in lower]
 
 
@@ -136,11 +145,12 @@ def space_bytes(function: Function, space: str, alignment: int = ALIGNMENT) -> i
 def unoptimized_bytes(function: Function, alignment: int = ALIGNMENT) -> int:
     """Bytes if every result and workspace in the arena had its own: no aliases, no sharing, what -O0 uses.
 
-    Results that are returned, and constants, are outside the arena. Dead results count: -O0 keeps them too.
+    Results that are returned, and constants, are outside the arena. Dead results count: -O0 keeps them too. Copies between
+    spaces do not: they are there because of the optimizations.
     """
     returned = set(function.returns)
     return sum(
         align(value.type.nbytes, alignment)
         for value in function.values()
-        if value.op is not None and value.op.name != "constant" and value not in returned
+        if value.op is not None and value.op.name != "constant" and value not in returned and not is_copy(value.op)
     )

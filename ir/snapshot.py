@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from memc.ir.copies import is_copy
 from memc.ir.core import Alias, Array, Attr, Function, Op, OpPlan, Placement, Value
 from memc.ir.module import Module
 
@@ -72,8 +73,8 @@ def is_unplaced(function: Function) -> bool:
 
 
 def is_raw(function: Function) -> bool:
-    """Whether no memory decision has been taken yet: no alias, placement or workspace.
+    """Whether no memory decision has been taken yet: no alias, placement, workspace or copy between spaces.
 
     Passes that rewrite ops leave any other function alone, since its ops may write over each other's operands.
     """
-    return is_unplaced(function) and all(op.workspace is None for op in function.ops)
+    return is_unplaced(function) and all(op.workspace is None and not is_copy(op) for op in function.ops)

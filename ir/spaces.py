@@ -20,6 +20,9 @@ WEIGHTS = "weights"
 IO = "io"
 """The space of the caller's inputs and outputs."""
 
+HOST = "host"
+"""The space of copies of values, and of weights and states that are copied from there where they are needed."""
+
 BUFFER = "buffer."
 """What names of shared buffers begin with, which are spaces of their own until the arena is laid out."""
 

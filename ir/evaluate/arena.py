@@ -67,8 +67,12 @@ class ArenaRun:
         self.original = {p: a for p, a in bound.items() if p.role is not Role.STATE}
         """Arrays whose bytes must stay as they are."""
         for param, array in bound.items():
-            self.buffers[param] = _bytes(array).copy()
+            if param.placement is None:
+                self.buffers[param] = _bytes(array).copy()
         self._allocate()
+        for param, array in bound.items():
+            if param.placement is not None:
+                self._bytes_of(param)[:] = _bytes(array)
         self.ends = self._last_uses()
 
     def step(self, index: int, op: Op) -> None:
@@ -149,7 +153,7 @@ class ArenaRun:
             last.update((value.root, index) for value in (*op.operands, *op.results))
         ends: dict[int, list[Value]] = {}
         for root, index in last.items():
-            if root not in self.buffers and not _is_constant(root):
+            if root not in self.buffers and root.op is not None and not _is_constant(root):
                 ends.setdefault(index, []).append(root)
         return ends
 

@@ -5,6 +5,7 @@ from . import (  # noqa: F401
     activation,
     arg_reduce,
     assign,
+    async_copy,
     attention,
     batch_norm,
     batch_norm_training,

@@ -13,6 +13,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput
 from lark.lexer import PatternStr
 
 from ..checked import require
+from ..copies import with_host_space
 from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
 from ..errors import InvalidError
 from ..extents import Extent
@@ -71,6 +72,7 @@ def _module(whole: ModuleSyntax) -> Module:
             raise Fault(syntax.name, f"expected each function once, got @{name} again")
         names.add(name)
         module.functions.append(_function(name, syntax))
+    module.target = with_host_space(module.target, module.functions)
     return module
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from ..copies import STARTS
 from ..core import FUSED, UNPLANNED, Attr, OpPlan
 from ..ops.rules.base import lookup
 from .printer import print_attr
@@ -23,6 +24,8 @@ def is_foreign(name: str) -> bool:
 def planned_attribute(op: str, name: str, value: Attr) -> str | None:
     """What to say of an attribute of an op that is named like a field of its plan, where older text had it; None if it is
     not."""
+    if name == "lane" and op in STARTS:
+        return None  # A copy's lane is part of what it means.
     if name not in (FOREIGN_FIELDS if is_foreign(op) else FIELDS):
         return None
     plan = print_attr(_flat(value)) if isinstance(getattr(UNPLANNED, name), tuple) else print_attr(value)

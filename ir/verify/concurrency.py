@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from ..copies import is_done
 from ..core import Function, Op, Value
 from ..errors import CheckError
 from ..module import Module
@@ -103,6 +104,8 @@ def has_no_code(op: Op) -> bool:
     """Whether nothing runs for an op: a constant, or a view of bytes where they lie."""
     if op.name == "constant":
         return True
+    if is_done(op):
+        return False  # It waits, although its result lies where the copy put it.
     within = view_offset(op) if op.plan.joint is None else None
     if within is None or op.result.root is not op.operands[0].root:
         return False

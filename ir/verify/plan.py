@@ -11,7 +11,6 @@ and a concat whose operands already lie in their slices consists of those operan
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -21,9 +20,8 @@ from memc.ir.errors import CheckError
 from memc.ir.module import Module
 from memc.ir.op_rules import in_place_operands, slice_offsets, view_offset
 from memc.ir.ops.rules.base import chosen_kernel, lookup
+from memc.ir.verify.contents import Memory, Piece
 
-Piece = tuple[Value, int, int]
-"""`length` bytes of `origin` from `offset` on, as (origin, offset, length)."""
 ARENA = "arena"
 
 
@@ -43,56 +41,6 @@ def check_plan(module: Module, alignment: int = 1, arena_bytes: int | None = Non
 def has_placements(module: Module) -> bool:
     """Whether any value of the module has a place."""
     return any(value.placement is not None for function in module.functions for value in function.values())
-
-
-class _Memory:
-    """What the bytes of one space hold: segments [start, end) with their content, sorted, without overlaps."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.segments: list[tuple[int, int, Value, int]] = []
-        """Start, end, origin, and the offset in the origin of the segment's first byte."""
-
-    def write(self, start: int, pieces: Iterable[Piece]) -> None:
-        """Put `pieces` one after another from address `start` on."""
-        new: list[tuple[int, int, Value, int]] = []
-        at = start
-        for origin, offset, length in pieces:
-            if length:
-                new.append((at, at + length, origin, offset))
-            at += length
-        if at == start:
-            return
-        first = max(bisect_right(self.starts, start) - 1, 0)
-        while first < len(self.segments) and self.segments[first][1] <= start:
-            first += 1
-        last = first
-        while last < len(self.segments) and self.segments[last][0] < at:
-            last += 1
-        kept = self.segments[first:last]
-        if kept and kept[0][0] < start:
-            low, _, origin, offset = kept[0]
-            new.insert(0, (low, start, origin, offset))
-        if kept and kept[-1][1] > at:
-            low, high, origin, offset = kept[-1]
-            new.append((at, high, origin, offset + at - low))
-        self.segments[first:last] = new
-        self.starts[first:last] = [segment[0] for segment in new]
-
-    def lost(self, start: int, pieces: Iterable[Piece]) -> tuple[int, Value | None] | None:
-        """The first address from `start` on that does not hold `pieces`, with what it holds; None if all do."""
-        at = start
-        for origin, offset, length in pieces:
-            end = at + length
-            while at < end:
-                index = bisect_right(self.starts, at) - 1
-                if index < 0 or self.segments[index][1] <= at:
-                    return at, None
-                low, high, held, held_offset = self.segments[index]
-                if held is not origin or held_offset - low != offset - (end - length):
-                    return at, held
-                at = min(end, high)
-        return None
 
 
 @dataclass
@@ -117,8 +65,9 @@ class _Check:
         self.alignment = alignment
         self.arena_bytes = arena_bytes
         self.partial = partial
-        self.memory: dict[object, _Memory] = {}
+        self.memory: dict[object, Memory] = {}
         self.pieces: dict[Value, list[Piece]] = {}
+        self.in_host = _in_host(function)
         self.returned_roots = {value.root for value in function.returns if not partial or _is_apart(value)}
 
     def run(self) -> None:
@@ -133,12 +82,19 @@ class _Check:
 
     def _fill(self, value: Value) -> None:
         self.pieces[value] = [(value, 0, value.type.nbytes)]
-        if value.alias is not None or value.placement is not None:
+        if value.alias is not None or (value.placement is not None and value not in self.in_host):
             self._fail(None, value, "expected a parameter or constant to have its own bytes, got an alias or placement")
-        self._space(value).write(0, self.pieces[value])
+        if value not in self.in_host:
+            self._space(value).write(0, self.pieces[value])
+            return
+        at = self._range(0, None, value)
+        held = self._space(at.space).held(at.start, at.end)
+        if held is not None:
+            self._fail(None, value, f"expected bytes apart from those of %{held.name}")
+        self._space(at.space).write(at.start, self.pieces[value])
 
-    def _space(self, space: object) -> _Memory:
-        return self.memory.setdefault(space, _Memory())
+    def _space(self, space: object) -> Memory:
+        return self.memory.setdefault(space, Memory())
 
     def _step(self, index: int, op: Op) -> None:
         reads = [self._range(index, op, value) for value in op.operands]
@@ -194,7 +150,8 @@ class _Check:
             self._fail(op, value, f"expected bytes inside %{root.name}, got offset {offset}", index)
         if size and offset % self.alignment:
             self._fail(op, value, f"expected an offset in its root that is a multiple of {self.alignment}", index)
-        if root.op is None or root.op.name == "constant" or root in self.returned_roots:
+        apart = root.op is None or root.op.name == "constant" or root in self.returned_roots
+        if apart and root not in self.in_host:
             return _Range(value, root, offset, offset + size)
         if root.placement is None and self.partial:
             return _Range(value, root, offset, offset + size)
@@ -304,11 +261,20 @@ class _Check:
             if root.role in (Role.INPUT, Role.WEIGHT) or value.role is not None:
                 self._fail(None, value, "expected a returned value to be no parameter (run materialize-returns)")
             seen.add(root)
-            self._expect(end, None, _Range(value, root, 0, value.type.nbytes))
+            self._expect(end, None, self._range(end, None, value))
+        for param in self.function.params:  # The next run reads them.
+            if param in self.in_host and all(value.root is not param for value in self.function.returns):
+                self._expect(end, None, self._range(end, None, param))
 
     def _fail(self, op: Op | None, value: Value, message: str, index: int | None = None) -> NoReturn:
         place = f"op {index} {op.name}" + (f" ({op.location})" if op.location else "") if op else "return"
         raise CheckError(f"bad plan: @{self.function.name}, {place}, %{value.name}: {message}")
+
+
+def _in_host(function: Function) -> set[Value]:
+    """Weights and states that prefetches read: they are placed, in the space `host`."""
+    read = (op.operands[0] for op in function.ops if op.name == "prefetch_start")
+    return {value for value in read if value.role in (Role.WEIGHT, Role.STATE)}
 
 
 def _is_apart(value: Value) -> bool:

@@ -17,6 +17,7 @@ from ..module import Module
 from ..ops.rules.base import lookup
 from ..types import MAX_BYTES, MAX_RANK, DType, TensorType
 from .aliases import verify_aliases
+from .copy_pairs import verify_copies
 from .op_plan import verify_attributes, verify_op_plan
 from .place import Where
 
@@ -41,6 +42,7 @@ def verify(module: Module, known: Known | None = None) -> None:
         names.add(function.name)
         verify_function(function, {} if known is None else known)
         verify_aliases(function)
+        verify_copies(function)
         _weights(module, function)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
+from memc.ir.copies import has_copies
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
@@ -79,7 +80,8 @@ def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
 
 @dataclass(frozen=True)
 class DelayUpdates(Pass):
-    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases or placements."""
+    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases, placements or
+    copies between spaces."""
 
     name: ClassVar[str] = "delay-updates"
     alignment: Optional[Alignment] = None
@@ -87,5 +89,5 @@ class DelayUpdates(Pass):
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            if is_unplaced(function):
+            if is_unplaced(function) and not has_copies(function):
                 delay_updates(function, alignment_of(self.alignment, module))

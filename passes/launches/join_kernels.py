@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memc.ir.byte_range import ByteRange
+from memc.ir.copies import is_done
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
 from memc.ir.op_rules import pointwise_operands, slice_offsets, view_offset
@@ -102,6 +103,8 @@ def has_no_code(op: Op) -> bool:
     """Whether an op does nothing: a constant, or a view that lies where it looks."""
     if op.name == "constant":
         return True
+    if is_done(op):
+        return False
     within = view_offset(op)
     if within is None or op.result.root is not op.operands[0].root:
         return False

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount, OneOf, Range, Share
+from memc.ir.copies import has_copies
 from memc.ir.core import Function
 from memc.ir.durations import Seconds
 from memc.ir.liveness import ALIGNMENT, peak
@@ -49,8 +50,10 @@ def reorder(function: Function, search: Search, alignment: int = ALIGNMENT) -> N
     """Put the ops of `function` into an order of lower peak, if one is found; else leave everything as it is.
 
     Aliases that the function has are kept, and bind the order. Addresses hold for one order only, so they are dropped
-    when it changes.
+    when it changes. A function with copies between spaces keeps its order, which says what runs beside them.
     """
+    if has_copies(function):
+        return
     before = list(function.ops)
     if any(value.alias is not None for value in function.values()):
         _reorder_aliased(function, search, alignment)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from memc.ir.copies import is_copy, is_host_value
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
@@ -136,8 +137,9 @@ class _Planner:
         """Give the value a storage of its own; `change` takes by how much it moves the live bytes at each op."""
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
         self.size[value] = size = value.type.nbytes
-        fixed, output = is_fixed(value), value in self.returned
-        self.plan.storage[value] = Storage(value, size, index, upper, fixed, output, [value])
+        fixed, output = is_fixed(value), value in self.returned or is_host_value(value)
+        copied = value.op is not None and is_copy(value.op)
+        self.plan.storage[value] = Storage(value, size, index, upper, fixed, output, copied, [value])
         self.plan.offset[value] = 0
         if not fixed and not output:
             size = align(size, self.alignment)
@@ -227,7 +229,7 @@ class _Planner:
         whole = offset == 0 and self.size[result] == storage.size
         if offset % self.alignment:
             return False
-        if result in self.returned and (storage.fixed or storage.output or not whole):
+        if result in self.returned and (storage.fixed or storage.output or storage.copied or not whole):
             return False
         own = self.plan.storage[result]
         upper = max(storage.upper, own.upper)
@@ -248,6 +250,7 @@ class _Planner:
         for k, offset in enumerate(slices):
             value, storage = op.operands[k], self._storage(op, k)
             movable = not (storage.fixed or storage.output) and storage.size == self.size[value] > 0
+            movable = movable and not (storage.copied and target.output)
             if offset is None or offset % self.alignment or not movable or (op, k) in self.refused:
                 continue
             if times[value] == 1 and storage not in taken:
@@ -303,6 +306,7 @@ class _Planner:
             self.live.take(storage)
         for part in parts:
             into.output = into.output or part.output
+            into.copied = into.copied or part.copied
             for member in part.members:
                 self.plan.storage[member] = into
                 self.plan.offset[member] += offset

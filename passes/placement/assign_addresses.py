@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""assign-addresses: every arena storage gets its byte offset."""
+"""assign-addresses: every storage in the arena, and in the space `host`, gets its byte offset."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked import Alignment, OneOf
-from memc.ir.core import Function, Placement, Value
+from memc.ir.copies import has_copies, with_host_space
+from memc.ir.core import Function, Placement
 from memc.ir.durations import Seconds
 from memc.ir.liveness import ARENA, Lifetime, lifetimes, lower_bound, placed_space
 from memc.ir.module import Module
 from memc.ir.sizes import align
-from memc.ir.spaces import is_shared_buffer
+from memc.ir.spaces import HOST, is_shared_buffer
 from memc.passes.base import Pass, alignment_of
+from memc.passes.placement.in_place import alias_copies
 from memc.passes.placement.share import color
 from memc.solvers.placement import Buffer, Problem, solve, solver_names
 
@@ -53,13 +55,32 @@ def blocks_of(lives: Sequence[Lifetime], shared: bool) -> list[Block]:
 
 
 def assign_addresses(function: Function, solver: str, alignment: int, time_limit: float | None = None) -> None:
-    """Place everything that lives in the arena, roots and aliases alike; what is placed in another space stays there.
+    """Place everything that lives in the arena, and in the space `host` of a function with copies, roots and aliases alike; what
+    is placed in another space stays there.
 
     `none` gives every storage its own bytes, `sequential` every block, in order of definition. Others are native
     solvers, which get `time_limit` seconds, or without it work bounded by count; `auto` also tries Chen et al.'s sharing,
     so that it never does worse than that.
     """
-    lives = lifetimes(function)
+    alias_copies(function)
+    for space in (ARENA, HOST) if has_copies(function) else (ARENA,):
+        _assign(function, space, solver, alignment, time_limit)
+
+
+def _assign(function: Function, space: str, solver: str, alignment: int, time_limit: float | None) -> None:
+    lives = lifetimes(function, space)
+    offsets = _offsets(lives, solver, alignment, time_limit)
+    base = dict(zip((life.root for life in lives), offsets))
+    for value in function.values():
+        start = base.get(value.root)
+        if start is not None:
+            value.placement = Placement(space, start + value.offset_in_root)
+        elif placed_space(value.root) == space:
+            value.placement = None
+
+
+def _offsets(lives: Sequence[Lifetime], solver: str, alignment: int, time_limit: float | None) -> list[int]:
+    """The offset of each storage."""
     blocks = blocks_of(lives, shared=solver != "none")
     buffers = [block.buffer() for block in blocks]
     if solver in STACKED:
@@ -69,15 +90,8 @@ def assign_addresses(function: Function, solver: str, alignment: int, time_limit
         offsets = list(solution.offsets)
         if solver == "auto" and len(blocks) == len(lives) and solution.peak > lower_bound(lives, alignment):
             offsets = min(offsets, shared_offsets(lives, alignment), key=lambda o: _end(buffers, o, alignment))
-    base: dict[Value, int] = {}
-    for block, offset in zip(blocks, offsets):
-        base.update((life.root, offset) for life in block.lives)
-    for value in function.values():
-        start = base.get(value.root)
-        if start is not None:
-            value.placement = Placement(ARENA, start + value.offset_in_root)
-        elif placed_space(value.root) == ARENA:
-            value.placement = None
+    base = {id(life): offset for block, offset in zip(blocks, offsets) for life in block.lives}
+    return [base[id(life)] for life in lives]
 
 
 def stack(sizes: Sequence[int], alignment: int) -> list[int]:
@@ -106,7 +120,7 @@ def _end(buffers: Sequence[Buffer], offsets: Sequence[int], alignment: int) -> i
 
 @dataclass(frozen=True)
 class AssignAddresses(Pass):
-    """Give every storage in the arena its address. The plan is checked afterwards."""
+    """Give every storage in the arena, and in `host`, its address. The plan is checked afterwards."""
 
     name: ClassVar[str] = "assign-addresses"
     plans: ClassVar[bool] = True
@@ -118,5 +132,6 @@ class AssignAddresses(Pass):
     """Wall time for each function; `none` bounds the work by count, so that every run gives the same plan."""
 
     def apply(self, module: Module) -> None:
+        module.target = with_host_space(module.target, module.functions)
         for function in module.functions:
             assign_addresses(function, self.solver, alignment_of(self.alignment, module), self.time_limit)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
+from memc.ir.copies import is_done
 from memc.ir.core import Alias, Function
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
@@ -31,6 +32,14 @@ def apply_plan(plan: AliasPlan) -> None:
         value.alias = Alias(root, offset)
     for op, operand in plan.in_place.items():
         op.plan = replace(op.plan, in_place=operand)
+
+
+def alias_copies(function: Function) -> None:
+    """Alias what waits for a copy to what the copy writes, where that is not so yet: it has no other bytes."""
+    for op in function.ops:
+        if is_done(op) and op.results[0].alias is None:
+            pending = op.operands[0]
+            op.results[0].alias = Alias(pending.root, pending.offset_in_root)
 
 
 @contextmanager

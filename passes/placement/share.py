@@ -20,6 +20,7 @@ from memc.ir.module import Module
 from memc.ir.sizes import align
 from memc.ir.spaces import BUFFER
 from memc.passes.base import Pass, alignment_of
+from memc.passes.placement.in_place import alias_copies
 
 Strategy = Literal["color", "equal-size"]
 
@@ -60,6 +61,7 @@ def color(lives: Sequence[Lifetime], strategy: Strategy = "color", alignment: in
 
 def share(function: Function, strategy: Strategy = "color", alignment: int = ALIGNMENT) -> None:
     """Place every arena storage at the start of a space `buffer.N`."""
+    alias_copies(function)
     lives = lifetimes(function)
     for life, number in zip(lives, color(lives, strategy, alignment)):
         life.root.placement = Placement(f"{BUFFER}{number}", 0)

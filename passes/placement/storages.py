@@ -29,7 +29,9 @@ class Storage:
     fixed: bool = False
     """A parameter's or constant's: never written."""
     output: bool = False
-    """Holds exactly a returned value, so it lies outside the arena."""
+    """Holds exactly a returned value, or lies in another space: it is outside the arena."""
+    copied: bool = False
+    """A copy between spaces writes to it: it is never what the caller is given."""
     members: list[Value] = field(default_factory=list)
     pending: SpanIndex[Value] | None = None
     """Members that may still be read, by their bytes; those that are done are dropped as they are met. None while that is the

@@ -98,7 +98,7 @@ def _sweep(module: Module, function: Function, builder: IRBuilder, fold_limit: i
 
 
 def _rewrite(context: Context, op: Op, fold_limit: int) -> Sequence[Value] | None:
-    if lookup(op.name) is None or op.name == "constant" or op.region is not None:
+    if lookup(op.name) is None or op.name == "constant" or op.region is not None or has(op, Trait.COPY):
         return None
     return _fold(context, op, fold_limit) or simplify(context, op) or fold_into_conv(context, op)
 
@@ -127,7 +127,7 @@ def _fold(context: Context, op: Op, fold_limit: int) -> Sequence[Value] | None:
 
 def _merge(op: Op, seen: dict[Hashable, Op]) -> Sequence[Value] | None:
     """The results of an equal op met before: of one that means the same, rounds alike, and is the same recomputation."""
-    if lookup(op.name) is None or op.region is not None or has(op, Trait.RANDOM):
+    if lookup(op.name) is None or op.region is not None or has(op, Trait.RANDOM) or has(op, Trait.COPY):
         return None
     operands = [id(v) for v in op.operands]
     if has(op, Trait.COMMUTATIVE):

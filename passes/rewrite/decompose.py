@@ -59,7 +59,7 @@ def decompose(module: Module, function: Function, target: str) -> None:
 
 def _expansion(definition: base.OpDef | None) -> Callable[[IRBuilder, Op], Sequence[Value] | None] | None:
     """What builds other ops in the place of one; None for ops that always are kernels of their own."""
-    if definition is None or isinstance(definition.lower, (base.Literal, base.Routine)):
+    if definition is None or isinstance(definition.lower, (base.Literal, base.Routine, base.Asynchronous)):
         return None
     return definition.lower.parts if isinstance(definition.lower, base.Compute) else definition.lower.fn
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from memc.ir.build import IRBuilder
+from memc.ir.copies import is_copy, is_host_value
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.module import Module
@@ -24,7 +25,8 @@ def materialize_returns(module: Module, function: Function) -> None:
     builder = IRBuilder(module, function, copies)
     for index, value in enumerate(function.returns):
         fixed = is_fixed(value.root) and not updates_state(value)
-        if fixed or not covers_root(value) or value.root in taken:
+        copied = value.root.op is not None and is_copy(value.root.op) and not is_host_value(value)
+        if fixed or copied or not covers_root(value) or value.root in taken:
             function.returns[index] = builder.op("copy", [value])
         taken.add(function.returns[index].root)
     function.ops.extend(copies)
@@ -32,7 +34,8 @@ def materialize_returns(module: Module, function: Function) -> None:
 
 @dataclass(frozen=True)
 class MaterializeReturns(Pass):
-    """Insert copies for returned parameters, constants, parts of storages and repeated returns."""
+    """Insert copies for returned parameters, constants, parts of storages, bytes that are copied from another space, and
+    repeated returns."""
 
     name: ClassVar[str] = "materialize-returns"
 

@@ -73,7 +73,9 @@ def build_gradient(
     """
     function = module.main
     if not is_raw(function):
-        raise UsageError("build-gradient: expected a function before any memory decision, got aliases or placements")
+        raise UsageError(
+            "build-gradient: expected a function before any memory decision, got aliases, placements or copies"
+        )
     names = fresh_names([*(v.name for v in function.values()), LOSS, LABELS, RATE, STEP, DRAWS])
     result = _output(function, output)
     loss = named = _fitting(loss if isinstance(loss, Loss) else Loss(loss), result)

@@ -196,7 +196,9 @@ class Mirror(Pass):
     def apply(self, module: Module) -> None:
         function = module.main
         if not is_raw(function):
-            raise UsageError("mirror: expected a function before any memory decision, got aliases or placements")
+            raise UsageError(
+                "mirror: expected a function before any memory decision, got aliases, placements or copies"
+            )
         if self.policy == "none":
             counts = dict.fromkeys(function.ops, 0)
         elif self.policy == "cheap":

@@ -21,6 +21,7 @@ import tvm
 from tvm import relax
 
 from memc.ir.byte_range import ByteRange
+from memc.ir.copies import is_copy
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import is_fixed, output_roots
@@ -154,6 +155,8 @@ def planned_place(root: Value, numbers: Mapping[str, int], target: Target) -> tu
 
 def emit_op(emitter: Emitter, op: Op) -> list[str]:
     """Emit the calls of one op, and give what they call; none for constants, views and results without elements."""
+    if is_copy(op):
+        raise UnsupportedError(f"op {op.name}: copies between spaces can be planned but not compiled")
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return []
     symbol = op.plan.library_kernel

@@ -7,6 +7,7 @@ pass that changes the last bit of a float changes no result by much.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import numpy as np
@@ -36,6 +37,7 @@ class Graph:
         self.pool: list[Value] = []
 
     def number(self, low: int, high: int) -> int:
+        """A number from `low` to `high`, both included."""
         return self.draw(st.integers(low, high))
 
     def chance(self, one_in: int) -> bool:
@@ -272,7 +274,22 @@ def modules(draw: Draw, max_ops: int = 24) -> Module:
 
     Returned values may be parameters, constants, views, and the same value twice.
     """
-    g = Graph(draw)
+    return fill(Graph(draw), max_ops)
+
+
+class SeededGraph(Graph):
+    """A graph that a seed decides: for tests that count what they find in many graphs."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        super().__init__(lambda strategy: 0)
+
+    def number(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+
+def fill(g: Graph, max_ops: int) -> Module:
+    """The module of `modules` that `g` draws."""
     g.parameters()
     for _ in range(g.number(1, max_ops)):
         step = STEPS[g.number(0, len(STEPS) - 1)]

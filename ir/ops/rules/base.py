@@ -32,6 +32,8 @@ class Trait(Enum):
     """Draws random numbers (from a counter and a seed, so that it can be recomputed)."""
     COMMUTATIVE = auto()
     """Two operands in either order give the same result."""
+    COPY = auto()
+    """Begins a copy between spaces or waits for one: each is an event of its own, never merged, folded, fused or recomputed."""
 
 
 class Expr(Protocol):
@@ -170,7 +172,12 @@ class Routine:
     next, which no expression of an element's index says. Its kernel is never fused with another."""
 
 
-Lowering = Union[Compute, Decompose, Literal, Routine]
+@dataclass(frozen=True)
+class Asynchronous:
+    """No kernel: the runtime moves bytes on a lane of its own, or waits for that."""
+
+
+Lowering = Union[Compute, Decompose, Literal, Routine, Asynchronous]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from memc.ir.footprint_of import footprint_of
 from memc.ir.liveness import lifetimes, unoptimized_bytes
 from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot
-from memc.ir.spaces import ARENA, IO, WEIGHTS
+from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
 from memc.passes.manager import PassManager
 from memc.passes.recompute.rematerialize import Recomputation
@@ -117,6 +117,16 @@ class Report:
         return self.footprint.arena.kinds[WORKSPACE]
 
     @property
+    def host_bytes(self) -> int:
+        """Size of the space `host`, which copies out of the arena go to."""
+        return self.footprint[HOST]
+
+    @property
+    def host_lower_bound_bytes(self) -> int:
+        """The largest live set of the space `host`."""
+        return next((space.lower_bound or 0 for space in self.footprint.spaces if space.name == HOST), 0)
+
+    @property
     def peak_bytes(self) -> int:
         """All spaces on the device that runs the kernels: arena, weights, and inputs and outputs outside the arena."""
         return self.footprint.peak
@@ -124,9 +134,12 @@ class Report:
     @property
     def gap_percent(self) -> float:
         """How far the arena is above the lower bound, in percent of it."""
-        if self.lower_bound_bytes == 0:
-            return 0.0
-        return 100.0 * (self.arena_bytes - self.lower_bound_bytes) / self.lower_bound_bytes
+        return _gap_percent(self.arena_bytes, self.lower_bound_bytes)
+
+    @property
+    def host_gap_percent(self) -> float:
+        """How far the space `host` is above its lower bound, in percent of it."""
+        return _gap_percent(self.host_bytes, self.host_lower_bound_bytes)
 
     @property
     def order_gain_percent(self) -> float | None:
@@ -140,13 +153,17 @@ class Report:
         """Plain data for JSON."""
         data = {**asdict(self), "footprint": self.footprint.to_dict()}
         names = ("arena_bytes", "lower_bound_bytes", "weights_bytes", "io_bytes", "workspace_bytes", "peak_bytes")
-        data |= {name: getattr(self, name) for name in names}
-        data["gap_percent"] = round(self.gap_percent, 4)
+        data |= {name: getattr(self, name) for name in (*names, "host_bytes", "host_lower_bound_bytes")}
+        data |= {name: round(getattr(self, name), 4) for name in ("gap_percent", "host_gap_percent")}
         data["order_gain_percent"] = None if self.order_gain_percent is None else round(self.order_gain_percent, 4)
         return data
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
+
+
+def _gap_percent(nbytes: int, bound: int) -> float:
+    return 100.0 * (nbytes - bound) / bound if bound else 0.0
 
 
 def largest_tensors(function: Function, count: int = 5) -> list[LargestTensor]:

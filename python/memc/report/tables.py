@@ -34,6 +34,10 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
         table.add_row("order gain", f"{report.order_gain_percent:.2f} %", "of the given order")
     if report.workspace_bytes:
         row("largest workspace", report.workspace_bytes)
+    if report.host_bytes:
+        row("host", report.host_bytes)
+        gap = f"of {format_size(report.host_lower_bound_bytes)}"
+        table.add_row("host gap", f"{report.host_gap_percent:.2f} %", gap)
     row("weights", report.weights_bytes)
     row("inputs and outputs", report.io_bytes)
     row("peak", report.peak_bytes)

@@ -14,6 +14,11 @@ from memc.ir.types import DType
 NO_GRADIENT = {
     "attention": "recognized after gradients are built",
     "bitcast": "bits are not numbers",
+    **{
+        f"{kind}_{end}": "inserted after gradients are built"
+        for kind in ("offload", "prefetch")
+        for end in ("start", "done")
+    },
     "max_pool_grad": "a second derivative",
     "roi_align_adaptive": "train with a sampling_ratio, as its gradient has a size that the boxes' data decide",
     "roi_align_lines": "stands in the expansion of roi_align_adaptive",
