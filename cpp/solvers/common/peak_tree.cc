@@ -12,6 +12,12 @@ PeakTree::PeakTree(int32_t size) {
   greatest_.assign(2 * static_cast<size_t>(leaves_), 0);
 }
 
+PeakTree::PeakTree(const std::vector<int64_t>& sums) : PeakTree(static_cast<int32_t>(sums.size())) {
+  std::copy(sums.begin(), sums.end(), greatest_.begin() + leaves_);
+  std::copy(sums.begin(), sums.end(), added_.begin() + leaves_);
+  for (int32_t node = leaves_ - 1; node >= 1; --node) Pull(node);
+}
+
 void PeakTree::Pull(int32_t node) {
   greatest_[node] = std::max(greatest_[2 * node], greatest_[2 * node + 1]) + added_[node];
 }

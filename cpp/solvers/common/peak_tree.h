@@ -14,6 +14,9 @@ class PeakTree {
   // Positions 0 to `size` - 1, all 0.
   explicit PeakTree(int32_t size);
 
+  // Positions with these sums. O(their number).
+  explicit PeakTree(const std::vector<int64_t>& sums);
+
   // Adds `amount` to positions lower to upper, both included. O(log size).
   void Add(int32_t lower, int32_t upper, int64_t amount);
 

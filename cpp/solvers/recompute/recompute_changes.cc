@@ -42,13 +42,13 @@ bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
   if (step < kSpacing / 2) return false;
   for (int32_t run : window) {
     run_at_[slot_of(run)] = -1;
-    tree_.Add(slot_of(run), slot_of(run), -problem_.scratch[op_of(run)]);
+    Load(run, -1);
   }
   int32_t slot = low;
   for (int32_t run : window) {
     runs_[run].slot = slot += step;
     run_at_[slot] = run;
-    tree_.Add(slot, slot, problem_.scratch[op_of(run)]);
+    Load(run, 1);
   }
   std::vector<int32_t> moved;
   for (int32_t run : window) {
@@ -69,14 +69,17 @@ void RecomputeState::Respace() {
   const int32_t step = slots_ / (count + 1);
   if (step < 2) throw std::length_error("recomputation: the sequence is too long");
   tree_ = PeakTree(slots_);
+  clock_ = PrefixSums(slots_);
+  absent_ = absent_count_ = PrefixSums(slots_);
   int32_t slot = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
     runs_[run].slot = slot += step;
     run_at_[slot] = run;
-    tree_.Add(slot, slot, problem_.scratch[runs_[run].op]);
+    Load(run, 1);
   }
   for (size_t value = 0; value < live_ranges_.size(); ++value) {
     live_ranges_[value].clear();
+    absences_[value].clear();
     Place(static_cast<int32_t>(value));
   }
 }
@@ -112,7 +115,8 @@ void RecomputeState::Link(int32_t run) {
     reads.insert(reads.begin() + Find(reads, slot), run);
   }
   CountRepeat(at == 0 ? runs[1] : run);
-  tree_.Add(slot, slot, problem_.scratch[op]);
+  for (int32_t value : runs_[run].fetched) CountFetch(value, run);
+  Load(run, 1);
   Touch(op);
 }
 
@@ -129,7 +133,8 @@ void RecomputeState::Unlink(int32_t run) {
   (previous >= 0 ? runs_[previous].next : first_) = next;
   if (next >= 0) runs_[next].previous = previous;
   DiscountRepeat(is_repeat(run) ? run : runs.front());
-  tree_.Add(slot, slot, -problem_.scratch[op]);
+  for (int32_t value : runs_[run].fetched) DiscountFetch(value, run);
+  Load(run, -1);
   Touch(op);
 }
 
@@ -148,6 +153,43 @@ void RecomputeState::DiscountRepeat(int32_t run) {
   added_cost_ -= problem_.costs[op_of(run)];
 }
 
+void RecomputeState::CountFetch(int32_t value, int32_t run) {
+  fetches_.push_back({value, run});
+  ++fetches_of_[value];
+}
+
+void RecomputeState::DiscountFetch(int32_t value, int32_t run) {
+  const auto found = std::find_if(fetches_.begin(), fetches_.end(), [&](const Fetched& fetch) {
+    return fetch.value == value && fetch.run == run;
+  });
+  *found = fetches_.back();
+  fetches_.pop_back();
+  --fetches_of_[value];
+}
+
+void RecomputeState::AddFetch(int32_t value, int32_t run) {
+  runs_[run].fetched.push_back(value);
+  CountFetch(value, run);
+  MarkDirty(value);
+}
+
+void RecomputeState::DropFetch(int32_t value, int32_t run) {
+  std::vector<int32_t>& fetched = runs_[run].fetched;
+  fetched.erase(std::find(fetched.begin(), fetched.end(), value));
+  DiscountFetch(value, run);
+  MarkDirty(value);
+}
+
+void RecomputeState::Fetch(int32_t value, int32_t run) {
+  AddFetch(value, run);
+  edits_.push_back({run, Change::kFetched, value});
+}
+
+void RecomputeState::Keep(int32_t value, int32_t run) {
+  DropFetch(value, run);
+  edits_.push_back({run, Change::kKept, value});
+}
+
 int32_t RecomputeState::Insert(int32_t op, int32_t before) {
   int32_t run = static_cast<int32_t>(runs_.size());
   if (unused_.empty()) {
@@ -157,16 +199,25 @@ int32_t RecomputeState::Insert(int32_t op, int32_t before) {
     unused_.pop_back();
   }
   runs_[run].op = op;
+  runs_[run].shade = runs_[before].shade;
+  runs_[run].fetched.clear();
   runs_[run].next = before;
   runs_[run].previous = runs_[before].previous;
   Link(run);
-  edits_.push_back({run, true});
+  edits_.push_back({run, Change::kInserted});
   return run;
 }
 
 void RecomputeState::Remove(int32_t run) {
   Unlink(run);
-  edits_.push_back({run, false});
+  edits_.push_back({run, Change::kRemoved});
+}
+
+void RecomputeState::ClearShades() {
+  for (int32_t run = first_; run >= 0; run = runs_[run].next) {
+    tree_.Add(slot_of(run), slot_of(run), -runs_[run].shade);
+    runs_[run].shade = 0;
+  }
 }
 
 void RecomputeState::Update() {
@@ -180,7 +231,7 @@ void RecomputeState::Update() {
 void RecomputeState::Commit() {
   for (const Edit& edit : edits_) {
     // A run that was inserted and removed again appears twice, and is free from the second on.
-    if (!edit.inserted) unused_.push_back(edit.run);
+    if (edit.change == Change::kRemoved) unused_.push_back(edit.run);
   }
   edits_.clear();
 }
@@ -189,11 +240,20 @@ void RecomputeState::RollBack() {
   while (!edits_.empty()) {
     const Edit edit = edits_.back();
     edits_.pop_back();
-    if (edit.inserted) {
-      Unlink(edit.run);
-      unused_.push_back(edit.run);
-    } else {
-      Link(edit.run);
+    switch (edit.change) {
+      case Change::kInserted:
+        Unlink(edit.run);
+        unused_.push_back(edit.run);
+        break;
+      case Change::kRemoved:
+        Link(edit.run);
+        break;
+      case Change::kFetched:
+        DropFetch(edit.value, edit.run);
+        break;
+      case Change::kKept:
+        AddFetch(edit.value, edit.run);
+        break;
     }
   }
   Update();

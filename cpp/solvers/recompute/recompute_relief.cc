@@ -14,16 +14,31 @@ constexpr int64_t kChangeWork = 30;  // Of one change of the sequence.
 
 }  // namespace
 
+bool RecomputeRelief::IsWorse(const Candidate& a, const Candidate& b) {
+  return a.rank != b.rank ? a.rank < b.rank : a.value > b.value;
+}
+
 RecomputeRelief::RecomputeRelief(const RecomputeProblem& problem, RecomputeState* state,
-                                 RecomputeRandom* random)
+                                 RecomputeRandom* random, const CopyCosts* copies)
     : problem_(problem),
       state_(state),
       random_(random),
+      copies_(copies),
       mark_(problem.ops(), 0),
       moved_(problem.ops(), 0) {
   for (int32_t value = 0; value < static_cast<int32_t>(problem.sizes.size()); ++value) {
     if (problem.sizes[value] > 0) values_.push_back(value);
   }
+}
+
+// Removes a run. What was fetched for it is fetched for its next reader.
+void RecomputeRelief::Remove(int32_t run) {
+  const std::vector<int32_t> fetched = state_->fetched(run);
+  for (int32_t value : fetched) {
+    const int32_t next = state_->NextRead(value, state_->slot_of(run) + 1);
+    if (next >= 0 && !state_->IsFetched(value, next)) state_->Fetch(value, next);
+  }
+  state_->Remove(run);
 }
 
 void RecomputeRelief::RemoveWithUnread(int32_t run) {
@@ -32,7 +47,7 @@ void RecomputeRelief::RemoveWithUnread(int32_t run) {
     const int32_t top = stack.back();
     stack.pop_back();
     const int32_t op = state_->op_of(top), slot = state_->slot_of(top);
-    state_->Remove(top);
+    Remove(top);
     for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
       const std::vector<int32_t>& made = state_->runs_of(state_->maker_of(*v));
       int32_t latest = -1;
@@ -49,7 +64,7 @@ void RecomputeRelief::RemoveWithUnread(int32_t run) {
 
 bool RecomputeRelief::Relieve(int64_t limit, bool vary, int64_t most, int64_t reliefs,
                               int64_t work) {
-  if (problem_.in_order) moves_ = 0;
+  if (problem_.in_order || !runs_allowed_) moves_ = 0;
   ++round_;
   delayed_.clear();
   const int64_t before = work_;
@@ -66,7 +81,10 @@ bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
   const int32_t moment = state_->tree().ArgMax();
   const Hoist hoist = FindCandidates(moment, vary);
   const Candidate* chosen = ChooseChain(moment, limit, vary, hoist.gain);
-  if (chosen != nullptr) {
+  if (chosen != nullptr && chosen->copied) {
+    state_->Fetch(chosen->value, chosen->run);
+    work_ += kChangeWork;
+  } else if (chosen != nullptr) {
     if (chosen->cost == 0) --moves_;
     moved_[chain_.ops.back()] = round_;
     delayed_.insert(Pair(chain_.ops.back(), state_->op_of(chosen->run)));
@@ -75,7 +93,7 @@ bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
     --moves_;
     moved_[state_->op_of(hoist.reader)] = round_;
     state_->Insert(state_->op_of(hoist.reader), state_->run_at(moment));
-    state_->Remove(hoist.reader);
+    Remove(hoist.reader);
     work_ += kChangeWork;
   } else {
     return false;
@@ -84,8 +102,19 @@ bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
   return true;
 }
 
-// Lists what is live across the moment and may be made later, the best first; returns the best
-// reader of it to run earlier.
+// Lists the value as one that may be elsewhere at the moment and be back for `run`, its next
+// reader.
+void RecomputeRelief::AddCopy(int32_t value, int32_t run, int32_t moment, bool vary) {
+  const int32_t last = state_->LastUse(value, moment), next = state_->slot_of(run);
+  const int64_t stall = copies_->Stall(*state_, value, last, moment, next);
+  const int64_t price = stall + copies_->Price(problem_.sizes[value]);
+  double rank = static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(price));
+  if (vary) rank *= random_->Factor();
+  candidates_.push_back({value, run, price, rank, true});
+}
+
+// Lists what is live across the moment and may be made later, or be elsewhere, the best first;
+// returns the best reader of it to run earlier.
 RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary) {
   Hoist best;
   candidates_.clear();
@@ -95,6 +124,8 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
       if (range.lower >= moment || range.upper < moment) continue;
       const int32_t run = state_->NextRead(value, moment);
       if (run < 0 || state_->slot_of(run) == moment) continue;
+      if (copies_ != nullptr && copies_->MayMove(value)) AddCopy(value, run, moment, vary);
+      if (!runs_allowed_) continue;
       double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
       if (vary) gain *= random_->Factor();
       if (gain > best.gain) best = {run, gain};
@@ -106,12 +137,10 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
       const int64_t cost = moves ? 0 : problem_.costs[op];
       double rank = static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(cost));
       if (vary) rank *= random_->Factor();
-      candidates_.push_back({value, run, cost, rank});
+      candidates_.push_back({value, run, cost, rank, false});
     }
   }
-  std::sort(candidates_.begin(), candidates_.end(), [](const Candidate& a, const Candidate& b) {
-    return a.rank != b.rank ? a.rank > b.rank : a.value < b.value;
-  });
+  std::make_heap(candidates_.begin(), candidates_.end(), IsWorse);
   return best;
 }
 
@@ -121,8 +150,18 @@ const RecomputeRelief::Candidate* RecomputeRelief::ChooseChain(int32_t moment, i
                                                                bool vary, double least) {
   const Candidate* chosen = nullptr;
   size_t useful = 0;
-  for (size_t i = 0; i < candidates_.size() && useful < kCandidates; ++i) {
-    const Candidate& candidate = candidates_[i];
+  // Few are looked at, so that a heap is quicker than to sort them all.
+  for (auto end = candidates_.end(); end != candidates_.begin() && useful < kCandidates;) {
+    std::pop_heap(candidates_.begin(), end, IsWorse);
+    const Candidate& candidate = *--end;
+    if (candidate.copied) {
+      ++useful;
+      if (candidate.rank > least) {
+        least = candidate.rank;
+        chosen = &candidate;
+      }
+      continue;
+    }
     Chain chain;
     ++epoch_;
     const int32_t op = state_->maker_of(candidate.value);
@@ -153,7 +192,7 @@ double RecomputeRelief::HoistGain(int32_t run, int32_t moment) const {
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
     if (problem_.sizes[*v] == 0) continue;
     const int32_t read = state_->NextRead(*v, moment);
-    if (read < 0) return 0;  // Recomputed for this run.
+    if (read < 0 || state_->IsFetched(*v, read)) return 0;  // Recomputed or fetched for this run.
     if (read == run && state_->NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
   }
   return static_cast<double>(gain);
@@ -161,7 +200,14 @@ double RecomputeRelief::HoistGain(int32_t run, int32_t moment) const {
 
 // Runs the chain before `before`, and takes out the runs whose only readers read the new ones.
 void RecomputeRelief::Repeat(int32_t before) {
-  for (int32_t op : chain_.ops) state_->Insert(op, before);
+  std::vector<int32_t> inserted;
+  for (int32_t op : chain_.ops) {
+    for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
+      if (state_->IsFetched(*v, before)) state_->Keep(*v, before);
+    }
+    inserted.push_back(state_->Insert(op, before));
+  }
+  for (int32_t value : chain_.fetched) FetchFor(value, inserted, before);
   work_ += kChangeWork * static_cast<int64_t>(chain_.ops.size());
   for (int32_t op : chain_.ops) {
     for (size_t i = state_->runs_of(op).size(); i-- > 0;) {
@@ -172,33 +218,80 @@ void RecomputeRelief::Repeat(int32_t before) {
   }
 }
 
-// Adds to the chain what must run before `run` so that `op` can: operands that are not live there
-// are kept for longer where that fits, else recomputed.
+// Has the value fetched for the first of the runs that reads it, all right before `before`.
+void RecomputeRelief::FetchFor(int32_t value, const std::vector<int32_t>& runs, int32_t before) {
+  for (int32_t run : runs) {
+    const int32_t op = state_->op_of(run);
+    if (std::find(problem_.reads.begin(op), problem_.reads.end(op), value) ==
+        problem_.reads.end(op)) {
+      continue;
+    }
+    state_->Fetch(value, run);
+    if (state_->IsFetched(value, before)) state_->Keep(value, before);
+    return;
+  }
+}
+
+// Whether a value that is read at or after `slot` is not in the arena before that.
+bool RecomputeRelief::IsElsewhere(int32_t value, int32_t slot) const {
+  const int32_t next = state_->NextRead(value, slot);
+  return next >= 0 && state_->IsFetched(value, next);
+}
+
+// Adds to the chain that the value is fetched, if it may be and that is not dearer than to make it
+// again. Its last use is before the moment to relieve, or it is elsewhere already.
+bool RecomputeRelief::MayFetch(int32_t value, int32_t run, int32_t moment, Chain* chain) {
+  if (copies_ == nullptr || !copies_->MayMove(value)) return false;
+  const int32_t slot = state_->slot_of(run), last = state_->LastUse(value, slot);
+  int64_t stall = 0;
+  if (!IsElsewhere(value, slot)) {
+    if (last >= moment) return false;
+    stall = copies_->Stall(*state_, value, last, moment, slot);
+  }
+  const int64_t price = stall + copies_->Price(problem_.sizes[value]);
+  if (state_->MayRepeat(state_->maker_of(value), run) &&
+      price > problem_.costs[state_->maker_of(value)]) {
+    return false;
+  }
+  chain->cost += price;
+  chain->fetched.push_back(value);
+  return true;
+}
+
+// Adds to the chain what must run before `run` so that `op` can.
 bool RecomputeRelief::Need(int32_t op, int32_t run, int32_t moment, int64_t limit, bool vary,
                            Chain* chain) {
   if (mark_[op] == epoch_) return true;
   mark_[op] = epoch_;
   ++work_;
   if (chain->ops.size() >= kChain || !state_->MayRun(op, run)) return false;
-  const int32_t slot = state_->slot_of(run);
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
-    const int64_t size = problem_.sizes[*v];
-    const int32_t maker = state_->maker_of(*v);
-    if (size == 0) continue;  // Outside the arena, where it stays.
-    if (mark_[maker] == epoch_ || state_->NextRead(*v, slot) >= 0) continue;
-    const int32_t last = state_->LastUse(*v, slot);
-    const bool held = last < moment;
-    bool keep = !held && state_->tree().MaxIn(last + 1, slot) + size <= limit;
-    if (vary && random_->Below(8) == 0) keep = !keep && !held;
-    if (!keep && state_->MayRepeat(maker, run)) {
-      if (!Need(maker, run, moment, limit, vary, chain)) return false;
-      continue;
-    }
-    if (held) chain->held += size;
+    if (!Provide(*v, run, moment, limit, vary, chain)) return false;
   }
   chain->ops.push_back(op);
   chain->cost += problem_.costs[op];
   return true;
+}
+
+// Adds to the chain what must run so that the value is there just before `run`: one that is not
+// live there is kept for longer where that fits, else fetched or recomputed.
+bool RecomputeRelief::Provide(int32_t value, int32_t run, int32_t moment, int64_t limit, bool vary,
+                              Chain* chain) {
+  const int64_t size = problem_.sizes[value];
+  const int32_t maker = state_->maker_of(value), slot = state_->slot_of(run);
+  if (size == 0) return true;  // Outside the arena, where it stays.
+  const bool elsewhere = IsElsewhere(value, slot);
+  if (mark_[maker] == epoch_ || (!elsewhere && state_->NextRead(value, slot) >= 0)) return true;
+  const std::vector<int32_t>& fetched = chain->fetched;
+  if (std::find(fetched.begin(), fetched.end(), value) != fetched.end()) return true;
+  const int32_t last = state_->LastUse(value, slot);
+  const bool held = last < moment && !elsewhere;
+  bool keep = !held && !elsewhere && state_->tree().MaxIn(last + 1, slot) + size <= limit;
+  if (vary && random_->Below(8) == 0) keep = !keep && !held && !elsewhere;
+  if (!keep && MayFetch(value, run, moment, chain)) return true;
+  if (!keep && state_->MayRepeat(maker, run)) return Need(maker, run, moment, limit, vary, chain);
+  if (held) chain->held += size;
+  return !elsewhere;
 }
 
 }  // namespace memc

@@ -18,8 +18,12 @@ constexpr double kWarmth = 0.01;  // Of the added cost: what a worse plan may co
 
 }  // namespace
 
-RecomputeSearch::RecomputeSearch(const RecomputeProblem& problem, uint64_t seed)
-    : problem_(problem), state_(problem), random_(seed), relief_(problem, &state_, &random_) {}
+RecomputeSearch::RecomputeSearch(const RecomputeProblem& problem, uint64_t seed,
+                                 std::vector<int64_t> shades)
+    : problem_(problem),
+      state_(problem, std::move(shades)),
+      random_(seed),
+      relief_(problem, &state_, &random_) {}
 
 bool RecomputeSearch::Lower(int64_t limit, int64_t work) {
   if (state_.peak() <= limit) return true;

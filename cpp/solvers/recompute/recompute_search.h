@@ -6,6 +6,8 @@
 #define MEMC_RECOMPUTE_SEARCH_H_
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "solvers/recompute/recompute.h"
 #include "solvers/recompute/recompute_random.h"
@@ -16,10 +18,12 @@ namespace memc {
 
 class RecomputeSearch {
  public:
-  RecomputeSearch(const RecomputeProblem& problem, uint64_t seed);
+  // `shades`: as `RecomputeState` has them.
+  RecomputeSearch(const RecomputeProblem& problem, uint64_t seed, std::vector<int64_t> shades = {});
   RecomputeSearch(const RecomputeSearch&) = delete;
   RecomputeSearch& operator=(const RecomputeSearch&) = delete;
 
+  const RecomputeState& state() const { return state_; }
   int64_t added_cost() const { return state_.added_cost(); }
   RecomputePlan Plan() const { return {state_.Sequence(), state_.peak(), state_.added_cost()}; }
 

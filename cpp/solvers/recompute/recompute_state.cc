@@ -2,10 +2,11 @@
 #include "solvers/recompute/recompute_state.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace memc {
 
-RecomputeState::RecomputeState(const RecomputeProblem& problem)
+RecomputeState::RecomputeState(const RecomputeProblem& problem, std::vector<int64_t> shades)
     : problem_(problem),
       maker_(problem.sizes.size(), -1),
       rivals_(problem.sizes.size()),
@@ -15,7 +16,12 @@ RecomputeState::RecomputeState(const RecomputeProblem& problem)
       slots_(kSlotsFor * static_cast<int32_t>(problem.ops() + 16)),
       run_at_(slots_, -1),
       live_ranges_(problem.sizes.size()),
+      absences_(problem.sizes.size()),
+      fetches_of_(problem.sizes.size(), 0),
       tree_(slots_),
+      clock_(slots_),
+      absent_(slots_),
+      absent_count_(slots_),
       is_dirty_(problem.sizes.size(), 0) {
   const auto ops = static_cast<int32_t>(problem.ops());
   for (int32_t op = 0; op < ops; ++op) {
@@ -24,8 +30,9 @@ RecomputeState::RecomputeState(const RecomputeProblem& problem)
     run.slot = kSpacing * (op + 1);
     run.previous = op - 1;
     run.next = op + 1 < ops ? op + 1 : -1;
-    runs_.push_back(run);
-    run_at_[run.slot] = op;
+    if (!shades.empty()) run.shade = shades[op];
+    runs_.push_back(std::move(run));
+    run_at_[slot_of(op)] = op;
     runs_of_[op].push_back(op);
     for (const int32_t* i = problem.until.begin(op); i != problem.until.end(op); ++i) {
       before_[*i].push_back(op);
@@ -41,7 +48,7 @@ RecomputeState::RecomputeState(const RecomputeProblem& problem)
         if (*u != *v) rivals_[*v].push_back(*u);
       }
     }
-    tree_.Add(run.slot, run.slot, problem.scratch[op]);
+    Load(op, 1);
   }
   first_ = ops > 0 ? 0 : -1;
   for (size_t value = 0; value < live_ranges_.size(); ++value) Place(static_cast<int32_t>(value));
@@ -133,26 +140,64 @@ bool RecomputeState::TakesOver(int32_t run, int32_t value) const {
   return false;
 }
 
-// Finds where the value is live, and tells the tree of the difference.
+bool RecomputeState::IsFetched(int32_t value, int32_t run) const {
+  const std::vector<int32_t>& fetched = runs_[run].fetched;
+  return std::find(fetched.begin(), fetched.end(), value) != fetched.end();
+}
+
+// Tells the tree and the clock of what a run takes by itself, or of its end.
+void RecomputeState::Load(int32_t run, int sign) {
+  const int32_t op = op_of(run), slot = slot_of(run);
+  tree_.Add(slot, slot, sign * (problem_.scratch[op] + runs_[run].shade));
+  clock_.Add(slot, sign * problem_.costs[op]);
+}
+
+// Finds where the value is live and absent, and tells the trees of the difference.
 void RecomputeState::Place(int32_t value) {
   const int64_t size = problem_.sizes[value];
   std::vector<LiveRange>& live_ranges = live_ranges_[value];
   if (size == 0) return;
   for (const LiveRange& old : live_ranges) tree_.Add(old.lower, old.upper, -size);
   live_ranges.clear();
+  for (const LiveRange& old : absences_[value]) CountAbsence(value, old, -1);
+  absences_[value].clear();
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
   const std::vector<int32_t>& reads = reads_of_[value];
   for (size_t i = 0; i < made.size(); ++i) {
-    const int32_t lower = slot_of(made[i]);
+    int32_t lower = slot_of(made[i]);
     const size_t end = i + 1 < made.size() ? Find(reads, slot_of(made[i + 1])) : reads.size();
     int32_t upper = lower;
-    if (end > 0 && slot_of(reads[end - 1]) > lower) {
+    if (fetches_of_[value] > 0) {
+      for (size_t read = Find(reads, lower + 1); read < end; ++read) {
+        const int32_t slot = slot_of(reads[read]);
+        if (IsFetched(value, reads[read]) && slot - upper > 1) {
+          PlaceLive(value, lower, upper);
+          absences_[value].push_back({upper + 1, slot - 1});
+          CountAbsence(value, absences_[value].back(), 1);
+          lower = slot;
+        }
+        upper = slot;
+      }
+    }
+    if (end > 0 && slot_of(reads[end - 1]) > slot_of(made[i])) {
       const int32_t last = reads[end - 1];
       upper = slot_of(last) - (TakesOver(last, value) ? 1 : 0);
+      if (upper < lower) continue;  // Fetched for the run that takes its bytes over.
     }
-    live_ranges.push_back({lower, upper});
-    tree_.Add(lower, upper, size);
+    PlaceLive(value, lower, upper);
   }
+}
+
+void RecomputeState::CountAbsence(int32_t value, const LiveRange& range, int sign) {
+  absent_.Add(range.lower, sign * problem_.sizes[value]);
+  absent_.Add(range.upper + 1, -sign * problem_.sizes[value]);
+  absent_count_.Add(range.lower, sign);
+  absent_count_.Add(range.upper + 1, -sign);
+}
+
+void RecomputeState::PlaceLive(int32_t value, int32_t lower, int32_t upper) {
+  live_ranges_[value].push_back({lower, upper});
+  tree_.Add(lower, upper, problem_.sizes[value]);
 }
 
 }  // namespace memc

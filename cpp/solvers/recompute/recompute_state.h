@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "solvers/common/peak_tree.h"
+#include "solvers/common/prefix_sums.h"
 #include "solvers/recompute/recompute.h"
 
 namespace memc {
@@ -15,16 +16,24 @@ namespace memc {
 // tree's positions are slots: a free slot holds what is live across it, never more than the run
 // before it.
 //
-// Changes are made in groups: some Insert and Remove, Update, and then Commit or RollBack.
+// A value may be absent between one use and the next, the run before which it is fetched: its bytes
+// lie elsewhere meanwhile, and count from that run on.
+//
+// Changes are made in groups: some Insert, Remove, Fetch and Keep, Update, and then Commit or
+// RollBack.
 class RecomputeState {
  public:
-  explicit RecomputeState(const RecomputeProblem& problem);
+  // `shades`: bytes that count beside the scratch of each op's run, and of runs inserted before it;
+  // none if it is empty.
+  explicit RecomputeState(const RecomputeProblem& problem, std::vector<int64_t> shades = {});
 
   // --- The sequence.
   std::vector<int32_t> Sequence() const;
   int64_t peak() const { return tree_.Max(); }
   int64_t added_cost() const { return added_cost_; }
   const PeakTree& tree() const { return tree_; }
+  int32_t first() const { return first_; }
+  int32_t next(int32_t run) const { return runs_[run].next; }
   int32_t op_of(int32_t run) const { return runs_[run].op; }
   int32_t slot_of(int32_t run) const { return runs_[run].slot; }
   const std::vector<int32_t>& runs_of(int32_t op) const { return runs_of_[op]; }
@@ -35,6 +44,23 @@ class RecomputeState {
   // All runs but the first of each op.
   const std::vector<int32_t>& repeats() const { return repeats_; }
   bool is_repeat(int32_t run) const { return runs_[run].repeat >= 0; }
+
+  // The cost of all runs in slots up to `slot`, that one included.
+  int64_t CostUpTo(int32_t slot) const { return clock_.Sum(slot); }
+
+  int32_t last_slot() const { return slots_ - 1; }
+
+  // --- Where values are absent.
+  struct Fetched {
+    int32_t value, run;
+  };
+  const std::vector<Fetched>& fetches() const { return fetches_; }
+  bool IsFetched(int32_t value, int32_t run) const;
+  // The values that are fetched before `run`.
+  const std::vector<int32_t>& fetched(int32_t run) const { return runs_[run].fetched; }
+  // Bytes of values that are absent in `slot`, and how many these are.
+  int64_t Absent(int32_t slot) const { return absent_.Sum(slot); }
+  int64_t AbsentCount(int32_t slot) const { return absent_count_.Sum(slot); }
 
   // --- Where values are live.
   struct LiveRange {
@@ -63,6 +89,9 @@ class RecomputeState {
   // --- Changes.
   int32_t Insert(int32_t op, int32_t before);  // Returns the run.
   void Remove(int32_t run);                    // One whose op has another.
+  void Fetch(int32_t value, int32_t run);      // A run that reads it, after another use of it.
+  void Keep(int32_t value, int32_t run);       // Takes that back.
+  void ClearShades();                          // Not part of a group.
   void Update();                               // Brings the peak up to date.
   void Commit();
   void RollBack();
@@ -74,10 +103,14 @@ class RecomputeState {
   struct Run {
     int32_t op = -1, slot = -1, previous = -1, next = -1;
     int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
+    int64_t shade = 0;
+    std::vector<int32_t> fetched;
   };
+  enum class Change { kInserted, kRemoved, kFetched, kKept };
   struct Edit {
     int32_t run;
-    bool inserted;
+    Change change;
+    int32_t value = -1;
   };
 
   int32_t FreeSlot(int32_t previous, int32_t next);
@@ -87,11 +120,18 @@ class RecomputeState {
   void Unlink(int32_t run);
   void CountRepeat(int32_t run);
   void DiscountRepeat(int32_t run);
+  void CountFetch(int32_t value, int32_t run);
+  void DiscountFetch(int32_t value, int32_t run);
+  void AddFetch(int32_t value, int32_t run);
+  void DropFetch(int32_t value, int32_t run);
+  void Load(int32_t run, int sign);
   void Touch(int32_t op);
   void MarkDirty(int32_t value);
   bool EndsAt(int32_t value, int32_t run) const;
   bool TakesOver(int32_t run, int32_t value) const;
   void Place(int32_t value);
+  void PlaceLive(int32_t value, int32_t lower, int32_t upper);
+  void CountAbsence(int32_t value, const LiveRange& range, int sign);
   size_t Find(const std::vector<int32_t>& runs, int32_t slot) const;
 
   const RecomputeProblem& problem_;
@@ -107,8 +147,14 @@ class RecomputeState {
   int32_t slots_;                               // How many there are.
   std::vector<int32_t> run_at_;                 // Of each slot that is not free.
   std::vector<std::vector<LiveRange>> live_ranges_;
+  std::vector<std::vector<LiveRange>> absences_;
   std::vector<int32_t> repeats_;
+  std::vector<Fetched> fetches_;
+  std::vector<int32_t> fetches_of_;  // Of each value: how many.
   PeakTree tree_;
+  PrefixSums clock_;   // Of costs.
+  PrefixSums absent_;  // Of bytes that begin to be absent in a slot, less those that end to.
+  PrefixSums absent_count_;
   int64_t added_cost_ = 0;
   std::vector<Edit> edits_;
   std::vector<int32_t> dirty_;

@@ -57,12 +57,12 @@ def recompute_ladder(problem: RecomputeProblem, lowest: int, bound: int = 0) -> 
 
     The same for every `lowest` but for its length. Raises ValueError for a malformed problem.
     """
-    return [_plan(found) for found in native.load()["memc_recompute_ladder"](_columns(problem), lowest, bound)]
+    return [_plan(found) for found in native.load()["memc_recompute_ladder"](columns(problem), lowest, bound)]
 
 
 def measure_sequence(problem: RecomputeProblem, sequence: Sequence[int]) -> RecomputePlan:
     """Peak and added cost of a sequence, by definition. Raises ValueError if it is none of the problem's."""
-    found = native.load()["memc_measure_sequence"](_columns(problem), tensor(np.array(sequence, np.int64)))
+    found = native.load()["memc_measure_sequence"](columns(problem), tensor(np.array(sequence, np.int64)))
     return RecomputePlan(tuple(sequence), int(found[0]), int(found[1]))
 
 
@@ -71,7 +71,8 @@ def _plan(found: Any) -> RecomputePlan:
     return RecomputePlan(tuple(sequence), peak, cost)
 
 
-def _columns(problem: RecomputeProblem) -> list[Any]:
+def columns(problem: RecomputeProblem) -> list[Any]:
+    """The problem as native code takes it."""
     numbers = (problem.sizes, problem.costs, problem.once, problem.scratch)
     columns = [tensor(np.array(column, np.int64)) for column in numbers]
     for table in (problem.reads, problem.makes, problem.over, problem.parts, problem.until):

@@ -6,46 +6,14 @@
 #include <stdexcept>
 
 #include "check.h"
+#include "solvers/recompute/random_recompute.h"
 #include "solvers/recompute/recompute.h"
 
 namespace {
 
 using memc::RecomputePlan;
 using memc::RecomputeProblem;
-using memc::Rows;
-
-void AddRow(Rows& rows, const std::vector<int32_t>& row) {
-  rows.index.insert(rows.index.end(), row.begin(), row.end());
-  rows.first.push_back(static_cast<int64_t>(rows.index.size()));
-}
-
-// Op i makes value i and reads some values before it; some results may take over what is read.
-RecomputeProblem RandomProblem(memc::tests::Random& random, int32_t ops) {
-  RecomputeProblem problem;
-  for (Rows* rows :
-       {&problem.reads, &problem.makes, &problem.over, &problem.parts, &problem.until}) {
-    rows->first = {0};
-  }
-  problem.in_order = random.Flip();
-  for (int32_t op = 0; op < ops; ++op) {
-    problem.sizes.push_back(random.Within(1, 9));
-    problem.costs.push_back(random.Within(1, 5));
-    problem.once.push_back(random.Below(5) == 0 ? 1 : 0);
-    problem.scratch.push_back(random.Below(3) == 0 ? random.Below(5) : 0);
-    std::vector<int32_t> reads;
-    for (int32_t v = 0; v < op; ++v) {
-      if (v + 1 == op ? random.Below(5) != 0 : random.Below(3) == 0) reads.push_back(v);
-    }
-    const bool takes = !reads.empty() && random.Below(3) == 0;
-    AddRow(problem.reads, reads);
-    AddRow(problem.makes, {op});
-    AddRow(problem.over, takes ? std::vector<int32_t>{reads.front()} : std::vector<int32_t>{});
-    AddRow(problem.parts,
-           takes && reads.size() > 1 ? std::vector<int32_t>{reads.back()} : std::vector<int32_t>{});
-    AddRow(problem.until, {});
-  }
-  return problem;
-}
+using memc::tests::RandomRecompute;
 
 // Whether the value, made at some step, is live at step `at` of the sequence; and whether it is
 // read last there.
@@ -153,7 +121,7 @@ class AllSequences {
 TEST(SequencesAreMeasuredByDefinition) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     memc::tests::Random random(seed);
-    RecomputeProblem problem = RandomProblem(random, 7);
+    RecomputeProblem problem = RandomRecompute(random, 7);
     problem.once.assign(7, 0);
     std::vector<int32_t> sequence;
     int64_t cost = 0;
@@ -175,7 +143,7 @@ TEST(LaddersAgainstAllSequences) {
   int best = 0;
   for (uint32_t seed = 0; seed < 15; ++seed) {
     memc::tests::Random random(seed);
-    const RecomputeProblem problem = RandomProblem(random, 5);
+    const RecomputeProblem problem = RandomRecompute(random, 5);
     memc::Validate(problem);
     const AllSequences all(problem, 7);
     const std::vector<RecomputePlan> ladder = memc::RecomputeLadder(problem, 0);
@@ -203,7 +171,7 @@ TEST(LaddersAgainstAllSequences) {
 TEST(LimitsOnlyEndALadder) {
   for (uint32_t seed = 0; seed < 4; ++seed) {
     memc::tests::Random random(seed);
-    const RecomputeProblem problem = RandomProblem(random, 9);
+    const RecomputeProblem problem = RandomRecompute(random, 9);
     const std::vector<RecomputePlan> whole = memc::RecomputeLadder(problem, 0);
     const std::vector<RecomputePlan> part =
         memc::RecomputeLadder(problem, whole.front().peak * 9 / 10);
@@ -220,7 +188,7 @@ TEST(LimitsOnlyEndALadder) {
 
 TEST(SequencesThatAreNoneAreRefused) {
   memc::tests::Random random(3);
-  RecomputeProblem problem = RandomProblem(random, 3);
+  RecomputeProblem problem = RandomRecompute(random, 3);
   problem.once = {0, 0, 1};
   problem.in_order = true;
   problem.reads = {{0, 0, 1, 2}, {0, 1}};

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "solvers/offload/dispatch.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "solvers/common/peak_tree.h"
+#include "solvers/offload/lane_clock.h"
+
+namespace memc {
+
+namespace {
+
+struct Absence {
+  int32_t value;
+  int32_t last, next;   // Positions of the runs that use the value before it and after it.
+  bool copied = false;  // Whether it needs a copy out, as the value's first absence.
+  size_t copy = 0;      // Its number in the lane.
+};
+
+class Dispatcher {
+ public:
+  Dispatcher(const OffloadProblem& problem, const RecomputeState& state, int64_t limit, bool list)
+      : problem_(problem),
+        state_(state),
+        limit_(limit),
+        list_(list),
+        room_(0),
+        clock_(problem.lanes) {
+    ListRuns();
+    ListAbsences();
+    MeasureRoom();
+  }
+
+  Schedule Run() {
+    for (int32_t at = 0; at < static_cast<int32_t>(runs_.size()); ++at) {
+      StartFetches(at);
+      MakeRoom(at);
+      AwaitFetches(at);
+      const int32_t op = runs_[at];
+      Add(Step::kRun, op);
+      schedule_.computing += problem_.ops.costs[op];
+      clock_.AdvanceTo(clock_.now() + problem_.ops.costs[op]);
+      while (!leaving_.empty() && clock_.Ended(Direction::kOut) > leaving_.front()->copy) Leave();
+      StartCopies(at);
+    }
+    while (!leaving_.empty()) AwaitLeave();
+    schedule_.makespan = clock_.now();
+    schedule_.added_cost = state_.added_cost();
+    return std::move(schedule_);
+  }
+
+ private:
+  // --- The problem by positions.
+  void ListRuns() {
+    position_.assign(state_.last_slot() + 1, -1);
+    for (int32_t run = state_.first(); run >= 0; run = state_.next(run)) {
+      position_[state_.slot_of(run)] = static_cast<int32_t>(runs_.size());
+      runs_.push_back(state_.op_of(run));
+    }
+  }
+
+  void ListAbsences() {
+    for (const RecomputeState::Fetched& fetch : state_.fetches()) {
+      const int32_t slot = state_.slot_of(fetch.run);
+      const int32_t last = state_.LastUse(fetch.value, slot);
+      if (slot - last > 1) absences_.push_back({fetch.value, position_[last], position_[slot]});
+    }
+    std::sort(absences_.begin(), absences_.end(), [](const Absence& a, const Absence& b) {
+      return a.next != b.next ? a.next < b.next : a.value < b.value;
+    });
+    std::vector<int32_t> first(problem_.ops.sizes.size(), -1);
+    leaves_at_.resize(runs_.size());
+    for (size_t i = 0; i < absences_.size(); ++i) {
+      Absence& absence = absences_[i];
+      absence.copied = std::exchange(first[absence.value], 0) < 0;
+      leaves_at_[absence.last].push_back(&absence);
+    }
+  }
+
+  void MeasureRoom() {
+    std::vector<int64_t> change(runs_.size() + 1, 0);
+    for (size_t value = 0; value < problem_.ops.sizes.size(); ++value) {
+      const int64_t size = problem_.ops.sizes[value];
+      for (const auto& range : state_.live_ranges_of(static_cast<int32_t>(value))) {
+        // A range that ends before its last reader, which takes the bytes over, ends in a free
+        // slot.
+        const int32_t end = position_[range.upper];
+        change[position_[range.lower]] += size;
+        change[end >= 0 ? end + 1 : position_[range.upper + 1]] -= size;
+      }
+    }
+    std::vector<int64_t> live(runs_.size());
+    int64_t sum = 0;
+    for (size_t at = 0; at < runs_.size(); ++at) {
+      sum += change[at];
+      live[at] = sum + problem_.ops.scratch[runs_[at]];
+    }
+    room_ = PeakTree(live);
+  }
+
+  // --- Walking along them.
+  void Add(Step step, int32_t number) {
+    if (list_) schedule_.items.push_back({step, number});
+  }
+
+  int64_t Size(const Absence& absence) const { return problem_.ops.sizes[absence.value]; }
+
+  void StartCopies(int32_t at) {
+    for (Absence* absence : leaves_at_[at]) {
+      if (!absence->copied) {
+        Add(Step::kDrop, absence->value);
+        continue;
+      }
+      Add(Step::kOutStart, absence->value);
+      absence->copy = clock_.Issue(Direction::kOut, Size(*absence));
+      schedule_.bytes_out += Size(*absence);
+      leaving_.push_back(absence);
+      held_ += Size(*absence);
+    }
+  }
+
+  void Leave() {
+    Add(Step::kOutDone, leaving_.front()->value);
+    held_ -= Size(*leaving_.front());
+    leaving_.pop_front();
+  }
+
+  void AwaitLeave() {
+    clock_.AwaitCopy(Direction::kOut, leaving_.front()->copy);
+    Leave();
+  }
+
+  // Starts what comes next into the lane that will be idle before the end of the run at `at`, as
+  // far as there is room, and what that run needs.
+  void StartFetches(int32_t at) {
+    const int64_t end = clock_.now() + problem_.ops.costs[runs_[at]];
+    while (fetched_ < absences_.size()) {
+      Absence& absence = absences_[fetched_];
+      const bool needed = absence.next == at;
+      if (!needed && (absence.last >= at || clock_.IdleFrom(Direction::kIn) >= end)) return;
+      if (IsLeaving(absence)) {
+        if (!needed) return;
+        while (IsLeaving(absence)) AwaitLeave();
+      }
+      if (!needed) {
+        const int64_t size = Size(absence);
+        if (room_.MaxIn(at, absence.next - 1) + size > limit_) return;
+        if (room_.MaxIn(at, at) + size + held_ > limit_) return;
+        room_.Add(at, absence.next - 1, size);
+      }
+      Add(Step::kInStart, absence.value);
+      absence.copy = clock_.Issue(Direction::kIn, Size(absence));
+      schedule_.bytes_in += Size(absence);
+      ++fetched_;
+    }
+  }
+
+  bool IsLeaving(const Absence& absence) const {
+    return std::any_of(leaving_.begin(), leaving_.end(),
+                       [&](const Absence* other) { return other->value == absence.value; });
+  }
+
+  void MakeRoom(int32_t at) {
+    while (!leaving_.empty() && room_.MaxIn(at, at) + held_ > limit_) AwaitLeave();
+    schedule_.peak = std::max(schedule_.peak, room_.MaxIn(at, at) + held_);
+  }
+
+  void AwaitFetches(int32_t at) {
+    for (; awaited_ < fetched_ && absences_[awaited_].next <= at; ++awaited_) {
+      clock_.AwaitCopy(Direction::kIn, absences_[awaited_].copy);
+      Add(Step::kInDone, absences_[awaited_].value);
+    }
+  }
+
+  const OffloadProblem& problem_;
+  const RecomputeState& state_;
+  const int64_t limit_;
+  const bool list_;
+  std::vector<int32_t> runs_;                     // Ops.
+  std::vector<int32_t> position_;                 // Of each slot that is not free.
+  std::vector<Absence> absences_;                 // In the order of the runs that need the values.
+  std::vector<std::vector<Absence*>> leaves_at_;  // Of each position: absences from there on.
+  PeakTree room_;                                 // Bytes live at each position.
+  LaneClock clock_;
+  std::deque<Absence*> leaving_;  // In the order of their lane.
+  int64_t held_ = 0;              // Bytes of those.
+  size_t fetched_ = 0, awaited_ = 0;
+  Schedule schedule_;
+};
+
+}  // namespace
+
+Schedule Dispatch(const OffloadProblem& problem, const RecomputeState& state, int64_t limit,
+                  bool list) {
+  return Dispatcher(problem, state, limit, list).Run();
+}
+
+}  // namespace memc

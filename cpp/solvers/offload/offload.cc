@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "solvers/offload/offload.h"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "solvers/offload/credit.h"
+#include "solvers/offload/offload_search.h"
+#include "solvers/recompute/recompute_search.h"
+
+namespace memc {
+
+namespace {
+
+constexpr int64_t kSteps = 100;            // A limit is below the one before it by this part.
+constexpr int64_t kReachWork = 200'000;    // Steps of trying to reach one limit,
+constexpr int64_t kReachWorkOfOp = 1'000;  // and so many more for each op.
+constexpr double kCredit = 0.9;            // The part of the lanes that credit counts on.
+constexpr int64_t kRounds = 60;            // Of a search that goes on from the limit before,
+constexpr int64_t kFreshRounds = 30;       // and of one that begins at this limit.
+
+// Searches that go down together, each from what it had at the limit before.
+class Descent {
+ public:
+  explicit Descent(const OffloadProblem& problem)
+      : problem_(problem),
+        work_(kReachWork + kReachWorkOfOp * problem.ops.ops()),
+        credit_(CreditOf(problem, kCredit)),
+        credited_(problem.ops, 1, credit_.shades),
+        copied_(problem, RecomputeState(problem.ops), 1, false),
+        joint_(std::make_unique<OffloadSearch>(problem, RecomputeState(problem.ops), 1, true)) {}
+
+  // Adds the best plans found at a limit. Returns whether there is one.
+  bool Lower(int64_t limit, std::vector<Schedule>* plans) {
+    copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, 0);
+    if (copies_go_on_) plans->push_back(copied_.Plan());
+    joint_goes_on_ = joint_goes_on_ && joint_->Lower(limit, work_, kRounds);
+    credit_goes_on_ = credit_goes_on_ && credited_.Lower(limit + credit_.most, work_);
+    if (credit_goes_on_) Restart(limit);
+    if (joint_goes_on_) plans->push_back(joint_->Plan());
+    return copies_go_on_ || joint_goes_on_;
+  }
+
+ private:
+  // Has the joint search go on from what is recomputed if copies have their credit, where that is
+  // better.
+  void Restart(int64_t limit) {
+    RecomputeState state = credited_.state();
+    state.ClearShades();
+    auto fresh = std::make_unique<OffloadSearch>(problem_, state, 2, true);
+    if (!fresh->Lower(limit, work_, kFreshRounds)) {
+      credit_goes_on_ = false;
+      return;
+    }
+    if (joint_goes_on_ && joint_->makespan() <= fresh->makespan()) return;
+    joint_ = std::move(fresh);
+    joint_goes_on_ = true;
+  }
+
+  const OffloadProblem& problem_;
+  const int64_t work_;
+  const Credit credit_;
+  RecomputeSearch credited_;  // Recomputes what copies cannot take off.
+  OffloadSearch copied_;      // Copies alone.
+  std::unique_ptr<OffloadSearch> joint_;
+  bool credit_goes_on_ = true, copies_go_on_ = true, joint_goes_on_ = true;
+};
+
+Schedule Recomputed(const OffloadProblem& problem, const RecomputePlan& plan) {
+  std::vector<Item> items;
+  for (int32_t op : plan.sequence) items.push_back({Step::kRun, op});
+  return MeasureSchedule(problem, std::move(items));
+}
+
+bool IsBetter(const Schedule& a, const Schedule& b) {
+  if (a.makespan != b.makespan) return a.makespan < b.makespan;
+  return a.bytes_out + a.bytes_in < b.bytes_out + b.bytes_in;
+}
+
+// Those of which no other is as low and as quick, from the highest peak down.
+std::vector<Schedule> Undominated(std::vector<Schedule> plans) {
+  std::stable_sort(plans.begin(), plans.end(), [](const Schedule& a, const Schedule& b) {
+    return a.peak != b.peak ? a.peak < b.peak : IsBetter(a, b);
+  });
+  std::vector<Schedule> kept;
+  for (Schedule& plan : plans) {
+    if (kept.empty() || IsBetter(plan, kept.back())) kept.push_back(std::move(plan));
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
+}  // namespace
+
+std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowest, int64_t bound) {
+  if (problem.movable.size() != problem.ops.sizes.size()) {
+    throw std::invalid_argument("expected of each value whether it may be copied");
+  }
+  std::vector<Schedule> plans;
+  for (const RecomputePlan& plan : RecomputeLadder(problem.ops, lowest, bound)) {
+    plans.push_back(Recomputed(problem, plan));
+  }
+  const bool any =
+      std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
+  if (!any || plans.empty()) return plans;
+  Descent descent(problem);
+  int64_t limit = plans.front().peak, least = limit;
+  while (least > lowest && limit > bound) {
+    limit = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
+    if (limit <= 0 || !descent.Lower(limit, &plans)) break;
+    least = std::min(least, plans.back().peak);
+  }
+  return Undominated(std::move(plans));
+}
+
+}  // namespace memc

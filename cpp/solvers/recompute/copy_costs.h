@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What it costs to have a value elsewhere between two uses, guessed from how much else is.
+#ifndef MEMC_COPY_COSTS_H_
+#define MEMC_COPY_COSTS_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "solvers/common/lanes.h"
+#include "solvers/recompute/recompute_state.h"
+
+namespace memc {
+
+class CopyCosts {
+ public:
+  // `movable`: of each value. `sizes` of the problem.
+  CopyCosts(const std::vector<int64_t>& sizes, std::vector<char> movable, Lanes lanes)
+      : sizes_(sizes), movable_(std::move(movable)), lanes_(lanes) {}
+
+  bool MayMove(int32_t value) const { return movable_[value] != 0; }
+
+  // What the copies of so many bytes count even where they delay nothing, since others then cannot
+  // have the lanes.
+  int64_t Price(int64_t bytes) const {
+    return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice;
+  }
+
+  // By how much the sequence takes longer, in picoseconds, if the value is also absent from `last`,
+  // the slot of its last use before `moment`, to `next`, that of its next one.
+  //
+  // Whatever is absent at a moment left in the time before it, and comes back in the time after it.
+  int64_t Stall(const RecomputeState& state, int32_t value, int32_t last, int32_t moment,
+                int32_t next) const;
+
+ private:
+  static constexpr int64_t kPrice = 64;
+
+  const std::vector<int64_t>& sizes_;
+  const std::vector<char> movable_;
+  const Lanes lanes_;
+};
+
+}  // namespace memc
+
+#endif  // MEMC_COPY_COSTS_H_

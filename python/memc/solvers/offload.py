@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed doors to the native search for copies beside recomputation. See `cpp/solvers/offload/schedule.h` for what a schedule
+means."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from memc import native
+from memc.solvers.arrays import tensor
+from memc.solvers.recompute import RecomputeProblem, columns
+
+FULL_SPEED = 1024
+"""Parts of full speed, in which a lane's shared speed is given."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Copies of one direction, one after another."""
+
+    latency: int
+    """Picoseconds that each copy takes beside those of its bytes."""
+    per_mib: int
+    """Picoseconds for 2**20 bytes while the other lane is idle."""
+    shared: int = FULL_SPEED
+    """Speed while the other lane is busy, of `FULL_SPEED`."""
+
+
+@dataclass(frozen=True)
+class OffloadProblem:
+    """A problem of recomputation whose values may also be copied out of the arena, and back."""
+
+    ops: RecomputeProblem
+    """Costs in picoseconds."""
+    movable: Sequence[bool]
+    """Whether each value may be copied."""
+    out: Lane
+    back: Lane
+
+
+class Step(enum.IntEnum):
+    """What an item of a schedule is."""
+
+    RUN = 0
+    OUT_START = 1
+    OUT_DONE = 2
+    DROP = 3
+    """A value of which there is a copy leaves the arena."""
+    IN_START = 4
+    IN_DONE = 5
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Runs of ops, and the starts and ends of copies between them."""
+
+    items: tuple[tuple[Step, int], ...]
+    """Each with the number of an op, or of the value that is copied."""
+    peak: int
+    """Bytes of the arena."""
+    copied_peak: int
+    """Bytes of copies that are needed at one time."""
+    makespan: int
+    """Picoseconds."""
+    computing: int
+    """Picoseconds of all runs."""
+    added_cost: int
+    """Picoseconds of all runs but the first of each op."""
+    bytes_out: int
+    bytes_in: int
+
+    @property
+    def added(self) -> int:
+        """Picoseconds beyond those of one run of every op."""
+        return self.makespan - self.computing + self.added_cost
+
+
+def offload_ladder(problem: OffloadProblem, lowest: int, bound: int = 0) -> list[Schedule]:
+    """Schedules at falling limits, as `recompute_ladder`, whose plans are among them; each has a lower peak than the one before
+    it and takes longer. Raises ValueError for a malformed problem."""
+    return [_schedule(found) for found in native.load()["memc_offload_ladder"](*_arguments(problem), lowest, bound)]
+
+
+def measure_schedule(problem: OffloadProblem, items: Sequence[tuple[Step, int]]) -> Schedule:
+    """The figures of a schedule, by definition. Raises ValueError if it is none of the problem's."""
+    flat = np.array([number for item in items for number in item], np.int64)
+    return _schedule(native.load()["memc_measure_schedule"](*_arguments(problem), tensor(flat)))
+
+
+def _schedule(found: Any) -> Schedule:
+    figures, items = list(map(int, found[:7])), list(map(int, found[7:]))
+    return Schedule(tuple((Step(a), b) for a, b in zip(items[::2], items[1::2])), *figures)
+
+
+def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
+    lanes = [number for lane in (problem.out, problem.back) for number in (lane.latency, lane.per_mib, lane.shared)]
+    return (
+        columns(problem.ops),
+        tensor(np.array(problem.movable, np.int64)),
+        tensor(np.array(lanes, np.int64)),
+    )
