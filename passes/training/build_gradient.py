@@ -97,12 +97,17 @@ def build_gradient(
     outside = append_outside(step.builder, function.ops) if check_labels else None
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
-    if not gradients:
-        alive = " that is not frozen" if frozen else ""
-        raise UsageError(f"build-gradient: nothing to train: result `{scores.value.name}` depends on no weight{alive}")
+    _require_gradients(gradients, scores.value, frozen)
     gradients = _append_updates(step, optimizer, gradients, scale, clip_norm, outside)
     _set_results(step, total, outside, gradients if optimizer.kind == "none" else [])
     return _training(named, scores, result, found)
+
+
+def _require_gradients(gradients: Sequence[object], result: Value, frozen: Sequence[str]) -> None:
+    """Raise UsageError if there are none."""
+    if not gradients:
+        alive = " that is not frozen" if frozen else ""
+        raise UsageError(f"build-gradient: nothing to train: result `{result.name}` depends on no weight{alive}")
 
 
 def _append_updates(

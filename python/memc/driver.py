@@ -125,18 +125,7 @@ def compile(
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
         with stages("passes"):
-            manager = _manager(chosen, apart)
-            manager.run(module)
-            if chosen.pass_pipeline is not None:
-                _check_given_plan(module, partial=True)
-            report = make_report(
-                module,
-                manager,
-                target=str(target),
-                opt_level=chosen.opt_level,
-                dims=chosen.dims,
-            )
-            _keep_budget(report, chosen.memory_budget, chosen.opt_level)
+            report = _planned(module, chosen, target, apart)
         if chosen.plan_only:
             return Compilation(module, _with_seconds(report, stages, 0), None)
         _require_weights(module)
@@ -174,6 +163,18 @@ def _require_alignment(target: CodeTarget, plan_only: bool) -> None:
         raise UsageError(
             f"alignment: expected at least {target.kernel_alignment}, which kernels rely on, got {target.alignment}"
         )
+
+
+def _planned(module: Module, chosen: Options, target: CodeTarget, apart: Collection[str]) -> Report:
+    """Run the passes, and report what they planned. Raises InvalidError for a plan of a given pipeline that does not suit the
+    code, and BudgetError for more memory than the budget."""
+    manager = _manager(chosen, apart)
+    manager.run(module)
+    if chosen.pass_pipeline is not None:
+        _check_given_plan(module, partial=True)
+    report = make_report(module, manager, target=str(target), opt_level=chosen.opt_level, dims=chosen.dims)
+    _keep_budget(report, chosen.memory_budget, chosen.opt_level)
+    return report
 
 
 def _manager(chosen: Options, apart: Collection[str]) -> PassManager:

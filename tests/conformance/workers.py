@@ -23,6 +23,36 @@ def _serve(connection: Connection, task: Task) -> None:
         connection.send(task(name))
 
 
+class _LostError(Exception):
+    """A worker died or did not answer; the message is the verdict."""
+
+
+class _Worker:
+    """A process that runs one case after another."""
+
+    def __init__(self, task: Task) -> None:
+        context = multiprocessing.get_context("fork")
+        self.ours, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, task), daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def result(self, name: str, timeout: float) -> Any:
+        """What the task gives. Raises _LostError."""
+        try:
+            self.ours.send(name)
+            if self.ours.poll(timeout):
+                return self.ours.recv()
+        except (EOFError, OSError):
+            raise _LostError("crash") from None
+        raise _LostError("hang")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.ours.close()
+
+
 def run(
     names: Sequence[str],
     task: Task,
@@ -37,7 +67,6 @@ def run(
     `failed(name, verdict)` makes the result of a case whose process died (`crash`) or took longer than `timeout`
     seconds (`hang`). Workers are forked, so `task` may be any function; `report` is called as results come in.
     """
-    context = multiprocessing.get_context("fork")
     pending: queue.SimpleQueue[str] = queue.SimpleQueue()
     for name in names:
         pending.put(name)
@@ -45,40 +74,26 @@ def run(
     lock = threading.Lock()
 
     def drive() -> None:
-        process: Any = None
-        ours: Any = None
+        worker: _Worker | None = None
         while True:
             try:
                 name = pending.get_nowait()
             except queue.Empty:
                 break
-            if process is None:
+            if worker is None:
                 with lock:
-                    ours, theirs = context.Pipe()
-                    process = context.Process(target=_serve, args=(theirs, task), daemon=True)
-                    process.start()
-                    theirs.close()
-            lost = True
+                    worker = _Worker(task)
             try:
-                ours.send(name)
-                if ours.poll(timeout):
-                    result = ours.recv()
-                    lost = False
-                else:
-                    result = failed(name, "hang")
-            except (EOFError, OSError):
-                result = failed(name, "crash")
-            if lost:
-                process.kill()
-                process.join()
-                ours.close()
-                process = None
+                result = worker.result(name, timeout)
+            except _LostError as error:
+                result = failed(name, str(error))
+                worker.end()
+                worker = None
             with lock:
                 results[name] = result
                 report(result)
-        if process is not None:
-            process.kill()
-            process.join()
+        if worker is not None:
+            worker.end()
 
     threads = [threading.Thread(target=drive) for _ in range(workers)]
     for thread in threads:

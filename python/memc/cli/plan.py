@@ -10,7 +10,7 @@ import typer
 
 from memc.ir.errors import UsageError
 from memc.ir.sizes import parse_size
-from memc.planning import CapacityError
+from memc.planning import CapacityError, Plan
 from memc.planning import plan as make_plan
 from memc.planning.csv_file import plan_csv
 from memc.report.tables import print_plan
@@ -64,7 +64,9 @@ def plan(
     if order_solver is not None and not reorder:
         raise UsageError("--order-solver: expected --reorder with it, without which the order is kept")
     _require_files(output, json_path, full)
-    arguments: dict[str, Any] = dict(
+    result = _planned(
+        file,
+        json_path,
         capacity=_capacity(capacity or []),
         alignment=alignment,
         reorder=reorder,
@@ -74,18 +76,22 @@ def plan(
         threads=threads,
         **settings,
     )
-    try:
-        result = make_plan(file, **arguments)
-    except CapacityError as error:
-        if json_path is not None:
-            write_text(json_path, json.dumps(error.to_dict()))
-        raise
     if output is not None:
         write_text(output, plan_csv(result.tensors, result.offsets))
     if json_path is not None:
         write_text(json_path, json.dumps(result.to_dict(full=full)))
     if "-" not in (output, json_path) and not quiet:
         print_plan(stdout_console(no_color), result)
+
+
+def _planned(file: str, json_path: str | None, **arguments: Any) -> Plan:
+    """The plan. What does not fit is written as JSON, and raised."""
+    try:
+        return make_plan(file, **arguments)
+    except CapacityError as error:
+        if json_path is not None:
+            write_text(json_path, json.dumps(error.to_dict()))
+        raise
 
 
 def _require_files(output: str | None, json_path: str | None, full: bool) -> None:

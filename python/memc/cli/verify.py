@@ -75,10 +75,17 @@ def verify(
             progress=report_stage,
             **settings,
         )
-    found = outcome.judgements
     if json is not None:
-        write_text(json, json_module.dumps({name: _as_json(each) for name, each in found.items()}, indent=2))
-    if json != "-":
+        found = {name: _as_json(each) for name, each in outcome.judgements.items()}
+        write_text(json, json_module.dumps(found, indent=2))
+    _conclude(outcome, f"{model} against {against} ({outcome.tolerances})", against, quiet, silent=json == "-")
+
+
+def _conclude(outcome: verification.Verification, what: str, against: str, quiet: bool, silent: bool) -> None:
+    """Print what was found of each tensor and of `what`; with `quiet` what differs alone, with `silent` nothing. Raises
+    CheckError if a tensor differs."""
+    found = outcome.judgements
+    if not silent:
         for note in outcome.notes:
             print(f"note   {note}")
         for name, each in found.items():
@@ -86,13 +93,11 @@ def verify(
                 print(_line(name, each, against))
     failed = [name for name, each in found.items() if not each.difference.matches]
     if failed:
-        raise CheckError(
-            f"FAILED | {model} against {against} ({outcome.tolerances}): {len(failed)} of {len(found)} tensors differ"
-        )
-    if json != "-" and not quiet:
+        raise CheckError(f"FAILED | {what}: {len(failed)} of {len(found)} tensors differ")
+    if not silent and not quiet:
         others = Counter(each.against for each in found.values() if each.against != against)
         also = "".join(f", {count} of them against {name}" for name, count in others.items())
-        print(f"PASSED | {model} against {against} ({outcome.tolerances}): {_tensors(len(found))} match{also}")
+        print(f"PASSED | {what}: {_tensors(len(found))} match{also}")
 
 
 def _line(name: str, found: verification.Judgement, against: str) -> str:

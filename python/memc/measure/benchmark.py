@@ -137,65 +137,99 @@ def bench(
     """
     for name, value, least in (("warmup", warmup, 0), ("runs", runs, 1), ("profiled runs", profiled_runs, 0)):
         require(value, Annotated[int, Range(least=least, what="a number")], name)
-    require(threads, Optional[int], "threads")
+    _require_call(inputs, seed, threads, cuda_graph)
     min_seconds = require(min_seconds, Seconds, "min seconds")
+    path, keeps = _artifact(source, progress, options)
+    measured = _Runs(warmup, runs, min_seconds, threads, profiled_runs, progress or (lambda stage: None))
+    return measured.of(path, keeps, cuda_graph, inputs or {}, seed)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """The runs that are measured."""
+
+    warmup: int
+    runs: int
+    min_seconds: float
+    threads: int | None
+    profiled_runs: int
+    report: driver.Progress
+
+    def of(
+        self,
+        path: Path,
+        keeps: object,
+        cuda_graph: bool,
+        inputs: Mapping[str, Array] | Callable[[Sequence[Spec]], Mapping[str, Array]],
+        seed: int,
+    ) -> Benchmark:
+        """What runs of an artifact take. All modules are imported before its memory is measured."""
+        self.report("load")
+        from memc.runtime.artifact.read import read_manifest
+        from memc.runtime.execute import profile as profiling
+        from memc.runtime.execute.load import executable_of
+        from memc.runtime.execute.load_code import open_artifact
+
+        manifest = read_manifest(path)
+        loaded = open_artifact(manifest, cuda_graph)
+        before = _bytes_in_use(loaded.device, manifest)
+        executable = executable_of(loaded)
+        executable.keeps = keeps
+        if self.threads is not None and manifest.kind == "cuda":
+            raise UsageError("threads: expected an artifact for the CPU, got one for cuda")
+        data = inputs(executable.inputs) if callable(inputs) else inputs
+        given = executable.placed_inputs(_complete(executable.inputs, data, seed))
+        with profiling.threads(self.threads) as used:
+            self.report("run")
+            seconds = _timed(executable, given, self.warmup, self.runs, self.min_seconds)
+            after = _bytes_in_use(executable.device, manifest)
+            profile = None
+            if self.profiled_runs:
+                self.report("profile")
+                profile = _profile(executable, profiling.profile(executable, given, self.profiled_runs))
+        grown = None if before is None or after is None else max(after - before, 0)
+        return Benchmark(
+            target=str(CodeTarget.create(manifest.kind, manifest.arch or None, manifest.cpu)),
+            training=manifest.trains,
+            threads=None if manifest.kind == "cuda" else used,
+            warmup=self.warmup,
+            seconds=tuple(seconds),
+            batch=batch_of(executable.inputs),
+            memory=_memory(manifest.footprint),
+            grown_bytes=grown,
+            profile=profile,
+        )
+
+
+def _require_call(inputs: object, seed: object, threads: object, cuda_graph: object) -> None:
+    """Raise UsageError for arguments of another kind."""
+    require(threads, Optional[int], "threads")
     require(seed, Amount, "seed")
     require(cuda_graph, bool, "cuda_graph")
     if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):
         raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
-    path, keeps = _artifact(source, progress, options)
-    if progress:
-        progress("load")
-    from memc.runtime.artifact.read import read_manifest
-    from memc.runtime.execute import profile as profiling
-    from memc.runtime.execute.executable import Executable
-    from memc.runtime.execute.load import executable_of
-    from memc.runtime.execute.load_code import open_artifact
 
-    manifest = read_manifest(path)
-    loaded = open_artifact(manifest, cuda_graph)
-    before = _bytes_in_use(loaded.device, manifest)
-    executable = executable_of(loaded)
-    executable.keeps = keeps
-    if threads is not None and manifest.kind == "cuda":
-        raise UsageError("threads: expected an artifact for the CPU, got one for cuda")
-    data = inputs(executable.inputs) if callable(inputs) else inputs or {}
-    given = executable.placed_inputs(_complete(executable.inputs, data, seed))
+
+def _timed(
+    executable: Executable, inputs: Mapping[str, Any], warmup: int, runs: int, min_seconds: float
+) -> Sequence[float]:
+    """The seconds of each of `runs` runs after `warmup` others, and of more until they are `min_seconds` together."""
+    from memc.runtime.execute.executable import Executable
 
     def run() -> float:
         start = time.perf_counter()
-        Executable.__call__(executable, **given)  # A training step's own call copies the loss to the host.
+        Executable.__call__(executable, **inputs)  # A training step's own call copies the loss to the host.
         executable.synchronize()
         return time.perf_counter() - start
 
-    with profiling.threads(threads) as used:
-        if progress:
-            progress("run")
-        for _ in range(warmup):
-            run()
-        seconds = array("d")  # A list's objects would count as memory that the model takes.
-        total = 0.0
-        while len(seconds) < runs or total < min_seconds:
-            seconds.append(run())
-            total += seconds[-1]
-        after = _bytes_in_use(loaded.device, manifest)
-        profile = None
-        if profiled_runs:
-            if progress:
-                progress("profile")
-            profile = _profile(executable, profiling.profile(executable, given, profiled_runs))
-    grown = None if before is None or after is None else max(after - before, 0)
-    return Benchmark(
-        target=str(CodeTarget.create(manifest.kind, manifest.arch or None, manifest.cpu)),
-        training=manifest.trains,
-        threads=None if manifest.kind == "cuda" else used,
-        warmup=warmup,
-        seconds=tuple(seconds),
-        batch=batch_of(executable.inputs),
-        memory=_memory(manifest.footprint),
-        grown_bytes=grown,
-        profile=profile,
-    )
+    for _ in range(warmup):
+        run()
+    seconds = array("d")  # A list's objects would count as memory that the model takes.
+    total = 0.0
+    while len(seconds) < runs or total < min_seconds:
+        seconds.append(run())
+        total += seconds[-1]
+    return seconds
 
 
 def is_artifact(source: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any, Optional
 
@@ -83,13 +84,20 @@ def import_onnx(
     require(max_size, Optional[Amount], "max_size")
     if not isinstance(source, (str, PathLike, bytes, onnx.ModelProto)):
         raise UsageError(f"source: expected a path, the bytes of a model or a ModelProto, got {shown(source)}")
-    try:
+    with _import_errors():
         model, store = load(source)
         if trainable:
             stored = store_constants(model)
             warn_of_constants(model, stored)
             model = separate(stored)
         return _import(model, store, sizes, shapes, bound, trainable, max_size)
+
+
+@contextmanager
+def _import_errors() -> Iterator[None]:
+    """Whatever goes wrong with a corrupt model, as an error of one line."""
+    try:
+        yield
     except (RecursionError, MemoryError) as error:
         raise InvalidError(f"invalid: model: {type(error).__name__} during import") from error
     except MemcError as error:
