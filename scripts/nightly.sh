@@ -14,6 +14,7 @@
 #   MEMC_NIGHTLY_LIMIT    seconds after which a fuzzer's process counts as hung (21600)
 #   MEMC_NIGHTLY_SWEEP    further options of benchmarks/compile_sweep.py, such as '--batch 1 7 --target llvm sm_90': there are
 #                         7,650 cells of the repository's own models, 16,860 with the exports and the trained ones
+#   MEMC_NIGHTLY_PYTHONS  interpreters of the step `pythons` (python3.10 to python3.14, those that are there)
 #   MEMC_NIGHTLY_OUT      folder for logs, rows and failing cases (build/nightly)
 #   MEMC_NIGHTLY_MODELS   folder of training/*.onnx and inference/*.onnx, exports without weights; without it, the sweep has
 #                         the repository's own models and those of the cache
@@ -30,9 +31,23 @@ cache=${MEMC_NIGHTLY_CACHE:-$out/cache}
 limit=${MEMC_NIGHTLY_LIMIT:-21600}
 mkdir -p "$out" "$cache"
 
-properties() { MEMC_HYPOTHESIS_PROFILE=nightly python -m pytest tests/property tests/unit/gradients -n "$jobs"; }
+properties() { MEMC_HYPOTHESIS_PROFILE=nightly python -m pytest tests/property tests/unit/ir/ops/gradients -n "$jobs"; }
 slow() { python -m pytest -m slow tests -n "$jobs"; }
 nodes() { python benchmarks/onnx_backend.py --mode compiled --workers "$jobs"; }
+# What every change has to pass, in each supported Python that is there: each has an environment of its own.
+pythons() {
+  local python version tried=() failed=0
+  for python in ${MEMC_NIGHTLY_PYTHONS:-python3.10 python3.11 python3.12 python3.13 python3.14}; do
+    if ! version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); then
+      echo "$python: is not there"
+      continue
+    fi
+    tried+=("$version")
+    MEMC_VENV="$out/python-$version" PYTHON="$python" scripts/test.sh || { echo "Python $version: FAILED"; failed=1; }
+  done
+  echo "Pythons tried: ${tried[*]:-none}"
+  [ ${#tried[@]} -gt 0 ] && return $failed
+}
 sanitizers() { scripts/cpp_tests.sh --sanitize && scripts/cpp_tests.sh --threads; }
 fuzz_onnx() { fuzz onnx --compile-every 10 --save "$out/fuzz_onnx.PART.onnx"; }
 fuzz_epilogues() { fuzz epilogues; }
@@ -64,7 +79,7 @@ fuzz() {
   return $failed
 }
 
-steps=(properties slow nodes sanitizers fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli mutation sweep)
+steps=(properties slow nodes pythons sanitizers fuzz_onnx fuzz_epilogues fuzz_ir fuzz_plans fuzz_cli mutation sweep)
 if [ "${1:-}" = --list ]; then
   printf '%s\n' "${steps[@]}"
   exit

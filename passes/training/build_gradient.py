@@ -72,10 +72,7 @@ def build_gradient(
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
     function = module.main
-    if not is_raw(function):
-        raise UsageError(
-            "build-gradient: expected a function before any memory decision, got aliases, placements or copies"
-        )
+    _require_raw(function)
     names = fresh_names([*(v.name for v in function.values()), LOSS, LABELS, RATE, STEP, DRAWS])
     result = _output(function, output)
     loss = named = _fitting(loss if isinstance(loss, Loss) else Loss(loss), result)
@@ -101,6 +98,14 @@ def build_gradient(
     gradients = _append_updates(step, optimizer, gradients, scale, clip_norm, outside)
     _set_results(step, total, outside, gradients if optimizer.kind == "none" else [])
     return _training(named, scores, result, found)
+
+
+def _require_raw(function: Function) -> None:
+    """Raise UsageError for a function with memory decisions."""
+    if not is_raw(function):
+        raise UsageError(
+            "build-gradient: expected a function before any memory decision, got aliases, placements or copies"
+        )
 
 
 def _require_gradients(gradients: Sequence[object], result: Value, frozen: Sequence[str]) -> None:

@@ -74,6 +74,16 @@ def test_files_named_in_pages_and_comments_are_there() -> None:
     assert found == []
 
 
+def test_paths_in_scripts_are_there() -> None:
+    found = {
+        f"{script.name}: {path}"
+        for script in sorted((ROOT / "scripts").glob("*.sh"))
+        for path in re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w/.-]*\w", script.read_text(encoding="utf-8"))
+        if not (ROOT / path).exists()
+    }
+    assert found <= {"nightly.sh: benchmarks/fuzz_"}, "the last names a fuzzer by a variable"
+
+
 def test_the_check_sees_a_missing_file() -> None:
     there = ["/ir/ops/conv.py", "/python/memc/driver.py"]
     text = "`conv.py`, `ops/conv.py`, `memc/driver.py`, `ops/gone.py` and `onv.py`"
