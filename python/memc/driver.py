@@ -24,7 +24,7 @@ from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.copies import check_copies
 from memc.ir.verify.plan import check_plan
 from memc.passes.budget import over_budget
-from memc.passes.compilation import body_precision, fusing_apart, in_precision, with_head, without
+from memc.passes.compose_pipeline import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fused_groups import split_groups
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline

@@ -22,11 +22,11 @@ from memc.runtime.artifact.interface import interface_of
 from memc.runtime.artifact.plan_text import interface_text
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.argument_checks import compiled_checks
+from memc.runtime.codegen.compile_units import compiled_units, units_of
 from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
-from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.codegen.fallbacks import Retreats, find_broken
+from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.program import Program, emit, emit_interface
-from memc.runtime.codegen.retreat import Retreats, find_broken
-from memc.runtime.codegen.units import compiled_units, units_of
 from memc.runtime.host_cpu import CODE_FLAGS
 from memc.runtime.target import CodeTarget
 

@@ -23,7 +23,7 @@ import tvm_ffi
 
 from memc.ir.errors import UnsupportedError
 from memc.runtime.codegen.cuda_prelude import CUDA_PRELUDE
-from memc.runtime.codegen.teams import TEAM_PRELUDE
+from memc.runtime.codegen.team_reductions import TEAM_PRELUDE
 
 
 def cuda_target(arch: str, host: tvm.target.Target) -> tvm.target.Target:

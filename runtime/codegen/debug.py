@@ -13,7 +13,7 @@ from memc.ir.core import Array, Function, Op, Value
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import Decompose, Literal, lookup
 from memc.ir.types import DType
-from memc.runtime.codegen.kernel import lower_op
+from memc.runtime.codegen.lower_op import lower_op
 from memc.runtime.codegen.schedule_cpu import schedule
 from memc.runtime.execute.tensors import empty, tensor_over
 

@@ -14,8 +14,8 @@ from tvm import relax
 from memc.ir.core import Function, Op, Value
 from memc.ir.types import DType
 from memc.runtime.codegen.expressions import STORED
-from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.codegen.lanes import Place
+from memc.runtime.codegen.kernel_table import KernelTable
+from memc.runtime.codegen.multi_tensor import Place
 from memc.runtime.target import CodeTarget
 
 

@@ -35,9 +35,9 @@ from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of
 from memc.runtime.codegen.emitter import Emitter, Immediate
 from memc.runtime.codegen.expressions import KernelError
-from memc.runtime.codegen.joint import parameters
-from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.codegen.lanes import lower_lanes
+from memc.runtime.codegen.horizontal_fusion import parameters
+from memc.runtime.codegen.kernel_table import KernelTable
+from memc.runtime.codegen.multi_tensor import lower_lanes
 from memc.runtime.codegen.row_plan import plan_rows
 from memc.runtime.target import CodeTarget
 

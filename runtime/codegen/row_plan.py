@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ops on the same rows share them out among threads, and what of them goes to memory: what `rows.py` makes a kernel of.
+"""How ops on the same rows share them out among threads, and what of them goes to memory: what `row_fusion.py` makes a kernel of.
 
 Where a row is short, its elements stay in registers between the ops, and what no op outside of the kernel reads is not
 stored; a longer row is read again for each reduction.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memc.ir.core import Op, Value
-from memc.runtime.codegen.kernel import splat
+from memc.runtime.codegen.lower_op import splat
 
 WARP = 32
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The statements of a kernel that is written one by one, as those of row-wise fusions are (`rows.py`)."""
+"""The statements of a kernel that is written one by one, as those of row-wise fusions are (`row_fusion.py`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tvm import tirx
 
 from memc.runtime.codegen.expressions import dtype_of
-from memc.runtime.codegen.lanes import named
+from memc.runtime.codegen.multi_tensor import named
 
 
 class Statements:

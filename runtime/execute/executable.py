@@ -22,10 +22,10 @@ from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchroni
 from memc.runtime.execute import forks, labels
 from memc.runtime.execute.cut_outputs import cut_outputs
 from memc.runtime.execute.device_errors import device_errors
-from memc.runtime.execute.given import NUMBERS, from_numbers, require
+from memc.runtime.execute.device_inputs import Placing
+from memc.runtime.execute.inputs import NUMBERS, from_numbers, require
 from memc.runtime.execute.load_code import Loaded, calls_cuda
 from memc.runtime.execute.memory import allocate
-from memc.runtime.execute.placing import Placing
 from memc.runtime.execute.tensors import FFI_DTYPE, aligned, empty, numpy_dtype, tensor_over
 
 Array = npt.NDArray[Any]

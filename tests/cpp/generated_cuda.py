@@ -23,10 +23,10 @@ from memc.ir.module import Module
 from memc.ir.types import DType
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.debug import stored
-from memc.runtime.codegen.joint import parameters
-from memc.runtime.codegen.kernels import KernelTable
-from memc.runtime.codegen.pipeline import pipeline_of
+from memc.runtime.codegen.horizontal_fusion import parameters
+from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.row_plan import plan_rows
+from memc.runtime.codegen.tvm_pipeline import pipeline_of
 from memc.runtime.target import CodeTarget
 
 COMPILER = shutil.which("c++") or shutil.which("g++")

@@ -24,9 +24,9 @@ from memc.passes.pipelines import pipeline
 from memc.solvers.order import OrderProblem, order_lower_bound, order_peak, order_solver_names, solve_order
 from memc.solvers.placement import BufferColumns, solver_names
 
+from .addresses import Placing
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem
-from .placing import Placing
 from .plans import Plan
 from .tensors import Tensor, TensorColumns
 

@@ -14,7 +14,7 @@ import pytest
 import memc
 from memc.frontend.memir import parse
 from memc.ir.errors import UsageError
-from memc.runtime.codegen import kernel_cache, units
+from memc.runtime.codegen import compile_units, kernel_cache
 from memc.runtime.codegen.kernel_cache import FOLDER, SIZE, key_of, load, most_bytes, shrink, store
 
 TEXT = """
@@ -35,13 +35,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled_units(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The kernels of each unit that is compiled from now on."""
     found: list[list[str]] = []
-    real = units.compiled
+    real = compile_units.compiled
 
-    def noted(unit: units.Unit, *rest: Any) -> units.Code:
+    def noted(unit: compile_units.Unit, *rest: Any) -> compile_units.Code:
         found.append(list(unit.functions))
         return real(unit, *rest)
 
-    monkeypatch.setattr(units, "compiled", noted)
+    monkeypatch.setattr(compile_units, "compiled", noted)
     return found
 
 

@@ -11,7 +11,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Value
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
-from memc.runtime.codegen.kernel import lower_op
+from memc.runtime.codegen.lower_op import lower_op
 from memc.runtime.codegen.schedule_gpu import schedule
 from memc.runtime.target import CodeTarget
 

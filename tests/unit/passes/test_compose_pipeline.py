@@ -13,7 +13,7 @@ import memc
 from memc.ir.errors import CheckError, UnsupportedError
 from memc.ir.module import Module
 from memc.passes.base import Finding, Pass
-from memc.passes.compilation import body_precision, in_precision, training_head, with_head, without
+from memc.passes.compose_pipeline import body_precision, in_precision, training_head, with_head, without
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import Precision
 from memc.passes.training.build_gradient import BuildGradient

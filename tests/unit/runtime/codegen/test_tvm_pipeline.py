@@ -13,7 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
-from memc.runtime.codegen import flat_indices, pipeline, schedule_cpu, schedule_gpu
+from memc.runtime.codegen import flat_indices, schedule_cpu, schedule_gpu, tvm_pipeline
 from memc.runtime.target import CodeTarget
 
 build = importlib.import_module("memc.runtime.codegen.build")
@@ -25,7 +25,7 @@ def lowered(func: tirx.PrimFunc, target: CodeTarget = GPU) -> tvm.ir.IRModule:
     """A kernel scheduled and without blocks, as it is before its tensors are flattened."""
     module = schedule_gpu.schedule(func, target) if target.kind == "cuda" else schedule_cpu.schedule(func)
     module = tirx.transform.BindTarget(build.tvm_target(target))(module)
-    return tvm.ir.transform.Sequential(pipeline.before_flattening())(module)
+    return tvm.ir.transform.Sequential(tvm_pipeline.before_flattening())(module)
 
 
 def places(func: tirx.PrimFunc, elements: int) -> Any:
@@ -47,7 +47,7 @@ def test_rows_and_columns_wrap_to_their_own_places(shape: tuple[int, int], shift
         return a[tirx.floormod(i + shift[0], 4), tirx.floormod(j + shift[1], 5)]
 
     func = te.create_prim_func([a, te.compute(shape, wrapped, name="result")])
-    flat = pipeline.flatten(lowered(func), "cuda")["main"]
+    flat = tvm_pipeline.flatten(lowered(func), "cuda")["main"]
     rows, columns = np.indices(shape)
     expected = (rows + shift[0]) % 4 * 5 + (columns + shift[1]) % 5
     np.testing.assert_array_equal(places(flat, rows.size), expected.ravel())
@@ -59,7 +59,7 @@ def test_a_row_that_wraps_by_one_of_many_columns() -> None:
     func = te.create_prim_func(
         [a, te.compute(a.shape, lambda i, j: a[i, tirx.floormod(j + 50020, 50021)], name="result")]
     )
-    flat = pipeline.flatten(lowered(func), "cuda")["main"]
+    flat = tvm_pipeline.flatten(lowered(func), "cuda")["main"]
     (read,) = [x for x in flat_indices.accesses(flat).found if x.buffer.name.startswith("A")]
     points = np.random.default_rng(1).integers(0, 70 * 50021, 100)
     for place in [*points, *(50021 * n for n in range(1, 70))]:
@@ -73,7 +73,7 @@ def test_a_row_that_wraps_by_one_of_many_columns() -> None:
 def test_indices_without_shifts_stay_as_simple() -> None:
     a = te.placeholder((6, 8), "float32", name="A")
     func = te.create_prim_func([a, te.compute((6, 8), lambda i, j: a[i, j] + 1.0, name="result")])
-    assert "memc_same" not in pipeline.flatten(lowered(func), "cuda").script()
+    assert "memc_same" not in tvm_pipeline.flatten(lowered(func), "cuda").script()
 
 
 @pytest.mark.parametrize("target", [GPU, CodeTarget()], ids=["cuda", "llvm"])
@@ -95,9 +95,9 @@ def test_an_expression_in_a_let_and_twice_after_it(target: CodeTarget) -> None:
         body = tirx.For(variable, 0, 8, tirx.ForKind.SERIAL, body)
     func = tirx.PrimFunc([a, b], body).with_attr("global_symbol", "main")
     alone = tirx.transform.CommonSubexprElim()(tvm.ir.IRModule({"main": func}))["main"]
-    assert not pipeline.is_defined(alone), "TVM no longer has this fault: the pipeline need not look for it"
-    module = pipeline.share_expressions(tvm.ir.IRModule({"main": func}))
-    assert pipeline.is_defined(module["main"])
+    assert not tvm_pipeline.is_defined(alone), "TVM no longer has this fault: the pipeline need not look for it"
+    module = tvm_pipeline.share_expressions(tvm.ir.IRModule({"main": func}))
+    assert tvm_pipeline.is_defined(module["main"])
 
 
 def test_shared_expressions_stay_shared() -> None:
@@ -108,7 +108,7 @@ def test_shared_expressions_stay_shared() -> None:
         i, 0, 8, tirx.ForKind.SERIAL, tirx.SeqStmt([a.vstore(place, a.vload(place)), a.vstore(place, a.vload(place))])
     )
     func = tirx.PrimFunc([a], body).with_attr("global_symbol", "main")
-    assert "cse_v" in pipeline.share_expressions(tvm.ir.IRModule({"main": func})).script()
+    assert "cse_v" in tvm_pipeline.share_expressions(tvm.ir.IRModule({"main": func})).script()
 
 
 def test_points_evaluate_what_indices_are_made_of() -> None:
@@ -153,6 +153,6 @@ def test_what_allocates_nothing_needs_no_compaction(target: CodeTarget, monkeypa
     compact = tvm.ir.transform.Sequential([tvm.s_tir.transform.CompactBufferAllocation()])
     for name, func in funcs.items():
         with monkeypatch.context() as patch:
-            patch.setattr(pipeline, "compact_allocations", lambda module, _context: compact(module))
+            patch.setattr(tvm_pipeline, "compact_allocations", lambda module, _context: compact(module))
             expected = lowered(func, target)
         assert tvm_ffi.structural_equal(lowered(func, target), expected), name

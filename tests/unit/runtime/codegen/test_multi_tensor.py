@@ -16,7 +16,7 @@ from memc.ir.text.parser import parse
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.training.build_gradient import BuildGradient
-from memc.runtime.codegen.lanes import CHUNK, Kind, Place, kinds_of, lower_lanes
+from memc.runtime.codegen.multi_tensor import CHUNK, Kind, Place, kinds_of, lower_lanes
 
 MODEL = """
 func @main(%x: f32[16,33] {role = input}, %w1: f32[33,70] {role = weight}, %b1: f32[70] {role = weight}, %w2: f32[70,5] {role = weight}, %b2: f32[5] {role = weight}, %scale: f32[] {role = weight}) -> f32[16,5] {

@@ -12,7 +12,7 @@ from tvm import te
 
 from memc.ir.core import Op, Value
 from memc.runtime.codegen.expressions import KernelError
-from memc.runtime.codegen.kernel import KernelKey, kernel_key, lower_body, splat
+from memc.runtime.codegen.lower_op import KernelKey, kernel_key, lower_body, splat
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Literal, Operand, TEBuilder
 
 

@@ -21,7 +21,7 @@ import tvm
 from memc import native
 from memc.runtime.codegen import cuda, kernel_cache
 from memc.runtime.codegen.argument_checks import unchecked
-from memc.runtime.codegen.pipeline import pipeline_of
+from memc.runtime.codegen.tvm_pipeline import pipeline_of
 from memc.runtime.target import CodeTarget
 
 USUAL = {"llvm": 16, "cuda": 64}

@@ -10,7 +10,7 @@ import numpy as np
 from memc.ir.arrays import plain, type_name
 from memc.runtime.artifact.manifest import Spec
 from memc.runtime.cuda.cuda_runtime import synchronize_device
-from memc.runtime.execute.given import NUMBERS, compact_on_device, exchanged, from_numbers, require, strided
+from memc.runtime.execute.inputs import NUMBERS, compact_on_device, exchanged, from_numbers, require, strided
 from memc.runtime.execute.load_code import Loaded
 from memc.runtime.execute.tensors import aligned, array_over, tensor_over
 

@@ -21,7 +21,7 @@ from memc.ir.text.parser import parse
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.runtime.codegen import cuda
-from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.row_plan import plan_rows
 from memc.runtime.target import CodeTarget
 

@@ -16,12 +16,12 @@ from memc.ir.core import Op, Value
 from memc.ir.errors import MemcError
 from memc.ir.types import TensorType
 from memc.runtime.codegen import schedule_cpu, schedule_gpu
-from memc.runtime.codegen.joint import joint_key, lower_joint
-from memc.runtime.codegen.kernel import Kernel, kernel_key, lower_op
-from memc.runtime.codegen.piece import piece_kernel
-from memc.runtime.codegen.retreat import Retreats
+from memc.runtime.codegen.copy_into_box import piece_kernel
+from memc.runtime.codegen.fallbacks import Retreats
+from memc.runtime.codegen.horizontal_fusion import joint_key, lower_joint
+from memc.runtime.codegen.lower_op import Kernel, kernel_key, lower_op
+from memc.runtime.codegen.row_fusion import lower_rows, rows_key
 from memc.runtime.codegen.row_plan import RowPlan
-from memc.runtime.codegen.rows import lower_rows, rows_key
 from memc.runtime.target import CodeTarget
 
 

@@ -19,9 +19,9 @@ from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
 from memc.runtime.codegen.exact import exact
 from memc.runtime.codegen.expressions import COMPUTED, STORED, const, node
-from memc.runtime.codegen.joint import JointKey, joint_key
-from memc.runtime.codegen.kernel import lower_body, splat
-from memc.runtime.codegen.lanes import named
+from memc.runtime.codegen.horizontal_fusion import JointKey, joint_key
+from memc.runtime.codegen.lower_op import lower_body, splat
+from memc.runtime.codegen.multi_tensor import named
 from memc.runtime.codegen.row_plan import WARP, RowPlan
 from memc.runtime.codegen.row_statements import Statements
 from memc.runtime.codegen.te_builder import INDEX_LIMIT, Inline, Literal, Scope, TEBuilder

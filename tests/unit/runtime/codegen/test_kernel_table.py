@@ -22,7 +22,7 @@ from memc.passes.kernels.fuse import expansion
 from memc.runtime.codegen import schedule_cpu
 from memc.runtime.codegen.debug import run_op
 from memc.runtime.codegen.expressions import walk
-from memc.runtime.codegen.kernel import kernel_key, lower_op
+from memc.runtime.codegen.lower_op import kernel_key, lower_op
 from memc.runtime.execute.load import load
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.5, 3e38], np.float32)

@@ -19,7 +19,7 @@ from memc.ir.core import Block, Op, Value
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16
 from memc.runtime.codegen.expressions import STORED, const, dtype_of
-from memc.runtime.codegen.kernel import kernel_key, literal_key, lower_body, splat
+from memc.runtime.codegen.lower_op import kernel_key, literal_key, lower_body, splat
 from memc.runtime.codegen.te_builder import Literal, TEBuilder
 
 THREADS = 256

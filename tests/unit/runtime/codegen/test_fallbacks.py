@@ -22,8 +22,8 @@ from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
 from memc.runtime.codegen import cuda, schedule_cpu
-from memc.runtime.codegen import kernels as table
-from memc.runtime.codegen.retreat import find_broken
+from memc.runtime.codegen import kernel_table as table
+from memc.runtime.codegen.fallbacks import find_broken
 
 CHAIN = """
 func @main(%x: f32[1,3,6,8] {role = input}, %w: f32[4,3,3,3] {role = input}, %s: f32[4,1,1] {role = input})

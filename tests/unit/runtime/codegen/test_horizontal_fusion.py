@@ -15,8 +15,8 @@ from memc.ir.evaluate import evaluate
 from memc.ir.text.parser import parse
 from memc.passes.manager import PassManager
 from memc.runtime.codegen import schedule_gpu
-from memc.runtime.codegen.joint import joint_key, lower_joint, parameters
-from memc.runtime.codegen.kernels import KernelTable
+from memc.runtime.codegen.horizontal_fusion import joint_key, lower_joint, parameters
+from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.target import CodeTarget
 
 Array = npt.NDArray[Any]

@@ -17,8 +17,8 @@ import memc
 from memc import native
 from memc.frontend.memir import parse
 from memc.ir.types import DType
-from memc.runtime.codegen import units
-from memc.runtime.codegen.units import MOST, USUAL, side_by_side, units_of
+from memc.runtime.codegen import compile_units
+from memc.runtime.codegen.compile_units import MOST, USUAL, side_by_side, units_of
 from memc.runtime.target import CodeTarget
 
 LLVM = CodeTarget.create("llvm")
@@ -103,8 +103,8 @@ LOADER = "ffi.Module.load_from_bytes.cuda"
 )
 def test_kernels_of_several_cuda_units_are_where_the_host_code_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Right below the library, each in one module, beside host code that calls it by its name."""
-    monkeypatch.setattr(units, "USUAL", {"cuda": 1})
-    monkeypatch.setattr(units, "MOST", 1)
+    monkeypatch.setattr(compile_units, "USUAL", {"cuda": 1})
+    monkeypatch.setattr(compile_units, "MOST", 1)
     text = "func @main(%x: f32[4,6] {role = input}) -> f32[4,6] {\n  %0 = exp(%x) : f32[4,6]\n"
     text += "  %1 = tanh(%0) : f32[4,6]\n  return %1\n}"
     done = memc.compile(parse(text, "test"), target="cuda", arch="sm_90", kernels="generated", opt_level=0)
