@@ -16,6 +16,37 @@ Node = tuple[int, int, str]
 """A run, the number of an op, and `op` or `copy`."""
 
 
+class Memory:
+    """Bytes as numbers that tell which value, of which run, they are of."""
+
+    def __init__(self, function: Function) -> None:
+        self.fresh = {v.root for v in function.returns if v.root.op is not None}
+        """What every run has other bytes for."""
+        self.fresh |= {p for p in function.params if p.role is Role.INPUT}
+        self.content: dict[object, npt.NDArray[np.int64]] = {}
+        self.ids: dict[tuple[Value, int], int] = {}
+
+    def new(self, value: Value, run: int) -> npt.NDArray[np.int64]:
+        """What a value's bytes are after it was made."""
+        number = self.ids.setdefault((value, run), len(self.ids) + 1)
+        return number * 2**32 + np.arange(value.type.nbytes)
+
+    def place(self, value: Value) -> tuple[object, int, int]:
+        """Space, begin and end."""
+        root, begin = value.root, value.offset_in_root
+        placed = root.placement if root not in self.fresh else None
+        begin += placed.offset if placed else 0
+        return placed.space if placed else root, begin, begin + value.type.nbytes
+
+    def bytes_of(self, value: Value) -> npt.NDArray[np.int64]:
+        """The bytes where a value lies, to be read and written."""
+        space, begin, end = self.place(value)
+        known = self.content.get(space, np.zeros(0, np.int64))
+        if len(known) < end:
+            known = self.content[space] = np.concatenate([known, np.zeros(end - len(known), np.int64)])
+        return known[begin:end]
+
+
 @dataclass
 class Definition:
     """The accesses of two runs of a function, and which node comes before which."""
@@ -26,6 +57,7 @@ class Definition:
     """What directly follows a node."""
     accesses: list[tuple[Node, object, int, int, bool]] = field(default_factory=list)
     """Node, space, begin, end, and whether it writes."""
+    memory: Memory = field(init=False)
     wrong: bool = False
     """Whether some op finds other bytes than its operand's, if each copy runs at its start."""
 
@@ -35,45 +67,20 @@ class Definition:
         return self.wrong or self._unfinished() or self._races()
 
     def _collect(self) -> None:
-        memory: dict[object, npt.NDArray[np.int64]] = {}
-        ids: dict[tuple[Value, int], int] = {}
+        memory = self.memory = Memory(self.function)
         states: dict[Value, npt.NDArray[np.int64]] = {}
         held: dict[Value, npt.NDArray[np.int64]] = {}
         latest: dict[str, Node] = {}
         previous: Node | None = None
-        fresh = {v.root for v in self.function.returns if v.root.op is not None}
-        fresh |= {p for p in self.function.params if p.role is Role.INPUT}
-
-        def new(value: Value, run: int) -> npt.NDArray[np.int64]:
-            number = ids.setdefault((value, run), len(ids) + 1)
-            return number * 2**32 + np.arange(value.type.nbytes)
-
-        def place(value: Value) -> tuple[object, int, int]:
-            root, begin = value.root, value.offset_in_root
-            placed = root.placement if root not in fresh else None
-            begin += placed.offset if placed else 0
-            return placed.space if placed else root, begin, begin + value.type.nbytes
-
-        def bytes_of(value: Value) -> npt.NDArray[np.int64]:
-            space, begin, end = place(value)
-            known = memory.get(space, np.zeros(0, np.int64))
-            if len(known) < end:
-                known = memory[space] = np.concatenate([known, np.zeros(end - len(known), np.int64)])
-            return known[begin:end]
-
-        def touch(node: Node, value: Value, writes: bool) -> None:
-            if value.type.nbytes:
-                self.accesses.append((node, *place(value), writes))
-
         for run in range(2):
-            for root in fresh:
-                memory.pop(root, None)
+            for root in memory.fresh:
+                memory.content.pop(root, None)
             for param in self.function.params:
                 if param in states:
                     held[param] = states[param]
-                elif run == 0 or param in fresh:
-                    held[param] = new(param, run)
-                    bytes_of(param)[:] = held[param]
+                elif run == 0 or param in memory.fresh:
+                    held[param] = memory.new(param, run)
+                    memory.bytes_of(param)[:] = held[param]
             for index, op in enumerate(self.function.ops):
                 node = (run, index, "op")
                 self._link(previous, node)
@@ -93,13 +100,13 @@ class Definition:
                     latest[str(op.attrs["lane"])] = runs
                 for value in op.operands:
                     source = _source(value)
-                    touch(runs, value, False)
-                    if source not in held or not np.array_equal(bytes_of(value), held[source]):
+                    self._touch(runs, value, False)
+                    if source not in held or not np.array_equal(memory.bytes_of(value), held[source]):
                         self.wrong = True
                         return
-                self._results(run, op, runs, held, touch, bytes_of, new)
+                self._results(run, op, runs, held)
             for value in self.function.returns:
-                if value not in held or not np.array_equal(bytes_of(value), held[value]):
+                if value not in held or not np.array_equal(memory.bytes_of(value), held[value]):
                     self.wrong = True
                     return
                 if value.root.role is Role.STATE:
@@ -108,38 +115,37 @@ class Definition:
             self._link(previous, end)
             previous = end
             for value in self.function.returns:
-                touch(end, value, False)
+                self._touch(end, value, False)
 
-    def _results(self, run, op, runs, held, touch, bytes_of, new) -> None:  # type: ignore[no-untyped-def]
+    def _touch(self, node: Node, value: Value, writes: bool) -> None:
+        if value.type.nbytes:
+            self.accesses.append((node, *self.memory.place(value), writes))
+
+    def _results(self, run: int, op: Op, runs: Node, held: dict[Value, npt.NDArray[np.int64]]) -> None:
+        memory = self.memory
         ties = ties_of(op)
         for number, value in enumerate(op.results):
             if number == 0 and ties.view:
-                held[value] = bytes_of(value).copy()
+                held[value] = memory.bytes_of(value).copy()
                 continue
-            held[value] = new(value, run)
+            held[value] = memory.new(value, run)
             kept = np.zeros(value.type.nbytes, bool)
             for k in ties.slices if number == 0 else ():
                 begin = op.operands[k].offset_in_root - value.offset_in_root
                 kept[begin : begin + op.operands[k].type.nbytes] = True
                 held[value][begin : begin + op.operands[k].type.nbytes] = held[_source(op.operands[k])]
             if not kept.any():
-                touch(runs, value, True)
+                self._touch(runs, value, True)
             else:
                 edges = np.flatnonzero(np.diff(np.concatenate([[True], kept, [True]]).astype(int)))
-                space, low, _ = self._place_of(value)
+                space, low, _ = memory.place(value)
                 for begin, end in zip(edges[::2], edges[1::2]):
                     self.accesses.append((runs, space, low + int(begin), low + int(end), True))
-            bytes_of(value)[:] = held[value]
+            memory.bytes_of(value)[:] = held[value]
         if op.workspace is not None:
-            touch(runs, op.workspace, True)
-            held[op.workspace] = new(op.workspace, run)
-            bytes_of(op.workspace)[:] = held[op.workspace]
-
-    def _place_of(self, value: Value) -> tuple[object, int, int]:
-        root, begin = value.root, value.offset_in_root
-        given = any(v.root is root for v in self.function.returns) and root.op is not None
-        placed = None if given else root.placement
-        return (placed.space if placed else root), begin + (placed.offset if placed else 0), 0
+            self._touch(runs, op.workspace, True)
+            held[op.workspace] = memory.new(op.workspace, run)
+            memory.bytes_of(op.workspace)[:] = held[op.workspace]
 
     def _start(self, done: Op) -> int:
         start = done.operands[0].op
