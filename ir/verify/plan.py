@@ -11,6 +11,7 @@ and a concat whose operands already lie in their slices consists of those operan
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
