@@ -239,8 +239,8 @@ class _Check:
             self._fail(op, at.value, f"expected in_place to be one of {list(allowed)}, got {over}", index)
         written = _without(at, [reads[number] for number in kept])
         for number, read in enumerate(reads):
-            first = bisect_right(written, read.start, key=lambda part: part.end)  # They are in order and apart.
-            if first == len(written) or not written[first].overlaps(read):
+            place = bisect_right(written, read.start, key=lambda part: part.end)  # They are in order and apart.
+            if place == len(written) or not written[place].overlaps(read):
                 continue
             same = (read.start, read.end) == (at.start, at.end)
             if same and not _registered(op) and at.value.root is read.value.root:
