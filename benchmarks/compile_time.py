@@ -7,6 +7,7 @@ Each case is compiled twice in processes of their own: with an empty cache of ke
 seconds are the process's and those of the compilers that it starts, without the import of TVM; the wall clock's say something
 only where nothing else runs. `--half` compiles each case at half its size, too, which tells whether its time grows with its
 square. Training steps need `--models` (`benchmarks/models.py`); they are compiled for sm_90, which needs nvcc and no GPU.
+The case `run` compiles nothing: it is `memc run` of a model of one op, less the import of TVM, each the least of five.
 """
 
 from __future__ import annotations
@@ -100,6 +101,10 @@ CASES: dict[str, tuple[Callable[[int], onnx.ModelProto], int]] = {
 """Graphs by name, and the size of each."""
 
 
+RUN = "run"
+"""The case that is no compilation."""
+
+
 def cpu_seconds() -> float:
     """CPU seconds in user mode of this process and of those that it has waited for."""
     return sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -156,9 +161,32 @@ def row(args: argparse.Namespace, name: str, size: int) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def seconds_of(command: list[str]) -> tuple[float, float]:
+    """CPU and wall-clock seconds of a process."""
+    cpu, wall = cpu_seconds(), time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return cpu_seconds() - cpu, time.perf_counter() - wall
+
+
+def run_row() -> str:
+    """The line of `memc run`: what it takes beyond `import tvm`. The two are run in turns."""
+    import memc
+
+    model = graph([helper.make_node("Relu", ["x"], ["y"])], [4], "y", {})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tiny.memc"
+        report = memc.compile(model, path).report
+        run = [sys.executable, "-m", "memc", "run", str(path), "--input", "x=1"]
+        found = [(seconds_of([sys.executable, "-c", "import tvm"]), seconds_of(run)) for _ in range(5)]
+    cpu, wall = (min(all_[n] for _, all_ in found) - min(tvm[n] for tvm, _ in found) for n in range(2))
+    return f"| {RUN} | 1 | {report.ops} | {report.kernels} | {cpu:.1f} | | | {wall:.1f} | | |"
+
+
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join([*CASES, *STEPS])}; default all")
+    arguments.add_argument(
+        "cases", nargs="*", metavar="CASE", help=f"of {', '.join([*CASES, *STEPS, RUN])}; default all"
+    )
     arguments.add_argument("--models", type=Path, help="folder of ONNX models; without it, no training steps")
     arguments.add_argument("--cache", type=Path, default=Path("build/models"))
     arguments.add_argument("--half", action="store_true", help="also at half the size")
@@ -169,14 +197,14 @@ def main() -> int:
     if args.one:
         print(json.dumps(compile_one(args)))
         return 0
-    sizes = {**{name: size for name, (_, size) in CASES.items()}, **(STEPS if args.models else {})}
+    sizes = {**{name: size for name, (_, size) in CASES.items()}, **(STEPS if args.models else {}), RUN: 1}
     titles = ["case", "size or batch", "ops", "kernels", "CPU s", "against half the size", "CPU s, kernels kept"]
     titles += ["wall s", "passes, wall s", "codegen, wall s"]
     lines = [f"| {' | '.join(titles)} |", "| --- " + "| --: " * (len(titles) - 1) + "|"]
     for name in args.cases or sizes:
         if name not in sizes:
             arguments.error(f"no case {name}; there are {', '.join(sizes)}")
-        lines.append(row(args, name, sizes[name]))
+        lines.append(run_row() if name == RUN else row(args, name, sizes[name]))
         print(lines[-1], flush=True)
     if args.markdown:
         args.markdown.write_text("\n".join(lines) + "\n")

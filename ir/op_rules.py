@@ -113,12 +113,12 @@ def _in_place_of_region(op: Op) -> Sequence[int]:
         return ()
     elsewhere: set[Value] = set()
     for inner in reversed(op.region.ops):
-        same = has(inner, Trait.ELEMENTWISE) or inner.name == "reshape"
-        moved = any(result in elsewhere for result in inner.results)
-        for operand in inner.operands:
-            kept = operand.type.shape == inner.results[0].type.shape or inner.name == "reshape"
-            if moved or not (same and kept):
-                elsewhere.add(operand)
+        is_reshape = inner.name == "reshape"
+        if not elsewhere.isdisjoint(inner.results) or not (is_reshape or has(inner, Trait.ELEMENTWISE)):
+            elsewhere.update(inner.operands)
+        elif not is_reshape:
+            shape = inner.results[0].type.shape
+            elsewhere.update([v for v in inner.operands if v.type.shape != shape])
     result = op.result.type
     return [
         index

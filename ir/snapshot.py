@@ -29,6 +29,18 @@ class Snapshot:
         ops = [(op, list(op.operands), dict(op.attrs), op.plan) for op in function.ops]
         return Snapshot(function, module, ops, list(function.returns), list(function.params), dict(module.weights))
 
+    def is_current(self) -> bool:
+        """Whether the ops, their operands, attributes and plans, and the returns are the very same objects still."""
+        function = self.function
+        if function.ops != [op for op, *_ in self.ops] or function.returns != self.returns:
+            return False
+        for op, operands, attrs, plan in self.ops:
+            if op.plan is not plan or op.operands != operands or len(op.attrs) != len(attrs):
+                return False
+            if any(key not in attrs or attrs[key] is not value for key, value in op.attrs.items()):
+                return False
+        return True
+
     def restore(self) -> None:
         """Put everything back. May be called more than once."""
         for op, operands, attrs, plan in self.ops:

@@ -27,6 +27,7 @@ from ..module import Module
 from ..op_rules import view_offset
 from ..ops.rules.base import Trait, lookup
 from ..ops.rules.common import ints_attr
+from ..span_index import SpanIndex
 
 REDUCTIONS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 
@@ -135,20 +136,18 @@ def _check_group(function: Function, ops: Sequence[Op]) -> None:
 
 def _check_pairs(function: Function, accesses: Sequence[Access]) -> None:
     """No access races with one of another op; none at all meets a write of another lane."""
-    writes = [access for access in accesses if access.writes]
-    for write in writes:
-        for other in accesses:
+    spaces: dict[object, SpanIndex[Access]] = {}
+    for access in accesses:
+        spaces.setdefault(access.space, SpanIndex()).add(access.begin, access.end, access)
+    for write in (access for access in accesses if access.writes):
+        met = spaces[write.space]
+        for other in (met.items[number][2] for number in met.over(write.begin, write.end)):
             if other.op is write.op:
                 continue
-            apart = write.op.plan.lane != other.op.plan.lane
-            if write.races_with(other) or (apart and _meet(write, other)):
+            if write.races_with(other) or write.op.plan.lane != other.op.plan.lane:
                 what = "writes" if other.writes else "reads"
                 message = f"writes bytes that {other.op.name} %{other.op.result.name} {what} (%{other.value.name})"
                 _fail(function, write.op, f"expected no race between threads, got one: it {message} in the same kernel")
-
-
-def _meet(one: Access, other: Access) -> bool:
-    return one.space == other.space and max(one.begin, other.begin) < min(one.end, other.end)
 
 
 def _element_accesses(op: Op) -> Iterator[Access]:

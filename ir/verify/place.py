@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NoReturn
+from dataclasses import dataclass
+from typing import NoReturn
 
 from ..core import Op, Value
 from ..errors import InvalidError
 from ..text.printer import print_name, print_op
 
 
-class Where(NamedTuple):
+@dataclass(slots=True)  # Not frozen: one is made for each op, and setting fields of a frozen one takes thrice as long.
+class Where:
     """A place in the IR, for messages."""
 
     function: str

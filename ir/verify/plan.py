@@ -11,6 +11,7 @@ and a concat whose operands already lie in their slices consists of those operan
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -238,7 +239,8 @@ class _Check:
             self._fail(op, at.value, f"expected in_place to be one of {list(allowed)}, got {over}", index)
         written = _without(at, [reads[number] for number in kept])
         for number, read in enumerate(reads):
-            if not any(part.overlaps(read) for part in written):
+            place = bisect_right(written, read.start, key=lambda part: part.end)  # They are in order and apart.
+            if place == len(written) or not written[place].overlaps(read):
                 continue
             same = (read.start, read.end) == (at.start, at.end)
             if same and not _registered(op) and at.value.root is read.value.root:

@@ -20,20 +20,23 @@ from .aliases import verify_aliases
 from .copy_pairs import verify_copies
 from .op_plan import verify_attributes, verify_op_plan
 from .place import Where
+from .unchanged import are_identical, contents
 
-Seen = tuple[str, list[TensorType], dict[str, Attr]]
-"""An op's name, its operands' and results' types, and its attributes."""
+Types = tuple[list[TensorType], list[TensorType]]
+
+Seen = tuple[str, Types, dict[str, Attr], list[object]]
+"""An op's name, its operands' and results' types, its attributes, and what is in its region."""
 
 Known = dict[Op, Seen]
-"""Ops whose attributes and types have been found right, as they were then."""
+"""Ops whose attributes, types and regions have been found right, as they were then."""
 
 
 def verify(module: Module, known: Known | None = None) -> None:
     """Raise InvalidError unless `module` is valid IR.
 
     The first line of the message names function, op index, op and value, what was expected and what was found; the
-    op's text follows. Attributes are not looked at, and types not inferred, again for ops that are as `known` has them; it is
-    brought up to date.
+    op's text follows. Attributes and regions are not looked at, and types not inferred, again where they are as `known` has
+    them; it is brought up to date.
     """
     names: set[str] = set()
     for function in module.functions:
@@ -131,19 +134,21 @@ class _BlockCheck:
             undefined = next(operand for operand in op.operands if operand not in self.defined)
             where.fail("expected operands to be defined before their use", undefined)
         known = self.known.get(op)
-        seen = (op.name, [v.type for v in (*op.operands, *op.results)], dict(op.attrs))
-        same = known is not None and op.name != "constant" and _is_same(known, seen)  # Arrays may change.
+        types = ([v.type for v in op.operands], [v.type for v in op.results])
+        inside = [] if op.region is None else contents(op.region)
+        same = known is not None and op.name != "constant" and _is_same(known, op, types, inside)  # Arrays may change.
         if not same:
             self._attributes(where, op)
         for result in op.results:
             self._define(where, result, op)
         if op.workspace is not None:
             self._workspace(where, op.workspace, op)
-        self._region(where, op)
+        if not same:
+            self._region(where, op)
         verify_op_plan(where, op, self.is_region)
         if not same:
             _infer(where, op)
-            self.known[op] = seen
+            self.known[op] = (op.name, types, dict(op.attrs), inside)
 
     def _attributes(self, where: Where, op: Op) -> None:
         for key, attr in op.attrs.items():
@@ -173,13 +178,15 @@ class _BlockCheck:
         _same_types(where, "yielded values (the results' types)", op.results, region.returns)
 
 
-def _is_same(known: Seen, seen: Seen) -> bool:
+def _is_same(known: Seen, op: Op, types: Types, inside: list[object]) -> bool:
     """Whether nothing has changed; of attributes, whether each is the very same object, as 1 equals True."""
-    name, types, attrs = known
-    others = seen[2]
-    if name != seen[0] or types != seen[1] or len(attrs) != len(others):
+    name, known_types, attrs, known_inside = known
+    if name != op.name or types != known_types or len(attrs) != len(op.attrs):
         return False
-    return all(key in attrs and attrs[key] is value for key, value in others.items())
+    for key, value in op.attrs.items():
+        if key not in attrs or attrs[key] is not value:
+            return False
+    return are_identical(inside, known_inside)
 
 
 def _same_types(where: Where, what: str, expected: list[Value], got: list[Value]) -> None:

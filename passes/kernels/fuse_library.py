@@ -42,7 +42,7 @@ def fuse_library(module: Module, function: Function, target: str, alignment: int
         if early:
             move_updates(module, function, target)
         form_groups(module, function, target)
-        if planned_peak(function, alignment) <= peak:
+        if before.is_current() or planned_peak(function, alignment) <= peak:
             break
         before.restore()
     if target == "cuda":

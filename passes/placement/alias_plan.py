@@ -112,15 +112,18 @@ class _Planner:
         self.assigned: dict[Value, int] = {}
         """Index of the op that gives a state its new content."""
         self.plan = AliasPlan({}, {}, {}, np.zeros(0, np.int64), [])
+        last = self.last
         for index, op in enumerate(function.ops):
             if op not in rules:
                 rules[op] = OpRules.of(op)
-            for value in (*op.operands, *op.results):
-                self.last[value] = index
+            for value in op.operands:
+                last[value] = index
+            for value in op.results:
+                last[value] = index
             if (found := rules[op].assigned) is not None:
                 self.assigned[found[1]] = index
         for value in self.returned:
-            self.last[value] = end
+            last[value] = end
         change = [0] * (end + 1)
         for param in function.params:
             self._own(param, 0, change)

@@ -23,7 +23,7 @@ class OpRules:
     @staticmethod
     def of(op: Op) -> OpRules:
         offsets = slice_offsets(op)
-        slices = offsets if any(offset is not None for offset in offsets) else ()
+        slices = offsets if offsets.count(None) < len(offsets) else ()
         return OpRules(assigned_state(op), view_offset(op), in_place_operands(op), slices)
 
 

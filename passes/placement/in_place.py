@@ -13,7 +13,7 @@ from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment
 from memc.ir.copies import is_done
-from memc.ir.core import Alias, Function
+from memc.ir.core import Alias, Function, OpPlan
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.snapshot import is_unplaced
@@ -30,8 +30,12 @@ def apply_plan(plan: AliasPlan) -> None:
     """Write the decisions down as aliases and in the plans of ops."""
     for value, root, offset in aliased(plan):
         value.alias = Alias(root, offset)
+    made: dict[tuple[OpPlan, int], OpPlan] = {}  # Most plans are alike.
     for op, operand in plan.in_place.items():
-        op.plan = replace(op.plan, in_place=operand)
+        wanted = op.plan, operand
+        if wanted not in made:
+            made[wanted] = replace(op.plan, in_place=operand)
+        op.plan = made[wanted]
 
 
 def alias_copies(function: Function) -> None:
@@ -45,14 +49,15 @@ def alias_copies(function: Function) -> None:
 @contextmanager
 def applied(function: Function, plan: AliasPlan) -> Iterator[None]:
     """`function` with the aliases of `plan`, which are taken back at the end."""
+    before = [(op, op.plan) for op in plan.in_place]
     apply_plan(plan)
     try:
         yield
     finally:
         for value in function.values():
             value.alias = None
-        for op in plan.in_place:
-            op.plan = replace(op.plan, in_place=None)
+        for op, own in before:
+            op.plan = own
 
 
 @dataclass(frozen=True)

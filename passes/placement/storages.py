@@ -16,7 +16,7 @@ MANY = 64
 """Where more than one in so many ops has a change of the live bytes, all changes are summed up in one sweep."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Storage:
     """Bytes that several values use, one after another or together."""
 

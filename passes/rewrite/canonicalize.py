@@ -143,6 +143,8 @@ def attribute_key(value: Attr) -> Hashable:
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tobytes())
     if isinstance(value, tuple):
+        if all(type(item) is int for item in value):
+            return (tuple, value)
         return tuple(attribute_key(item) for item in value)
     if isinstance(value, float):
         return (float, value.hex())

@@ -35,6 +35,8 @@ class Trait(Enum):
     COPY = auto()
     """Begins a copy between spaces or waits for one: each is an event of its own, never merged, folded, fused or recomputed."""
 
+    __hash__ = object.__hash__  # Members are compared by identity; the enumeration's own takes far longer.
+
 
 class Expr(Protocol):
     """A scalar expression of a lowering: index arithmetic and element computation."""

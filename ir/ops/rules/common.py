@@ -13,6 +13,9 @@ from ...errors import OpError
 from ...types import DType, TensorType
 from .base import Attrs, Builder, Compute, Expr, Tensor
 
+_PLAIN = frozenset({int})
+"""The type of what nearly all lists of integers hold."""
+
 ElementFn = Callable[[Builder, Op, Sequence[Expr]], Expr]
 """The element computation of an elementwise op: one scalar per operand to the result's scalar."""
 
@@ -148,6 +151,8 @@ def dtype_attr(attrs: Attrs, name: str) -> DType:
 def ints_attr(attrs: Attrs, name: str, length: int | None = None) -> tuple[int, ...]:
     """Integer list attribute `name`, of `length` if given. Raises OpError otherwise."""
     value = attrs.get(name)
+    if type(value) is tuple and _PLAIN.issuperset(map(type, value)) and length in (None, len(value)):
+        return value  # type: ignore[return-value]
     if not isinstance(value, tuple) or any(isinstance(v, bool) or not isinstance(v, (int, np.integer)) for v in value):
         raise OpError(f"expected a list of integers as attribute `{name}`, got {value!r}")
     if length is not None and len(value) != length:

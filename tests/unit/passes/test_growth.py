@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from memc.ir.module import Module
 from memc.ir.span_index import SpanIndex
 from memc.ir.text.parser import parse
+from memc.ir.verify.concurrency import check_concurrency
+from memc.ir.verify.plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 
@@ -40,10 +43,31 @@ def split(size: int) -> str:
     return "\n".join([*lines, f"  %z = concat({parts}) {{axis = 0}} : f32[{size},16]", "  return %z", "}"])
 
 
+def gaps(size: int) -> str:
+    """Rows of half an alignment, every second of them in its place in a concat, the others copied."""
+    rows = ", ".join(f"%e{n}" for n in range(size))
+    ops, shape = [], f"f32[{size},8]"
+    for n in range(size):
+        place = f"alias %z[{32 * n}]" if n % 2 == 0 else f"@arena[{64 * n}]"
+        ops.append(f"  %e{n} = exp(%x) : f32[1,8] {place}")
+    ops += [f"  %z = concat({rows}) {{axis = 0}} : {shape}", "  return %z", "}"]
+    return f"func @main(%x: f32[1,8] {{role = input}}) -> {shape} {{\n" + "\n".join(ops)
+
+
+def lanes(size: int) -> str:
+    """A multi-tensor kernel."""
+    ops = [f"  %a{n} = exp(%x) plan {{joint = 0, lane = {n}}} : f32[16] @arena[{64 * n}]" for n in range(size)]
+    ops += ["  %z = neg(%x) : f32[16]", "  return %z", "}"]
+    return "func @main(%x: f32[16] {role = input}) -> f32[16] {\n" + "\n".join(ops)
+
+
 def calls(text: str) -> int:
-    """Calls of functions, Python's and C's, that the passes of -O2 and the verification between them make."""
-    module = parse(text)
-    manager = PassManager.parse(pipeline(2))
+    """Calls of functions that the passes of -O2 and the verification between them make."""
+    return calls_of(PassManager.parse(pipeline(2)).run, parse(text))
+
+
+def calls_of(work: Callable[[Module], object], module: Module) -> int:
+    """Calls of functions, Python's and C's."""
     count = 0
 
     def counted(_frame: object, event: str, _what: object) -> None:
@@ -52,7 +76,7 @@ def calls(text: str) -> int:
 
     sys.setprofile(counted)
     try:
-        manager.run(module)
+        work(module)
     finally:
         sys.setprofile(None)
     return count
@@ -62,6 +86,12 @@ def calls(text: str) -> int:
 def test_calls_grow_with_the_size(graph: Callable[[int], str]) -> None:
     calls(graph(8))  # What is done once.
     assert calls(graph(2 * SIZE)) < MOST * calls(graph(SIZE))
+
+
+@pytest.mark.parametrize(("graph", "check"), [(gaps, check_plan), (lanes, check_plan), (lanes, check_concurrency)])
+def test_calls_of_checks_grow_with_the_size(graph: Callable[[int], str], check: Callable[[Module], object]) -> None:
+    calls_of(check, parse(graph(8)))
+    assert calls_of(check, parse(graph(2 * SIZE))) < MOST * calls_of(check, parse(graph(SIZE)))
 
 
 @pytest.mark.parametrize("graph", [chain, split])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from memc.ir.errors import InvalidError
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
-from memc.ir.verify.structure import verify
+from memc.ir.verify.structure import Known, verify
 
 F4 = TensorType(DType.F32, (4,))
 
@@ -163,3 +164,77 @@ def test_weight_data() -> None:
     module = Module([Function([w], [], [])], {"w": np.zeros(4, np.float64)})
     assert "value %w: expected data of type f32[4], got float64[4]" in message(module)
     verify(Module([Function([w], [], [])], {"w": np.zeros(4, np.float32)}))
+
+
+GROUP = function(
+    "  %r = fused(%x) region(%a: f32[2,3]) {\n"
+    "    %0 = softmax(%a) {axis = 1} : f32[2,3]\n"
+    "    %1 = reshape(%0) {shape = [3, 2]} : f32[3,2]\n"
+    "    yield %1\n"
+    "  } : f32[3,2]\n"
+    "  return %r",
+    "f32[3,2]",
+)
+
+
+def _other_attribute(group: Op, region: Block) -> None:
+    region.ops[0].attrs["axis"] = 7
+
+
+def _numpy_attribute(group: Op, region: Block) -> None:
+    region.ops[0].attrs["axis"] = np.int64(1)  # type: ignore[assignment]
+
+
+def _other_type(group: Op, region: Block) -> None:
+    region.ops[0].results[0].type = F4
+
+
+def _other_operand(group: Op, region: Block) -> None:
+    region.ops[1].operands = list(group.operands)
+
+
+def _same_name(group: Op, region: Block) -> None:
+    region.ops[0].results[0].name = "a"
+
+
+def _other_name(group: Op, region: Block) -> None:
+    region.ops[0].name = "unheard_of"
+
+
+def _alias(group: Op, region: Block) -> None:
+    region.ops[1].results[0].alias = Alias(region.params[0], 0)
+
+
+def _other_return(group: Op, region: Block) -> None:
+    region.returns = [region.params[0]]
+
+
+def _other_result(group: Op, region: Block) -> None:
+    group.results[0].type = F4
+
+
+def _no_op(group: Op, region: Block) -> None:
+    del region.ops[0]
+
+
+CHANGES = (_other_attribute, _numpy_attribute, _other_type, _other_operand, _same_name, _other_name)
+
+
+@pytest.mark.parametrize("change", [*CHANGES, _alias, _other_return, _other_result, _no_op])
+def test_what_has_changed_in_a_region_is_verified_again(change: Callable[[Op, Block], None]) -> None:
+    module, known = parse(GROUP), Known()
+    for _ in range(2):
+        verify(module, known)
+    group = module.main.ops[0]
+    assert group.region is not None
+    change(group, group.region)
+    with pytest.raises(InvalidError):
+        verify(module, known)
+
+
+def test_an_attribute_that_only_equals_the_one_before_is_looked_at_again() -> None:
+    module, known = parse(function("  %r = softmax(%x) {axis = 1} : f32[2,3]\n  return %r")), Known()
+    verify(module, known)
+    module.main.ops[0].attrs["axis"] = True
+    with pytest.raises(InvalidError):
+        verify(module, known)
