@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements become unsigned keys in the wanted order. Few wanted elements are kept in a heap. Many
+// Elements become unsigned keys in the wanted order. Few wanted elements are kept apart. Many
 // are selected and sorted by the digits of their keys, those of the lower half first. What moves
 // from array to array are 32-bit positions, two arrays of which fill the bytes of i64 results, and
 // halves of keys, two of which fill the bytes of the elements that they are made of.
@@ -18,7 +18,7 @@ namespace memc {
 namespace {
 
 constexpr int64_t kParts = 8;                 // The most parts of a line, each for one thread.
-constexpr int64_t kSerialElements = 1 << 12;  // Below, waking the other threads is not worth it.
+constexpr int64_t kSerialElements = 1 << 13;  // Below, waking the other threads is not worth it.
 constexpr int64_t kParallelLine = 1 << 15;    // From here on a line may be shared out.
 
 // The keys of one line's elements, in an order in which the first wanted has the least.
@@ -91,23 +91,27 @@ Range PartOf(int64_t count, int64_t part, int64_t parts) {
   return {part * count / parts, (part + 1) * count / parts};
 }
 
-// The least `count` entries in heap[0 ... count), of the positions in `range`. Fewer if those are.
+// The least `count` entries of the positions in `range` in found[0 ... count), in any order, or all
+// if they are fewer; says how many. There is room for twice as many, of which the greater half is
+// left out whenever it is full: that takes a few steps for each, in whatever order they come.
 template <typename K, bool kFloat>
-int64_t Least(const Keys<K, kFloat>& keys, Range range, int64_t count, Entry<K>* heap) {
-  const int64_t first = std::min(count, range.high - range.low);
-  for (int64_t i = 0; i < first; ++i) {
-    const int64_t at = range.low + i;
-    heap[i] = {keys[at], static_cast<uint32_t>(at)};
-  }
-  if (first == range.high - range.low) return first;
-  std::make_heap(heap, heap + count);
-  for (int64_t at = range.low + count; at < range.high; ++at) {
+int64_t Least(const Keys<K, kFloat>& keys, Range range, int64_t count, Entry<K>* found) {
+  int64_t size = 0;
+  int64_t at = range.low;
+  for (; at < range.high && size < count; ++at)
+    found[size++] = {keys[at], static_cast<uint32_t>(at)};
+  if (at == range.high) return size;
+  K greatest = std::max_element(found, found + count)->key;
+  for (; at < range.high; ++at) {
     const K key = keys[at];
-    if (key >= heap[0].key) continue;  // Of equal keys the earlier is the lesser.
-    std::pop_heap(heap, heap + count);
-    heap[count - 1] = {key, static_cast<uint32_t>(at)};
-    std::push_heap(heap, heap + count);
+    if (key >= greatest) continue;  // Of equal keys the earlier is the lesser.
+    found[size++] = {key, static_cast<uint32_t>(at)};
+    if (size < 2 * count) continue;
+    std::nth_element(found, found + count - 1, found + size);
+    greatest = found[count - 1].key;
+    size = count;
   }
+  std::nth_element(found, found + count - 1, found + size);
   return count;
 }
 
@@ -115,22 +119,20 @@ int64_t Least(const Keys<K, kFloat>& keys, Range range, int64_t count, Entry<K>*
 template <typename K, bool kFloat>
 void SortFew(const Keys<K, kFloat>& keys, int64_t extent, int64_t count, int64_t parts,
              Entry<K>* found) {
-  if (parts == 1) {
-    Least(keys, {0, extent}, count, found);
-    std::sort(found, found + count);
-    return;
-  }
   std::array<Entry<K>, kFewElements * kParts> all;
   std::array<int64_t, kParts> sizes;
   ForParts(parts, [&](int64_t part) {
-    sizes[part] = Least(keys, PartOf(extent, part, parts), count, all.data() + part * count);
+    std::array<Entry<K>, 2 * kFewElements> least;
+    sizes[part] = Least(keys, PartOf(extent, part, parts), count, least.data());
+    std::copy_n(least.data(), sizes[part], all.data() + part * count);
   });
-  int64_t size = 0;
-  for (int64_t part = 0; part < parts; ++part) {
+  int64_t size = sizes[0];
+  for (int64_t part = 1; part < parts; ++part) {
     std::copy_n(all.data() + part * count, sizes[part], all.data() + size);
     size += sizes[part];
   }
-  std::partial_sort(all.data(), all.data() + count, all.data() + size);
+  if (size > count) std::nth_element(all.data(), all.data() + count - 1, all.data() + size);
+  std::sort(all.data(), all.data() + count);
   std::copy_n(all.data(), count, found);
 }
 
@@ -394,7 +396,8 @@ void ForLines(const Lines& s, const SortedElements& x, const Workspace& workspac
     for (int64_t n = 0; n < count; ++n) line(at(n), n, parts, workspace.data);
     return;
   }
-  ParallelFor(count * s.extent < kSerialElements, [&](int64_t task, int64_t tasks) {
+  const bool serial = rooms == 1 || count * s.extent < kSerialElements;
+  ParallelFor(serial, [&](int64_t task, int64_t tasks) {
     const int64_t at_once = std::min(tasks, rooms);
     if (task >= at_once) return;
     const Range range = PartOf(count, task, at_once);

@@ -127,7 +127,7 @@ def test_long_lines_apart(room: int) -> None:
 
 @pytest.mark.parametrize("k", [5, 256, 300, 5000])
 def test_lines_in_any_order(k: int) -> None:
-    """Ascending and descending ones are the worst for a heap; of all equal ones the first count."""
+    """Ascending and descending ones are the worst cases of selection; of all equal ones the first count."""
     ramp = np.arange(5000, dtype=np.float32)
     for line in (ramp, ramp[::-1], np.zeros(5000, np.float32), np.minimum(ramp, 7), ramp % 11):
         for largest in (False, True):

@@ -95,7 +95,7 @@ TOP_K_CPU = LibraryKernel(
     workspace=_top_k_workspace,
     whole=True,
 )
-"""The greatest or least elements of lines, by a heap or by the digits of their keys, in time linear in the elements."""
+"""The greatest or least elements of lines, by comparison where few are wanted, else by the digits of their keys, in time linear in the elements."""
 
 SORT_RANKS_CPU = LibraryKernel(
     target="llvm",
