@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sort of one line. Few wanted elements are kept in a heap. Many are selected and sorted by the
+// The sort of one line. Few wanted elements are kept apart. Many are selected and sorted by the
 // digits of their keys, those of the lower half first. What moves from array to array are 32-bit
 // positions, two arrays of which fill the bytes of i64 results, and halves of keys, two of which
 // fill the bytes of the elements that they are made of.
@@ -16,23 +16,27 @@
 
 namespace memc::sorting {
 
-// The least `count` entries in heap[0 ... count), of the positions in `range`. Fewer if those are.
+// The least `count` entries of the positions in `range` in found[0 ... count), in any order, or all
+// if they are fewer; says how many. There is room for twice as many, of which the greater half is
+// left out whenever it is full: that takes a few steps for each, in whatever order they come.
 template <typename K, bool kFloat>
-int64_t Least(const Keys<K, kFloat>& keys, Range range, int64_t count, Entry<K>* heap) {
-  const int64_t first = std::min(count, range.high - range.low);
-  for (int64_t i = 0; i < first; ++i) {
-    const int64_t at = range.low + i;
-    heap[i] = {keys[at], static_cast<uint32_t>(at)};
-  }
-  if (first == range.high - range.low) return first;
-  std::make_heap(heap, heap + count);
-  for (int64_t at = range.low + count; at < range.high; ++at) {
+int64_t Least(const Keys<K, kFloat>& keys, Range range, int64_t count, Entry<K>* found) {
+  int64_t size = 0;
+  int64_t at = range.low;
+  for (; at < range.high && size < count; ++at)
+    found[size++] = {keys[at], static_cast<uint32_t>(at)};
+  if (at == range.high) return size;
+  K greatest = std::max_element(found, found + count)->key;
+  for (; at < range.high; ++at) {
     const K key = keys[at];
-    if (key >= heap[0].key) continue;  // Of equal keys the earlier is the lesser.
-    std::pop_heap(heap, heap + count);
-    heap[count - 1] = {key, static_cast<uint32_t>(at)};
-    std::push_heap(heap, heap + count);
+    if (key >= greatest) continue;  // Of equal keys the earlier is the lesser.
+    found[size++] = {key, static_cast<uint32_t>(at)};
+    if (size < 2 * count) continue;
+    std::nth_element(found, found + count - 1, found + size);
+    greatest = found[count - 1].key;
+    size = count;
   }
+  std::nth_element(found, found + count - 1, found + size);
   return count;
 }
 
@@ -40,22 +44,20 @@ int64_t Least(const Keys<K, kFloat>& keys, Range range, int64_t count, Entry<K>*
 template <typename K, bool kFloat>
 void SortFew(const Keys<K, kFloat>& keys, int64_t extent, int64_t count, int64_t parts,
              Entry<K>* found) {
-  if (parts == 1) {
-    Least(keys, {0, extent}, count, found);
-    std::sort(found, found + count);
-    return;
-  }
   std::array<Entry<K>, kFewElements * kParts> all;
   std::array<int64_t, kParts> sizes;
   ForParts(parts, [&](int64_t part) {
-    sizes[part] = Least(keys, PartOf(extent, part, parts), count, all.data() + part * count);
+    std::array<Entry<K>, 2 * kFewElements> least;
+    sizes[part] = Least(keys, PartOf(extent, part, parts), count, least.data());
+    std::copy_n(least.data(), sizes[part], all.data() + part * count);
   });
-  int64_t size = 0;
-  for (int64_t part = 0; part < parts; ++part) {
+  int64_t size = sizes[0];
+  for (int64_t part = 1; part < parts; ++part) {
     std::copy_n(all.data() + part * count, sizes[part], all.data() + size);
     size += sizes[part];
   }
-  std::partial_sort(all.data(), all.data() + count, all.data() + size);
+  if (size > count) std::nth_element(all.data(), all.data() + count - 1, all.data() + size);
+  std::sort(all.data(), all.data() + count);
   std::copy_n(all.data(), count, found);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using namespace sorting;
 
-constexpr int64_t kSerialElements = 1 << 12;  // Below, waking the other threads is not worth it.
+constexpr int64_t kSerialElements = 1 << 13;  // Below, waking the other threads is not worth it.
 constexpr int64_t kParallelLine = 1 << 15;    // From here on a line may be shared out.
 
 // Writes a line of i64 from `count` 32-bit numbers, which may lie in its own first or second half.
@@ -68,7 +68,8 @@ void ForLines(const Lines& s, const SortedElements& x, const Workspace& workspac
     for (int64_t n = 0; n < count; ++n) line(at(n), n, parts, workspace.data);
     return;
   }
-  ParallelFor(count * s.extent < kSerialElements, [&](int64_t task, int64_t tasks) {
+  const bool serial = rooms == 1 || count * s.extent < kSerialElements;
+  ParallelFor(serial, [&](int64_t task, int64_t tasks) {
     const int64_t at_once = std::min(tasks, rooms);
     if (task >= at_once) return;
     const Range range = PartOf(count, task, at_once);

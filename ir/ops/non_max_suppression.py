@@ -10,6 +10,7 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
+from .library.cpu_lines import SUPPRESSION_CPU
 from .rules.base import Attrs, OpDef, Routine, flat, register
 from .rules.common import bool_attr, count, int_attr
 
@@ -96,6 +97,6 @@ register(
         slices=None,
         flops=flops,
         lower=Routine(),
-        library=(),
+        library=(SUPPRESSION_CPU,),
     )
 )

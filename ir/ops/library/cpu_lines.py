@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU library kernels that go along the lines of one axis: sorts and running products.
+"""The CPU library kernels that go along the lines of one axis: sorts and running products; and
+non_max_suppression, whose candidates are such lines.
 
-Sizes here and in `cpp/kernels/sorts.h` must agree; `tests/cpp` holds them against each other.
+Sizes here and in `cpp/kernels/sorts.h` and `non_max_suppression.h` must agree; `tests/cpp` holds them against each other.
 """
 
 from __future__ import annotations
@@ -77,6 +78,15 @@ def _product_scalars(op: Op) -> Sequence[int | float]:
     return (axis_of(op.attrs, op.result.type), *(int(bool(op.attrs[name])) for name in ("exclusive", "reverse")))
 
 
+def _suppression_workspace(op: Op) -> tuple[int, int]:
+    """Five f32 of each chosen box, of one class and of several."""
+    batches, classes, most = op.result.type.shape
+    if not op.result.type.elements:
+        return 0, 0
+    room = align(20 * most, ROOM)
+    return room, room * min(batches * classes, AT_ONCE)
+
+
 TOP_K_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.top_k",
@@ -85,7 +95,7 @@ TOP_K_CPU = LibraryKernel(
     workspace=_top_k_workspace,
     whole=True,
 )
-"""The greatest or least elements of lines, by a heap or by the digits of their keys, in time linear in the elements."""
+"""The greatest or least elements of lines, by comparison where few are wanted, else by the digits of their keys, in time linear in the elements."""
 
 SORT_RANKS_CPU = LibraryKernel(
     target="llvm",
@@ -113,3 +123,12 @@ CUMPROD_CPU = LibraryKernel(
     workspace=None,
 )
 """Running products, each made of the one before."""
+
+SUPPRESSION_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.non_max_suppression",
+    supports=lambda op: op.operands[0].type.elements > 0 and op.operands[1].type.elements > 0,
+    scalars=lambda op: (int(bool(op.attrs["center"])),),
+    workspace=_suppression_workspace,
+)
+"""Each candidate is compared with many chosen boxes at a time, and many candidates at a time on several threads."""

@@ -9,6 +9,7 @@ import pytest
 
 import memc
 from memc.ir.core import Array
+from memc.ir.evaluate import evaluate
 from memc.ir.text.parser import parse
 from memc.runtime.execute.executable import Executable
 
@@ -117,3 +118,24 @@ def test_running_products(dtype: str, reverse: bool, exclusive: bool) -> None:
     np.testing.assert_array_equal(found, wanted[:, ::-1] if reverse else wanted)
     (slow,) = compiled(text, kernels="generated")(x=x).values()
     np.testing.assert_allclose(found, slow, rtol=1e-4 if dtype == "f32" else 1e-12)
+
+
+@pytest.mark.parametrize("opt_level", [0, 2])
+def test_suppression(opt_level: int) -> None:
+    text = """
+    func @main(%b: f32[2,500,4] {role = input}, %c: i64[2,3,500] {role = input}, %t: f32[] {role = input}) -> i64[2,3,400] {
+      %y = non_max_suppression(%b, %c, %t) {center = true, count = 400} : i64[2,3,400]
+      return %y
+    }
+    """
+    given = {
+        "b": RNG.uniform(0.1, 2, (2, 500, 4)).astype(np.float32),
+        "c": np.array([[RNG.permutation(500) for _ in range(3)] for _ in range(2)]),
+        "t": np.array(0.4, np.float32),
+    }
+    executable = compiled(text, opt_level=opt_level)
+    assert executable.manifest.library_functions == ("memc.cpu.non_max_suppression",)
+    (wanted,) = evaluate(parse(text), given).values()
+    assert 10 < (wanted >= 0).sum() < wanted.size
+    np.testing.assert_array_equal(next(iter(executable(**given).values())), wanted)
+    np.testing.assert_array_equal(next(iter(compiled(text, kernels="generated")(**given).values())), wanted)
