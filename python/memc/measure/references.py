@@ -65,8 +65,10 @@ def with_all_outputs(path: Path) -> bytes:
         raise UsageError(f"{path}: cannot mark all tensors: {' '.join(str(error).split())}") from None
     graph = model.graph
     known = {output.name for output in graph.output}
+    # Quantizers leave types of tensors behind that there no longer are.
+    made = {name for node in graph.node for name in node.output}
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
     for info in graph.value_info:
-        if info.name not in known and info.type.tensor_type.elem_type in floats:
+        if info.name in made and info.name not in known and info.type.tensor_type.elem_type in floats:
             graph.output.append(info)
     return bytes(model.SerializeToString())

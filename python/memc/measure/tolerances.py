@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from memc.ir.core import Array
 from memc.ir.module import Module
 from memc.ir.types import DType
@@ -26,6 +28,9 @@ elements, or none at all but in a few."""
 MOST = 1e-1
 """The relative error that is allowed at most, however far references are from each other: by twice their difference a result
 may be off in a deep net of coarse types, where every rounding is as good as another."""
+
+MOST_STEPS = 2.0
+"""The same of the root mean square of the differences of 8-bit results."""
 
 EIGHT = (DType.I8, DType.U8)
 
@@ -48,9 +53,13 @@ class Tolerances:
         return compare(result, reference, rtol=self.rtol, atol=self.atol, norm=self.norm, steps=self.steps)
 
     def widened(self, reference: Array, other: Array) -> Tolerances | None:
-        """Those of a tensor of which two references differ from each other; None where that is no reason for wider ones."""
+        """Those of a tensor that two references, or a reference of two models of which each is as good as the other, differ
+        in; None where that is no reason for wider ones."""
         if self.norm is None or reference.shape != other.shape or reference.dtype != other.dtype:
             return None
+        if self.steps is not None and reference.dtype.kind in "iu" and reference.dtype.itemsize == 1:
+            apart = float(np.sqrt(np.mean((reference.astype(np.float64) - other) ** 2)))
+            return replace(self, steps=min(2 * apart, MOST_STEPS)) if 2 * apart > self.steps else None
         apart = self.compare(reference, other).relative_norm
         return replace(self, norm=min(2 * apart, MOST)) if 2 * apart > self.norm else None
 

@@ -26,6 +26,7 @@ from memc.ir.sizes import format_size
 from memc.ir.types import DType, TensorType
 from memc.measure.compare import Difference, Tolerance
 from memc.measure.references import run_onnxruntime, run_reference, with_all_outputs
+from memc.measure.sensitivity import moved_results
 from memc.measure.tolerances import Tolerances, tolerances_of
 
 if TYPE_CHECKING:
@@ -151,6 +152,7 @@ class _References:
     progress: driver.Progress | None
     found: dict[str, dict[str, Array] | str] = field(default_factory=dict)
     """Results by output, or why there are none, by reference."""
+    moved: list[dict[str, Array]] | None = None
 
     def results(self, against: str) -> dict[str, Array]:
         """What the reference that was asked for finds, or the second one in place of onnxruntime. Raises UnsupportedError."""
@@ -167,19 +169,35 @@ class _References:
     def judgement(self, name: str, result: Array, expected: Array, tolerances: Tolerances) -> Judgement:
         """A result's difference from what is expected of it, or from the second reference if it agrees with that."""
         difference = tolerances.compare(result, expected)
-        second = self._of(SECOND) if not difference.matches and self.against == "onnxruntime" else ""
-        if not isinstance(second, dict):
+        if difference.matches or self.against != "onnxruntime":
             return Judgement(difference, self.against)
-        other = tolerances.compare(result, second[name])
-        if other.matches:
-            return Judgement(other, SECOND, f"onnxruntime: {difference}")
-        wider = tolerances.widened(expected, second[name])
-        if wider is not None and wider.compare(result, expected).matches:
-            apart = tolerances.compare(expected, second[name]).relative_norm
-            return Judgement(
-                replace(difference, matches=True), self.against, f"{SECOND} and it differ, too: {apart:.3g}"
-            )
-        return Judgement(difference, self.against, f"{SECOND}: {other}")
+        second, note = self._of(SECOND), ""
+        if isinstance(second, dict):
+            other = tolerances.compare(result, second[name])
+            if other.matches:
+                return Judgement(other, SECOND, f"onnxruntime: {difference}")
+            wider = tolerances.widened(expected, second[name])
+            if wider is not None and wider.compare(result, expected).matches:
+                apart = tolerances.compare(expected, second[name])
+                return self._allowed(difference, f"{SECOND} and it differ, too: {apart.relative_norm:.3g}")
+            note = f"{SECOND}: {other}"
+        for moved in self._moved() if tolerances.norm is not None else ():
+            wider = tolerances.widened(expected, moved[name])
+            if wider is not None and wider.compare(result, expected).matches:
+                apart = tolerances.compare(moved[name], expected)
+                return self._allowed(difference, f"one rounding of its weights moves it by {apart.relative_norm:.3g}")
+        return Judgement(difference, self.against, note)
+
+    def _allowed(self, difference: Difference, why: str) -> Judgement:
+        return Judgement(replace(difference, matches=True), self.against, why)
+
+    def _moved(self) -> list[dict[str, Array]]:
+        """What onnxruntime makes of the model where its stored floats are moved by one rounding."""
+        if self.moved is None:
+            if self.progress is not None:
+                self.progress("reference: onnxruntime, weights moved by one rounding")
+            self.moved = moved_results(self.source, self.all_given)
+        return self.moved
 
     def _of(self, reference: str) -> dict[str, Array] | str:
         """The results of one reference, or why there are none."""

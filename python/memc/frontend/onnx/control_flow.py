@@ -15,11 +15,24 @@ from onnx import GraphProto, NodeProto
 
 from memc.ir.core import Array, Role, Value
 from memc.ir.errors import InvalidError
+from memc.ir.types import DType
 
 from .context import Known, NodeContext
+from .counted_axes import counts_of, has_counts, refused
 from .graph import SPECIAL, Scope, State, add_initializers, enter, import_graph
-from .run_time_flow import Turns, flag_of, run_if, run_loop
+from .run_time_flow import (
+    Turns,
+    checked_where,
+    choose,
+    counted,
+    flag_of,
+    require_inference,
+    require_static,
+    run_if,
+    run_loop,
+)
 from .schema import label
+from .sizes import Count
 
 MAX_ITERATIONS = 10_000
 """Loops that run longer are not unrolled."""
@@ -129,45 +142,107 @@ def _kind(known: Known) -> np.dtype[Any]:
 def import_scan(
     state: State, node: NodeProto, inputs: Inputs, scope: Scope, opsets: Mapping[str, int]
 ) -> Sequence[Known]:
-    """`Scan`, unrolled: its length is a static size. From opset 9 on."""
-    context = NodeContext(node, opsets[""], inputs, state.builder)
+    """`Scan`, unrolled: its length is a static size, or the most that one which depends on data can be. From opset 9 on."""
+    context = _context(state, node, inputs, opsets)
     if context.opset < 9:
+        if has_counts(inputs, state.sizes.of):
+            raise refused(context, "in this opset this op")
         return _scan_of_batches(state, node, inputs, scope, opsets)
     graph = _graph(node, "body")
-    count = int(context.attr("num_scan_inputs"))
-    carried = list(inputs[: len(inputs) - count])
-    sources = [cast(Known, x) for x in inputs[len(inputs) - count :]]
-    if count < 1 or len(inputs) < count or any(x is None for x in sources):
-        raise InvalidError(f"invalid: {label(node)}: expected {count} scan inputs, got {len(inputs)} inputs in all")
+    number = int(context.attr("num_scan_inputs"))
+    carried = list(inputs[: len(inputs) - number])
+    sources = [cast(Known, x) for x in inputs[len(inputs) - number :]]
+    if number < 1 or len(inputs) < number or any(x is None for x in sources):
+        raise InvalidError(f"invalid: {label(node)}: expected {number} scan inputs, got {len(inputs)} inputs in all")
     outputs = len(graph.output) - len(carried)
     axes = _axes(context, "scan_input_axes", [len(_shape(x)) for x in sources])
-    backward = context.attr("scan_input_directions", (0,) * count)
     lengths = {_shape(x)[axis] for x, axis in zip(sources, axes)}
     if len(lengths) != 1:
         raise InvalidError(f"invalid: {label(node)}: scan inputs have different lengths {sorted(lengths)}")
     (length,) = lengths
     if length > MAX_ITERATIONS:
         raise context.unsupported(f"it runs {length} times, expected at most {MAX_ITERATIONS}")
+    count = _scanned_count(context, carried, sources, axes)
     if length == 0:
         shapes = [tuple(d for a, d in enumerate(_shape(x)) if a != axis) for x, axis in zip(sources, axes)]
         turn = [*carried, *(np.zeros(shape, _kind(x)) for shape, x in zip(shapes, sources))]
         items = _body(state, node, graph, turn, scope, opsets)[len(carried) :]
         places = _axes(context, "scan_output_axes", [len(_shape(item)) + 1 for item in items])
         return [*cast(list[Known], carried), *(_empty(item, axis) for item, axis in zip(items, places))]
+    backward = context.attr("scan_input_directions", (0,) * number)
     scanned: list[list[Known]] = [[] for _ in range(outputs)]
-    for iteration in range(length):
-        places = [length - 1 - iteration if back else iteration for back in backward]
-        items = [_take(state, x, axis, place) for x, axis, place in zip(sources, axes, places)]
-        results = _body(state, node, graph, [*carried, *items], scope, opsets)
-        carried = list(results[: len(carried)])
+    for turn_number in range(length):
+        items = [
+            _item(context, state, x, axis, turn_number, back, count) for x, axis, back in zip(sources, axes, backward)
+        ]
+        flag = True if count is None else _is_below(context, turn_number, count)
+        with checked_where(context, flag):
+            results = _body(state, node, graph, [*carried, *items], scope, opsets)
+        new = results[: len(carried)]
+        if isinstance(flag, Value):
+            new = [choose(context, flag, a, cast(Known, b)) for a, b in zip(new, carried)]
+        carried = list(new)
         for collected, item in zip(scanned, results[len(carried) :]):
             collected.append(item)
-    for collected, back in zip(scanned, context.attr("scan_output_directions", (0,) * outputs)):
-        if back:
-            collected.reverse()
     out_axes = _axes(context, "scan_output_axes", [len(_shape(items[0])) + 1 for items in scanned])
-    stacked = [_stack(state, items, axis) for items, axis in zip(scanned, out_axes)]
+    directions = context.attr("scan_output_directions", (0,) * outputs)
+    stacked = [
+        _stacked(context, state, items, axis, back, count) for items, axis, back in zip(scanned, out_axes, directions)
+    ]
     return [cast(Known, value) for value in carried] + stacked
+
+
+def _scanned_count(
+    context: NodeContext, carried: Inputs, sources: Sequence[Known], axes: Sequence[int]
+) -> Count | None:
+    """How many elements there are along the axes that a `Scan` goes over, if that depends on data. Raises UnsupportedError
+    where not all have that size, or anything else of them depends on data."""
+    found = [counts_of(context, x) for x in sources]
+    if not any(found) and not has_counts(carried, context.sizes.of):
+        return None
+    require_inference(context)
+    count = found[0].get(axes[0])
+    same = count is not None and all(own == {axis: count} for own, axis in zip(found, axes))
+    if not same or has_counts(carried, context.sizes.of):
+        raise refused(context, "as anything but the axis along which it scans all its inputs this op")
+    return count
+
+
+def _is_below(context: NodeContext, turn: int, count: Count) -> Value:
+    return context.b.op("less", [context.b.scalar(turn, DType.I64), count.value])
+
+
+def _from_the_end(context: NodeContext, places: Value, count: Count) -> Value:
+    """Where what stands at some places from the beginning is, counted from the end of the data; 0 for padding."""
+    last = context.b.op("sub", [count.value, context.b.scalar(1, DType.I64)])
+    return context.b.op("max", [context.b.op("sub", [last, places]), context.b.scalar(0, DType.I64)])
+
+
+def _item(
+    context: NodeContext, state: State, source: Known, axis: int, turn: int, back: int, count: Count | None
+) -> Known:
+    """What one turn of a `Scan` gets of an input."""
+    if not back:
+        return _take(state, source, axis, turn)
+    if count is None:
+        return _take(state, source, axis, _shape(source)[axis] - 1 - turn)
+    at = _from_the_end(context, context.b.scalar(turn, DType.I64), count)
+    return context.b.op("gather", [cast(Value, source), at], axis=axis)
+
+
+def _stacked(
+    context: NodeContext, state: State, items: Sequence[Known], axis: int, back: int, count: Count | None
+) -> Known:
+    """A scan output: what the turns gave, in their order or the other way."""
+    if count is None:
+        return _stack(state, items[::-1] if back else items, axis)
+    require_static(context, items)
+    found = _stack(state, items, axis)
+    if back:
+        value = found if isinstance(found, Value) else context.b.constant(found)
+        places = context.b.op("iota", [], shape=(len(items),), axis=0, dtype=DType.I64)
+        found = context.b.op("gather", [value, _from_the_end(context, places, count)], axis=axis)
+    return counted(context, found, axis, Count(count.value, len(items)))
 
 
 def _scan_of_batches(

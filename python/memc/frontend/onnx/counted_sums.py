@@ -153,7 +153,7 @@ def of_batches(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
     """The first axis counts samples, each of which is computed by itself."""
     own = counts_of(ctx, ctx.inputs[0])
     if set(own) != {0} or has_counts(ctx.inputs[1:], ctx.sizes.of) or ctx.attr("training_mode", 0):
-        raise refused(ctx, "but as the number of samples this op")
+        raise refused(ctx, "as anything but a number of samples this op")
     return marked(ctx, importer(ctx), own)
 
 
@@ -171,7 +171,7 @@ def of_regions(ctx: NodeContext, importer: Importer) -> Sequence[Known]:
     """As many regions as there are; padding is taken from the first image."""
     regions, images = (counts_of(ctx, ctx.inputs[n]) for n in (1, 2))
     if counts_of(ctx, ctx.inputs[0]) or set(regions) != {0} or images != regions:
-        raise refused(ctx, "but as the number of regions this op")
+        raise refused(ctx, "as anything but a number of regions this op")
     for n in (1, 2):
         x = ctx.value(n)
         ctx.inputs[n] = padding(ctx, x, counts_of(ctx, x), zero(x.type.dtype))

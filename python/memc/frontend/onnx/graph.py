@@ -201,7 +201,7 @@ def _import(
     if domain == "":
         check(node, opset, domain)
         special = SPECIAL.get(node.op_type)
-        if special is not None and (special is _identity or not has_counts(inputs, state.sizes.of)):
+        if special is not None and (node.op_type in TAKE_COUNTS or not has_counts(inputs, state.sizes.of)):
             found = special(state, node, inputs, scope, opsets)
             if found is not None:
                 return found
@@ -346,3 +346,5 @@ Special = Callable[[State, NodeProto, list[Union[Known, None]], Scope, Mapping[s
 SPECIAL: dict[str, Special] = {"Shape": _shape, "Size": _shape, "Constant": _constant, "Identity": _identity}
 SPECIAL.update({op: _optional for op in ("Optional", "OptionalGetElement", "OptionalHasElement")})
 """Ops that need more than a NodeContext, or whose result is always known. `control_flow` adds those with subgraphs."""
+TAKE_COUNTS = frozenset({"Identity", "Scan"})
+"""Of these, what looks after sizes that depend on data by itself."""

@@ -55,21 +55,21 @@ def run_if(ctx: NodeContext, condition: Value, then: Body, otherwise: Body) -> l
     require_inference(ctx)
     flag = flag_of(ctx, condition)
     assert isinstance(flag, Value)
-    with _checked_where(ctx, flag):
+    with checked_where(ctx, flag):
         first = then([])
-    with _checked_where(ctx, ctx.b.op("logical_not", [flag])):
+    with checked_where(ctx, ctx.b.op("logical_not", [flag])):
         second = otherwise([])
     return [choose(ctx, flag, a, b) for a, b in zip(first, second)]
 
 
 @contextmanager
-def _checked_where(ctx: NodeContext, flag: Flag) -> Iterator[None]:
+def checked_where(ctx: NodeContext, flag: Flag) -> Iterator[None]:
     """Counts of what is imported in here are checked only in runs where it counts. What is asked for again outside is made
     again there, with a check of its own."""
     before = dict(ctx.sizes.checks)
-    nonzero, together = dict(ctx.sizes.nonzero), dict(ctx.sizes.together)
+    nonzero, places, together = dict(ctx.sizes.nonzero), dict(ctx.sizes.places), dict(ctx.sizes.together)
     yield
-    ctx.sizes.nonzero, ctx.sizes.together = nonzero, together
+    ctx.sizes.nonzero, ctx.sizes.places, ctx.sizes.together = nonzero, places, together
     new = {count: room for count, room in ctx.sizes.checks.items() if count not in before}
     if isinstance(flag, Value) and new:
         zero = ctx.b.scalar(0, DType.I64)
@@ -156,7 +156,7 @@ def run_loop(
     UnsupportedError where nothing says that these are enough.
     """
     require_inference(ctx)
-    limit = int(trips.reshape(())) if isinstance(trips, np.ndarray) else None
+    limit = _greatest(ctx, trips)
     room = min(most if limit is None else max(limit, 0), ctx.sizes.room(most))
     if room == most and (limit is None or limit > most) and ctx.sizes.limit is None:
         raise ctx.unsupported(
@@ -178,6 +178,14 @@ def run_loop(
     return [*turns.carried, *(_scan_output(ctx, turns, items, stack) for items in turns.scanned)]
 
 
+def _greatest(ctx: NodeContext, trips: Known | None) -> int | None:
+    """What is known of the number of turns: itself, or the most that a count of elements can be."""
+    if isinstance(trips, np.ndarray):
+        return int(trips.reshape(()))
+    numbers = ctx.sizes.numbers.get(trips) if trips is not None else None
+    return None if numbers is None else int(numbers.high.reshape(()))
+
+
 def _below(ctx: NodeContext, made: int, trips: Known | None) -> Flag:
     """Whether a turn with this number is among the first `trips`."""
     if trips is None or isinstance(trips, np.ndarray):
@@ -188,7 +196,7 @@ def _below(ctx: NodeContext, made: int, trips: Known | None) -> Flag:
 
 def _turn(ctx: NodeContext, turns: Turns, counts: Flag, body: Body) -> None:
     """One more turn."""
-    with _checked_where(ctx, counts):
+    with checked_where(ctx, counts):
         again, *results = body([np.asarray(turns.made, np.int64), np.asarray(True), *turns.carried])
     new = results[: len(turns.carried)]
     if isinstance(counts, Value):
@@ -208,11 +216,19 @@ def _scan_output(
     """What the turns gave, one behind the other."""
     if not items:
         raise ctx.unsupported("it runs zero times, and its scan outputs have no known shape then")
+    require_static(ctx, items)
+    found = stack(items)
+    return found if turns.count is None else counted(ctx, found, 0, Count(turns.count, len(items)))
+
+
+def require_static(ctx: NodeContext, items: Sequence[Known]) -> None:
+    """Raise UnsupportedError for what turns gave, if that has a size that depends on data."""
     if any(isinstance(item, Value) and item in ctx.sizes.of for item in items):
         raise ctx.unsupported("a scan output whose turns have a size that depends on data")
-    found = stack(items)
-    if turns.count is None:
-        return found
+
+
+def counted(ctx: NodeContext, found: Known, axis: int, count: Count) -> Value:
+    """A stack of what the turns gave, of which so many count."""
     value = found if isinstance(found, Value) else ctx.b.constant(found)
-    ctx.sizes.of.setdefault(value, {})[0] = Count(turns.count, len(items))
+    ctx.sizes.of.setdefault(value, {})[axis] = count
     return value

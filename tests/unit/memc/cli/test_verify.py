@@ -191,6 +191,7 @@ def test_references_that_are_apart_allow_more(memc, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(verification, "run_onnxruntime", times(1 / 1.025))
     monkeypatch.setattr(verification, "run_reference", times(factor))
+    monkeypatch.setattr(verification, "moved_results", lambda *_: [])
     result = memc("verify", "quantized.onnx")
     assert result.code == code
     assert (" | onnx and it differ, too: 0.02" in result.out) == (code == 0)

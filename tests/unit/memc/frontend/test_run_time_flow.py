@@ -200,3 +200,82 @@ def test_too_many_are_noticed_wherever_they_are_counted(where: str, condition: b
     assert evaluate(module, {"x": few, "c": np.asarray(condition)})["y"] == (18 if "join" in where else 9)
     with pytest.raises(UsageError, match="which there is room for"):
         evaluate(module, {"x": np.ones(10, np.float32), "c": np.asarray(condition)})
+
+
+SCAN = """g (float[5,3] x, float[4,5] w, bool[5] c) => (float[3] last, float[k,3] sums, float[2,k] parts) {{
+  z = Constant<value_floats = [0.0, 1.0, 2.0]>()
+  few = Compress<axis = 0>(x, c)
+  wide = Compress<axis = 1>(w, c)
+  last, sums, parts = Scan<num_scan_inputs = 2, scan_input_axes = [0, 1], scan_output_axes = [0, 1], {}, body = b (
+      float[3] state, float[3] row, float[4] column) => (float[3] next, float[3] sum, float[2] part) {{
+    sum = Add(state, row) next = Mul(sum, sum) two = Constant<value_ints = [2]>() zero = Constant<value_ints = [0]>()
+    part = Slice(column, zero, two) }}>(z, few, wide)
+}}"""
+DIRECTIONS = (
+    "scan_input_directions = [0, 0]",
+    "scan_input_directions = [1, 0], scan_output_directions = [0, 1]",
+    "scan_input_directions = [0, 1], scan_output_directions = [1, 1]",
+)
+
+
+@pytest.mark.parametrize("directions", DIRECTIONS)
+def test_scan_over_a_size_that_depends_on_data(directions: str) -> None:
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((5, 3)).astype(np.float32), rng.standard_normal((4, 5)).astype(np.float32)
+    masks = [[1, 0, 1, 1, 0], [0, 0, 0, 0, 1], [1, 1, 1, 1, 1]]
+    same(SCAN.format(directions), *({"x": x, "w": w, "c": np.array(mask, bool)} for mask in masks))
+
+
+def test_scan_of_nothing_leaves_the_state() -> None:
+    module = import_onnx(parse(SCAN.format(DIRECTIONS[1])))
+    given = {"x": np.ones((5, 3), np.float32), "w": np.ones((4, 5), np.float32), "c": np.zeros(5, bool)}
+    last, sums, parts = evaluate(module, given).values()
+    np.testing.assert_array_equal(last, [0, 1, 2])
+    assert sums.shape == (0, 3) and parts.shape == (2, 0)
+
+
+def test_scan_compiled_with_less_room() -> None:
+    model = parse(SCAN.format(DIRECTIONS[1]))
+    rng = np.random.default_rng(8)
+    given = {"x": rng.standard_normal((5, 3)).astype(np.float32), "w": rng.standard_normal((4, 5)).astype(np.float32)}
+    given["c"] = np.array([0, 1, 0, 1, 1], bool)
+    executable = memc.compile(model, max_size=3).load()
+    for value, want in zip(executable.run_numpy(given).values(), expected(model, given)):
+        np.testing.assert_allclose(value, want, rtol=1e-5)
+    with pytest.raises(UsageError, match="expected at most 3, .* got 4 in this run"):
+        executable.run_numpy({**given, "c": np.array([1, 1, 0, 1, 1], bool)})
+
+
+def test_scan_of_rows_with_a_size_that_depends_on_data_is_refused() -> None:
+    text = SCAN.format(DIRECTIONS[0]).replace("Compress<axis = 1>(w, c)", "Identity(w)")
+    with pytest.raises(
+        UnsupportedError, match="depends on data along axis 0, which as anything but the axis along which"
+    ):
+        import_onnx(parse(text))
+
+
+def test_loop_as_often_as_there_are_elements() -> None:
+    """Which are at most as many as the input has: no --max-size is needed."""
+    text = """g (float[5] x) => (float[1] y, float[k,1] all) {
+      at = NonZero(x) size = Shape(at) one = Constant<value_int = 1>() n = Gather<axis = 0>(size, one)
+      z = Constant<value_floats = [0.5]>() going = Constant<value = bool {1}>()
+      y, all = Loop(n, going, z) <body = b (int64 i, bool c, float[1] a) => (bool again, float[1] o, float[1] q) {
+        again = Identity(c) f = Cast<to = 1>(i) o = Add(a, f) q = Neg(o) }> }"""
+    same(text, {"x": np.array([1, 0, 2, 0, 3], np.float32)}, {"x": np.ones(5, np.float32)})
+
+
+def test_what_a_mask_selects_in_a_branch_is_counted_there_and_outside() -> None:
+    """The branch that is not taken may find more than there is room for; the same mask outside may not."""
+    text = """g (float[5] x, bool[5] c, bool b) => (float[k] y, float[l] z) {
+      y = If(b) <then_branch = t () => (float[m] p) { p = Compress(x, c) },
+                 else_branch = e () => (float[1] q) { q = Constant<value_floats = [7.0]>() }>
+      o = Not(c) z = Compress(x, o) }"""
+    executable = memc.compile(parse(text), max_size=2).load()
+    x, many = np.arange(5, dtype=np.float32), np.array([1, 1, 1, 1, 0], bool)
+    found = executable.run_numpy({"x": x, "c": many, "b": np.array(False)})
+    assert found["y"].tolist() == [7.0] and found["z"].tolist() == [4.0]
+    with pytest.raises(UsageError, match="expected at most 2, .* got 4"):
+        executable.run_numpy({"x": x, "c": many, "b": np.array(True)})
+    same_mask = memc.compile(parse(text.replace("o = Not(c)", "o = Identity(c)")), max_size=2).load()
+    with pytest.raises(UsageError, match="expected at most 2, .* got 4"):
+        same_mask.run_numpy({"x": x, "c": many, "b": np.array(False)})

@@ -142,7 +142,7 @@ def test_regions():
     [
         ("wide = Cast<to = 7>(few) y = ReduceMean(wide, axis0)", "of integers of 64 bits"),
         ("turned = Transpose<perm = [1, 2, 0]>(few) y = MatMul(turned, w35)", "with another extent beside it"),
-        ("image = Unsqueeze(few, axis0) y = Conv(image, w6)", "but as the number of samples"),
+        ("image = Unsqueeze(few, axis0) y = Conv(image, w6)", "as anything but a number of samples"),
         ("y = LayerNormalization<axis = 0>(few, scale)", "along an axis that it normalizes"),
         ("flat = Reshape(few, rows) turned = Transpose(flat) y = Gemm(turned, w512)", "with another extent beside it"),
         ("flat = Reshape(few, rows) y = Gemm<transB = 1>(flat, w512, x)", "with another extent beside it"),

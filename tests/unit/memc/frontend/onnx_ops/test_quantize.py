@@ -57,3 +57,16 @@ def test_dequantize_against_onnxruntime(same_as_ort, axis, of):
 
 def test_dequantize_i32(same_as_ort):
     same_as_ort("DequantizeLinear", [np.array([-70000, 70000], np.int32), np.array(0.5, np.float32)], opset=13)
+
+
+@pytest.mark.parametrize(
+    "scales", [np.array(0.01, np.float32), np.full(2, 0.01, np.float32)], ids=["one", "by channel"]
+)
+def test_sums_that_only_f32_scales_to_a_half(same_as_ort, scales):
+    """3100 steps of 0.05 * 0.01 / 3.1 are a little above a half, and a half in f32: onnxruntime takes that to even."""
+    x, w = np.full((1, 1, 2, 2), 31, np.uint8), np.full((2, 1, 1, 1), 100, np.int8)
+    zero = np.zeros_like(scales, dtype=np.int8)
+    scale, step = np.array(0.05, np.float32), np.array(3.1, np.float32)
+    given = [x, scale, np.array(0, np.uint8), w, scales, zero, step, np.array(100, np.uint8)]
+    same_as_ort("QLinearConv", given, known=range(1, 8))
+    same_as_ort("QLinearConv", [*given[:7], np.array(101, np.uint8)], known=range(1, 8))
