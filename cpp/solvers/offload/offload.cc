@@ -2,6 +2,7 @@
 #include "solvers/offload/offload.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -79,14 +80,24 @@ bool IsBetter(const Schedule& a, const Schedule& b) {
   return a.bytes_out + a.bytes_in < b.bytes_out + b.bytes_in;
 }
 
-// Those of which no other is as low and as quick, from the highest peak down.
+// Those with copies of which no other is as low and as quick, and all without, from the highest
+// peak down.
 std::vector<Schedule> Undominated(std::vector<Schedule> plans) {
   std::stable_sort(plans.begin(), plans.end(), [](const Schedule& a, const Schedule& b) {
     return a.peak != b.peak ? a.peak < b.peak : IsBetter(a, b);
   });
   std::vector<Schedule> kept;
+  Schedule best;
+  best.makespan = std::numeric_limits<int64_t>::max();
   for (Schedule& plan : plans) {
-    if (kept.empty() || IsBetter(plan, kept.back())) kept.push_back(std::move(plan));
+    if (IsBetter(plan, best)) {
+      best.makespan = plan.makespan;
+      best.bytes_out = plan.bytes_out;
+      best.bytes_in = plan.bytes_in;
+    } else if (plan.bytes_in > 0) {
+      continue;
+    }
+    kept.push_back(std::move(plan));
   }
   std::reverse(kept.begin(), kept.end());
   return kept;

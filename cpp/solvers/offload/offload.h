@@ -10,7 +10,8 @@
 
 namespace memc {
 
-// As `RecomputeLadder`, whose plans are among them.
+// As `RecomputeLadder`, whose plans are among them; of those with copies, each has a lower peak than
+// all that are as quick.
 std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowest,
                                     int64_t bound = 0);
 

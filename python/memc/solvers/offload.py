@@ -13,7 +13,7 @@ import numpy as np
 
 from memc import native
 from memc.solvers.arrays import tensor
-from memc.solvers.recompute import RecomputeProblem, columns
+from memc.solvers.recompute import RecomputePlan, RecomputeProblem, columns
 
 FULL_SPEED = 1024
 """Parts of full speed, in which a lane's shared speed is given."""
@@ -32,6 +32,16 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class Lanes:
+    """A lane of each direction."""
+
+    out: Lane
+    """From the arena."""
+    back: Lane
+    """Into it."""
+
+
+@dataclass(frozen=True)
 class OffloadProblem:
     """A problem of recomputation whose values may also be copied out of the arena, and back."""
 
@@ -39,8 +49,7 @@ class OffloadProblem:
     """Costs in picoseconds."""
     movable: Sequence[bool]
     """Whether each value may be copied."""
-    out: Lane
-    back: Lane
+    lanes: Lanes
 
 
 class Step(enum.IntEnum):
@@ -74,6 +83,13 @@ class Schedule:
     bytes_out: int
     bytes_in: int
 
+    @staticmethod
+    def of_runs(problem: RecomputeProblem, plan: RecomputePlan) -> Schedule:
+        """A plan without copies."""
+        time = sum(problem.costs) + plan.added_cost
+        items = tuple((Step.RUN, op) for op in plan.sequence)
+        return Schedule(items, plan.peak, 0, time, time, plan.added_cost, 0, 0)
+
     @property
     def added(self) -> int:
         """Picoseconds beyond those of one run of every op."""
@@ -81,14 +97,14 @@ class Schedule:
 
 
 def offload_ladder(problem: OffloadProblem, lowest: int, bound: int = 0) -> list[Schedule]:
-    """Schedules at falling limits, as `recompute_ladder`, whose plans are among them; each has a lower peak than the one before
-    it and takes longer. Raises ValueError for a malformed problem."""
+    """Schedules at falling limits, as `recompute_ladder`, whose plans are among them, from the highest peak down; of those with
+    copies, each has a lower peak than all that are as quick. Raises ValueError for a malformed problem."""
     return [_schedule(found) for found in native.load()["memc_offload_ladder"](*_arguments(problem), lowest, bound)]
 
 
 def measure_schedule(problem: OffloadProblem, items: Sequence[tuple[Step, int]]) -> Schedule:
     """The figures of a schedule, by definition. Raises ValueError if it is none of the problem's."""
-    flat = np.array([number for item in items for number in item], np.int64)
+    flat = np.array([int(number) for item in items for number in item], np.int64)
     return _schedule(native.load()["memc_measure_schedule"](*_arguments(problem), tensor(flat)))
 
 
@@ -98,7 +114,11 @@ def _schedule(found: Any) -> Schedule:
 
 
 def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
-    lanes = [number for lane in (problem.out, problem.back) for number in (lane.latency, lane.per_mib, lane.shared)]
+    lanes = [
+        number
+        for lane in (problem.lanes.out, problem.lanes.back)
+        for number in (lane.latency, lane.per_mib, lane.shared)
+    ]
     return (
         columns(problem.ops),
         tensor(np.array(problem.movable, np.int64)),
