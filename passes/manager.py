@@ -16,6 +16,7 @@ from memc.ir.errors import CheckError, InvalidError, MemcError, PluginError
 from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.module import Module
 from memc.ir.verify.concurrency import check_concurrency
+from memc.ir.verify.copies import check_copies
 from memc.ir.verify.plan import check_plan
 from memc.ir.verify.structure import Known, verify
 from memc.passes.base import Finding, Pass, alignment_of, class_name
@@ -113,6 +114,8 @@ class PassManager:
             if self.verify_each:
                 verify(module, known)
                 check_concurrency(module)
+            if self.verify_each or item.plans:
+                check_copies(module)
             if item.plans:
                 check_plan(module, _alignment(item, module))
         except MemcError as error:

@@ -33,7 +33,7 @@ mkdir -p "$out" "$cache"
 properties() { MEMC_HYPOTHESIS_PROFILE=nightly python -m pytest tests/property tests/unit/gradients -n "$jobs"; }
 slow() { python -m pytest -m slow tests -n "$jobs"; }
 nodes() { python benchmarks/onnx_backend.py --mode compiled --workers "$jobs"; }
-sanitizers() { scripts/cpp_tests.sh --sanitize; }
+sanitizers() { scripts/cpp_tests.sh --sanitize && scripts/cpp_tests.sh --threads; }
 fuzz_onnx() { fuzz onnx --compile-every 10 --save "$out/fuzz_onnx.PART.onnx"; }
 fuzz_epilogues() { fuzz epilogues; }
 fuzz_ir() { fuzz ir; }

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ..copies import is_copy, is_start
 from ..core import Array, Function, Op, Role, Value
 from ..errors import CheckError, InvalidError, MemcError
 from ..extents import cut
@@ -18,28 +19,35 @@ from ..module import Module
 from ..text.printer import print_name
 from ..verify.aliases import Ties, in_place_rule, ties_of
 from .joint import run_joint
+from .lanes import Lanes, Times
 from .plain import at, bind, result_keys, run_op
 
 
-def evaluate_in_arena(module: Module, inputs: Mapping[str, Array], *, poison: int = 0xFF) -> dict[str, Array]:
+def evaluate_in_arena(
+    module: Module, inputs: Mapping[str, Array], *, poison: int = 0xFF, copies: Times = "start"
+) -> dict[str, Array]:
     """Run @main as compiled code does: every value at its planned bytes of a shared, poisoned buffer.
 
     Each space that placements name is one byte buffer filled with `poison` (0xFF reads as NaN or -1). An op reads its
     operands from their bytes when it runs. Before it reads them, the bytes it writes (its results' and its
     workspace's, but not those an in-place op or a concat slice shares with an operand) are poisoned, as a kernel
     may have written them already; a storage's bytes are poisoned again after its last use. Any overlap of live
-    values thus spoils results. Returned values have buffers of their own.
+    values thus spoils results. Returned values have buffers of their own. `copies` between spaces run at their start, at their
+    done, or in pieces between these that a seed decides, in the sequence of their lane; their destinations are poisoned first.
 
     Results are as of `evaluate`. Raises InvalidError for a function without a complete plan, CheckError where the
     plan makes an op fail, or changes an input, a weight or a constant.
     """
     function = module.main
     bound = bind(module, function, inputs)
-    run = ArenaRun(function, bound, poison)
+    run = ArenaRun(function, bound, poison, copies)
     joint = _joint_kernels(function)
     for index, op in enumerate(function.ops):
         try:
-            if op not in joint:
+            run.lanes.advance()
+            if is_copy(op):
+                run.copy_step(index, op)
+            elif op not in joint:
                 run.step(index, op)
             elif op is joint[op][-1]:
                 run.joint_step(index, joint[op])
@@ -58,9 +66,10 @@ def evaluate_in_arena(module: Module, inputs: Mapping[str, Array], *, poison: in
 class ArenaRun:
     """The buffers and their state between ops."""
 
-    def __init__(self, function: Function, bound: dict[Value, Array], poison: int) -> None:
+    def __init__(self, function: Function, bound: dict[Value, Array], poison: int, copies: Times = "start") -> None:
         self.function = function
         self.poison = poison
+        self.lanes = Lanes(copies, poison)
         self.buffers: dict[Value, Array] = {}
         """Own bytes of roots outside any space: parameters, constants, returned values."""
         self.spaces: dict[str, Array] = {}
@@ -88,6 +97,7 @@ class ArenaRun:
             self._spoil(op, ties if number == 0 else Ties(), result)
         if op.workspace is not None:
             self._bytes_of(op.workspace)[:] = self.poison
+        self.lanes.advance()
         # Copies: aligned, which numpy's loops need for the same rounding, and out of the results' way.
         found = run_op(op, [self.read(v).copy() for v in op.operands])
         for number, (result, array) in enumerate(zip(op.results, found)):
@@ -95,6 +105,18 @@ class ArenaRun:
                 self._bytes_of(result)[:] = _bytes(array)
         if op.workspace is not None:
             self._bytes_of(op.workspace)[:] = self.poison
+        for root in self.ends.get(index, ()):
+            self._bytes_of(root)[:] = self.poison
+
+    def copy_step(self, index: int, op: Op) -> None:
+        """Begin a copy, or wait for one."""
+        if is_start(op):
+            source, pending = op.operands[0], op.results[0]
+            self.lanes.start(pending, str(op.attrs["lane"]), self._bytes_of(source), self._bytes_of(pending))
+        else:
+            self.lanes.finish(op.operands[0])
+            if not ties_of(op).view:
+                raise InvalidError(f"{print_name(op.results[0])}: expected an alias of what the copy writes, got none")
         for root in self.ends.get(index, ()):
             self._bytes_of(root)[:] = self.poison
 

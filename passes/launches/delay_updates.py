@@ -80,8 +80,7 @@ def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
 
 @dataclass(frozen=True)
 class DelayUpdates(Pass):
-    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases, placements or
-    copies between spaces."""
+    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases, placements or copies."""
 
     name: ClassVar[str] = "delay-updates"
     alignment: Optional[Alignment] = None

@@ -34,8 +34,7 @@ def materialize_returns(module: Module, function: Function) -> None:
 
 @dataclass(frozen=True)
 class MaterializeReturns(Pass):
-    """Insert copies for returned parameters, constants, parts of storages, bytes that are copied from another space, and
-    repeated returns."""
+    """Insert copies for returned parameters, constants, parts of storages, prefetched values and repeated returns."""
 
     name: ClassVar[str] = "materialize-returns"
 

@@ -21,6 +21,7 @@ from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, 
 from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.snapshot import Beginning, is_raw
+from memc.ir.verify.copies import check_copies
 from memc.ir.verify.plan import check_plan
 from memc.passes.budget import over_budget
 from memc.passes.compilation import body_precision, fusing_apart, in_precision, with_head, without
@@ -221,6 +222,7 @@ def _check_given_plan(module: Module, partial: bool = False) -> None:
     `partial` plan, which may lack placements, only those that it has must."""
     try:
         check_plan(module, module.target.alignment, partial=partial)
+        check_copies(module)
     except CheckError as error:
         raise InvalidError(f"{error} (end the pipeline with assign-addresses, without another alignment)") from None
 

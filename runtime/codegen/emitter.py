@@ -44,6 +44,8 @@ class Emitter:
     """Bytes of each space, by the register of its storage."""
     wholes: dict[tuple[Value | int, DType], int] = field(default_factory=dict)
     """The registers of the vectors that `whole` made."""
+    tickets: dict[Value, int] = field(default_factory=dict)
+    """The registers of what waits for copies, by their pending values."""
     next_register: int = 0
     symbols: set[str] = field(default_factory=set)
     """Packed functions called besides the kernels: the library's."""

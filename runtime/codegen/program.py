@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 
 from memc.ir.byte_range import ByteRange
-from memc.ir.copies import is_copy
+from memc.ir.copies import host_params, is_copy, is_start
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import is_fixed, output_roots
@@ -29,6 +29,7 @@ from memc.ir.ops.rules.base import chosen_kernel, definition, lookup
 from memc.ir.spaces import is_shared_buffer
 from memc.ir.target import Target
 from memc.ir.types import DType
+from memc.runtime.artifact.interface import COPY_DONE, COPY_START
 from memc.runtime.artifact.storages import Storage
 from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of
@@ -57,8 +58,13 @@ class Program:
 def emit(function: Function, target: CodeTarget, table: KernelTable) -> Program:
     """The program of a planned function; its kernels are added to `table`.
 
-    Raises UnsupportedError for foreign ops.
+    Raises UnsupportedError for foreign ops, and for weights and states in the space `host`.
     """
+    for param in host_params(function):
+        raise UnsupportedError(
+            f"%{param.name}: expected weights and states on {target.target.device}, got one in the space host: it can be planned "
+            "but not compiled"
+        )
     emitter = Emitter(function, target, table)
     storages = storages_of(function, target)
     require_reach(storages, target)
@@ -156,7 +162,7 @@ def planned_place(root: Value, numbers: Mapping[str, int], target: Target) -> tu
 def emit_op(emitter: Emitter, op: Op) -> list[str]:
     """Emit the calls of one op, and give what they call; none for constants, views and results without elements."""
     if is_copy(op):
-        raise UnsupportedError(f"op {op.name}: copies between spaces can be planned but not compiled")
+        return [emit_copy(emitter, op)]
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return []
     symbol = op.plan.library_kernel
@@ -178,6 +184,21 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
             tensors = [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)]
             emitter.call(kernel.name, [*tensors, Immediate(start)])
     return called
+
+
+def emit_copy(emitter: Emitter, op: Op) -> str:
+    """Begin a copy on its lane, or wait for one by what its start gave. Returns the function that does so."""
+    name = COPY_START if is_start(op) else COPY_DONE
+    emitter.symbols.add(name)
+    if is_start(op):
+        tensors = [emitter.builder.r(emitter.register_of(v)) for v in (op.operands[0], op.results[0])]
+        lane = emitter.builder.convert_constant(op.attrs["lane"])
+        ticket = emitter.call(name, [*tensors, lane], result=True)
+        assert ticket is not None
+        emitter.tickets[op.results[0]] = ticket
+    else:
+        emitter.call(name, [emitter.builder.r(emitter.tickets[op.operands[0]])])
+    return name
 
 
 def needs_no_code(op: Op) -> bool:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from memc.ir.arrays import plain, type_name
 from memc.ir.errors import UsageError
 from memc.ir.footprint import INPUTS, OUTPUTS
+from memc.runtime.artifact.interface import COPY_START
 from memc.runtime.artifact.manifest import Spec
 from memc.runtime.cuda.algorithms import Algorithms
 from memc.runtime.cuda.cuda_graph import Replays
@@ -277,7 +278,31 @@ def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list
     """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
     if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
         return Replays(main, fixed, int(loaded.device.index)).run
+    if COPY_START in loaded.manifest.library_functions:
+        _check_copies()
+        return partial(_run_with_copies, main, fixed)
     return lambda tensors: main(*fixed, *tensors)
+
+
+def _check_copies() -> None:
+    """Raise UsageError unless MEMC_COPIES, which says when copies run, is as it should be."""
+    import tvm_ffi
+
+    try:
+        tvm_ffi.get_global_func("memc.copy.check")()
+    except RuntimeError as error:
+        raise UsageError(str(error).strip().splitlines()[-1]) from None
+
+
+def _run_with_copies(main: Any, fixed: tuple[Any, ...], tensors: list[Any]) -> None:
+    """A run that ends, also by an error, when none of its copies between spaces is under way."""
+    try:
+        main(*fixed, *tensors)
+    except BaseException:
+        import tvm_ffi
+
+        tvm_ffi.get_global_func("memc.copy.drain")()
+        raise
 
 
 def makers(loaded: Loaded, virtual_machine: Any) -> list[Callable[[], Any]]:

@@ -17,9 +17,14 @@ MAY_INCLUDE = {
     "solvers/placement": {COMMON},
     "solvers/order": {COMMON},
     "solvers/recompute": {COMMON},
+    "solvers/offload": {COMMON, "solvers/recompute"},
     "kernels": set[str](),
+    "copies": set[str](),
     "cuda": set[str](),
-    "exports": {"solvers/placement", "solvers/order", "solvers/recompute", COMMON, "kernels", "cuda"},
+    "exports": {
+        *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
+        *("kernels", "copies", "cuda"),
+    },
 }
 SOURCES = sorted(p for p in CPP.rglob("*") if p.suffix in (".cc", ".h", ".inc"))
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

@@ -15,6 +15,7 @@ from memc.ir.files import read_bytes
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
 from memc.ir.verify.concurrency import check_concurrency
+from memc.ir.verify.copies import check_copies
 from memc.ir.verify.plan import check_plan, has_placements
 from memc.ir.verify.structure import verify
 
@@ -47,7 +48,7 @@ def read_module(path: str | Path) -> Module:
 
 def verified(module: Module, source: str) -> Module:
     """The module itself. Raises InvalidError unless it is valid IR in which no placements of live values overlap and no
-    threads of a joint kernel race.
+    threads of a joint kernel race, nor copies between spaces with other ops.
 
     `source` names it in messages. Placements may be missing, in part or all.
     """
@@ -56,6 +57,7 @@ def verified(module: Module, source: str) -> Module:
         if has_placements(module):
             check_plan(module, partial=True)
         check_concurrency(module)
+        check_copies(module)
     except CheckError as error:
         raise InvalidError(f"{source}: {error}") from None
     except InvalidError as error:
