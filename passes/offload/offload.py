@@ -56,7 +56,7 @@ class Offload(Pass):
         device = DEVICES[module.target.kind if self.target is None else self.target]
         costs = CostModel(device, measured(self.profile) if self.profile is not None else {})
         link = link_of(self.link, module.target)
-        copies = Copies(link.lanes(), self.least_copy, self.host_budget)
+        copies = Copies(link.name, link.lanes(), self.least_copy, self.host_budget)
         search = Search(slack=self.slack, work=self.work)
         alignment = alignment_of(self.alignment, module)
         said = None

@@ -16,7 +16,7 @@ from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rewrite import rewrite
 from memc.solvers.exact.recompute import solve_recompute
-from memc.solvers.offload import Lanes, OffloadProblem, Schedule, Step, offload_ladder
+from memc.solvers.offload import Lanes, OffloadProblem, Schedule, Step, copies_at_least, offload_ladder
 from memc.solvers.recompute import RecomputeProblem, measure_sequence, recompute_ladder
 
 FAR = 1.2
@@ -43,6 +43,8 @@ class Recomputation(Finding):
 class Copies:
     """By which values may leave the arena for a while."""
 
+    link: str
+    """The name of what the values are copied over."""
     lanes: Lanes
     least: int = 1 << 16
     """Bytes that a value must have to be copied; by itself about as many as move in the latency of a copy."""
@@ -54,6 +56,8 @@ class Copies:
 class Copied:
     """Copies out of the arena and back."""
 
+    link: str
+    """Whose rates were counted on."""
     count: int
     """Of both directions."""
     bytes_out: int
@@ -63,6 +67,8 @@ class Copied:
     alone: float | None
     """`Recomputation.added` by recomputation alone, as the cheapest plan within the budget has it, addresses not tried; None
     where none keeps the budget."""
+    alone_at_least: float
+    """Below this no schedule of copies alone is that runs the ops once, in the order chosen, within the budget."""
 
 
 @dataclass(frozen=True)
@@ -167,16 +173,18 @@ class Choices:
         repeats = sum(len(units[n]) for step, n in choice.plan.items if step is Step.RUN) - sum(map(len, units))
         return Recomputation(without, arena, choice.share(choice.plan.added), repeats)
 
-    def copied(self, choice: Choice, budget: int) -> Copied:
+    def copied(self, choice: Choice, budget: int, copies: Copies) -> Copied:
         """The copies of a choice, beside what recomputation alone costs within `budget` bytes."""
         plan = choice.plan
         alone = [other.plan.added for other in self.found if other.plan.peak <= budget and not other.plan.bytes_in]
         return Copied(
+            copies.link,
             sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
             plan.bytes_out,
             plan.bytes_in,
             choice.share(plan.makespan - plan.computing),
             choice.share(min(alone)) if alone else None,
+            choice.share(copies_at_least(OffloadProblem(choice.graph.problem, (), copies.lanes), budget)),
         )
 
 

@@ -86,7 +86,7 @@ def rematerialize(
         for choice in choices.fitting(most, host_budget):
             found = choices.follow(choice, arena, most)
             if found.arena <= most:
-                return found if copies is None else replace(found, copied=choices.copied(choice, most))
+                return found if copies is None else replace(found, copied=choices.copied(choice, most, copies))
             before.restore()
         if choices.least().plan.peak > lowest:
             break  # There are no lower plans to be found.

@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memc.ir.build import IRBuilder
 from memc.ir.copies import has_copies
+from memc.ir.core import Function, Role, Value
 from memc.ir.errors import BudgetError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, space_bytes
 from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot
+from memc.ir.types import DType, TensorType
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
 from memc.passes.recompute.planned_arena import planned_arena
@@ -24,7 +28,7 @@ from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rewrite import rewrite
 from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
 
-from .graphs import SeededGraph, fill, inputs_of, modules
+from .graphs import inputs_of, modules
 
 QUICK = Lane(latency=10, per_mib=1 << 20)
 
@@ -36,6 +40,26 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Path:
     way = {"bandwidth": 1e13, "shared": 6e12, "latency": 1e-9}
     path.write_text(json.dumps({"link": {"out": way, "in": way}}))
     return path
+
+
+def step(seed: int) -> Module:
+    """A function like a training step: a chain of ops, and then one back along it that reads what each of them gave."""
+    chosen = random.Random(seed)
+    module = Module([Function([Value("x", TensorType(DType.F32, (4, 32)), role=Role.INPUT)])])
+    build = IRBuilder(module, module.main, module.main.ops)
+    made = list(module.main.params)
+    for _ in range(chosen.randrange(6, 14)):
+        other = chosen.choice(made)
+        name = chosen.choice(("tanh", "exp", "sigmoid", "neg", "add", "mul"))
+        made.append(build.op(name, [made[-1], other] if name in ("add", "mul") else [made[-1]]))
+    back = build.op("neg", [made[-1]])
+    for value in reversed(made[1:-1]):
+        back = build.op(chosen.choice(("mul", "sub")), [back, value])
+        if chosen.random() < 0.3:
+            back = build.op("tanh", [back])
+    module.main.returns = [back]
+    PassManager.parse("materialize-returns,decompose").run(module)
+    return module
 
 
 def planned(module: Module, percent: int, options: str) -> Module | None:
@@ -57,8 +81,7 @@ def planned(module: Module, percent: int, options: str) -> Module | None:
 def test_budgets_are_kept_and_bits_stay(link: Path) -> None:
     copied = 0
     for seed in range(40):
-        module = fill(SeededGraph(seed), 14)
-        PassManager.parse("materialize-returns,decompose").run(module)
+        module = step(seed)
         changed = planned(module, 55 + seed % 4 * 12, f"link={link}")
         if changed is None:
             continue
@@ -73,8 +96,7 @@ def test_budgets_are_kept_and_bits_stay(link: Path) -> None:
 def test_host_budgets_are_kept(link: Path) -> None:
     fewer = 0
     for seed in range(12):
-        module = fill(SeededGraph(seed), 14)
-        PassManager.parse("materialize-returns,decompose").run(module)
+        module = step(seed)
         free, none = planned(module, 70, f"link={link}"), planned(module, 70, f"link={link} host-budget=0")
         assert none is None or not has_copies(none.main)
         if free is not None and has_copies(free.main):

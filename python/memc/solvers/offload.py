@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -97,8 +98,7 @@ class Schedule:
 
 
 def offload_ladder(problem: OffloadProblem, lowest: int, bound: int = 0) -> list[Schedule]:
-    """Schedules at falling limits, as `recompute_ladder`, whose plans are among them, from the highest peak down; of those with
-    copies, each has a lower peak than all that are as quick. Raises ValueError for a malformed problem."""
+    """The plans of `recompute_ladder`, and then others with copies, of which no other is as low and as quick. Raises ValueError for a malformed problem."""
     return [_schedule(found) for found in native.load()["memc_offload_ladder"](*_arguments(problem), lowest, bound)]
 
 
@@ -106,6 +106,51 @@ def measure_schedule(problem: OffloadProblem, items: Sequence[tuple[Step, int]])
     """The figures of a schedule, by definition. Raises ValueError if it is none of the problem's."""
     flat = np.array([int(number) for item in items for number in item], np.int64)
     return _schedule(native.load()["memc_measure_schedule"](*_arguments(problem), tensor(flat)))
+
+
+def copies_at_least(problem: OffloadProblem, budget: int) -> int:
+    """Picoseconds that every schedule takes beyond one run of each op which runs the ops once, in the order of their numbers,
+    within `budget` bytes.
+
+    What is live at an op beyond the budget has left before it and comes back after it, each at a lane's full speed. Latency does
+    not count.
+    """
+    costs, over = problem.ops.costs, [live - budget for live in _live_bytes(problem.ops)]
+    before, whole = 0, sum(costs)
+    least = whole
+    for cost, bytes_over in zip(costs, over):
+        after = whole - before - cost
+        if bytes_over > 0:
+            out, back = (bytes_over * lane.per_mib // 2**20 for lane in (problem.lanes.out, problem.lanes.back))
+            least = max(least, max(before, out) + cost + max(after, back))
+        before += cost
+    return least - whole
+
+
+def _live_bytes(problem: RecomputeProblem) -> list[int]:
+    """Bytes live at each op if nothing leaves the arena, and the op takes over all that it may."""
+    sizes = problem.sizes
+    change = [0] * (len(problem.costs) + 1)
+    made, last = _uses(problem)
+    for size, first, end in zip(sizes, made, last):
+        change[first] += size
+        change[end + 1] -= size
+    live = list(accumulate(change[:-1]))
+    for op, (over, parts) in enumerate(zip(problem.over, problem.parts)):
+        taken = max((sizes[v] for v in over if last[v] == op), default=0)
+        live[op] += problem.scratch[op] - taken - sum(sizes[v] for v in parts if last[v] == op)
+    return live
+
+
+def _uses(problem: RecomputeProblem) -> tuple[list[int], list[int]]:
+    """Of each value, the op that makes it and the last that reads it."""
+    made, last = [0] * len(problem.sizes), [0] * len(problem.sizes)
+    for op, (makes, reads) in enumerate(zip(problem.makes, problem.reads)):
+        for value in makes:
+            made[value] = last[value] = op
+        for value in reads:
+            last[value] = op
+    return made, last
 
 
 def _schedule(found: Any) -> Schedule:
