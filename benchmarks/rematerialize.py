@@ -27,8 +27,9 @@ from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
+from memc.passes.recompute.choices import Choices, Starts
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.rematerialize import SPARE, Choices, Starts
+from memc.passes.recompute.rematerialize import SPARE
 
 SHARES = (0.9, 0.75, 0.5, 0.27)
 TARGET = Target.of("cuda")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Union
 
@@ -21,6 +22,8 @@ PRECISIONS: tuple[Precision, ...] = ("f32", "tf32", "f16", "bf16")
 
 HALVES: tuple[Precision, ...] = ("f16", "bf16")
 """What the values of a model are rounded to, where `tf32` concerns single calls of libraries."""
+
+Offload = Literal["none", "auto"]
 
 Workspace = Union[Literal["none", "free"], Annotated[int, Range(least=0, what="a number of bytes")]]
 
@@ -41,6 +44,9 @@ def pipeline(
     memory_budget: int | None = None,
     workspace: Workspace = "free",
     precision: Precision = "f32",
+    offload: Offload = "none",
+    host_budget: int | None = None,
+    link: str | None = None,
 ) -> str:
     """The passes of -O`level` for modules of a kind of target.
 
@@ -52,6 +58,9 @@ def pipeline(
         workspace: what library kernels may use beyond the least that they need: `none`; `free`, from -O2 on, what lies
             free in the arena while they run; or as many bytes, even if the arena grows.
         precision: of the model's values, `tf32` of library calls alone.
+        offload: `auto`, to keep a memory budget by copies to the host, too, where that takes less time.
+        host_budget: bytes of copies on the host at one time; None for any number.
+        link: how fast values are copied, as the pass `offload` takes it.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -63,7 +72,7 @@ def pipeline(
     """
     if level not in (0, 1, 2, 3):
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")
-    wanted = _Wanted(target, kernels, memory_budget, workspace, precision)
+    wanted = _Wanted(target, kernels, memory_budget, workspace, precision, offload, host_budget, link)
     passes = _unplanned(wanted) if level == 0 else _linear(wanted) if level == 1 else _searched(wanted, level)
     if precision == "tf32":
         passes.append("set-precision{mode=tf32}")
@@ -79,6 +88,9 @@ class _Wanted:
     memory_budget: int | None
     workspace: Workspace
     precision: Precision
+    offload: Offload
+    host_budget: int | None
+    link: str | None
 
     @property
     def library(self) -> str:
@@ -105,6 +117,16 @@ class _Wanted:
     @property
     def grow(self) -> str:
         return _with("select-workspace", self.no_library, self.beyond)
+
+    def order(self, effort: Sequence[str], search: Sequence[str]) -> str:
+        """The pass that orders the ops, and keeps the budget if there is one."""
+        if self.memory_budget is None:
+            return _with("reorder", *effort, *search)
+        budget = (f"budget={self.memory_budget}", "total")
+        if self.offload == "none":
+            return _with("rematerialize", *budget, *effort)
+        host = "" if self.host_budget is None else f"host-budget={self.host_budget}"
+        return _with("offload", *budget, host, "" if self.link is None else f"link={self.link}", *effort)
 
     @property
     def half(self) -> list[str]:
@@ -133,9 +155,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
     cuda = wanted.target == "cuda"
     search = ["solver=auto"] if level == 2 else ["solver=auto", f"time-limit={TIME_LIMIT}"]
     effort = [f"slack={SLACK}", f"work={WORK}"] if level == 2 else []
-    order = _with("reorder", *effort, *search)
-    if wanted.memory_budget is not None:
-        order = _with("rematerialize", f"budget={wanted.memory_budget}", "total", *effort)
+    order = wanted.order(effort, search)
     # Workspaces that grow before there are addresses may cost some.
     late = wanted.library == "cuda" or wanted.memory_budget is not None or bool(wanted.beyond)
     has_workspaces = wanted.workspace != "none"

@@ -16,7 +16,7 @@ class Where:
     """A place in the IR, for messages."""
 
     function: str
-    index: int | None = None
+    number: int | None = None
     op: Op | None = None
 
     def fail(self, message: str, value: Value | None = None) -> NoReturn:
@@ -25,7 +25,7 @@ class Where:
         excerpt = ""
         if self.op is not None:
             location = f" ({self.op.location})" if self.op.location else ""
-            parts.append(f"op {self.index} {self.op.name}{location}")
+            parts.append(f"op {self.number} {self.op.name}{location}")
             excerpt = "\n" + _excerpt(self.op)
         if value is not None:
             parts.append(f"value {print_name(value)}")

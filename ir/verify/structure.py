@@ -174,7 +174,7 @@ class _BlockCheck:
         if lookup(op.name) is not None and op.name != FUSED:
             where.fail(f"expected no region on {op.name}")
         _same_types(where, "region parameters (the operands' types)", op.operands, region.params)
-        _BlockCheck(f"{self.function}, region of op {where.index}", region, True, self.known).run()
+        _BlockCheck(f"{self.function}, region of op {where.number}", region, True, self.known).run()
         _same_types(where, "yielded values (the results' types)", op.results, region.returns)
 
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from memc.ir.clone import clone_op
-from memc.ir.core import Alias, Function, Op, Value, fresh_names
+from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
+from memc.ir.ops.rules.base import lookup
 from memc.ir.sizes import align
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
 from memc.solvers.recompute import RecomputeProblem
@@ -39,6 +39,8 @@ class RecomputeGraph:
     aliased: bool
     """Whether the function has aliases already; no other ones will be made then."""
     problem: RecomputeProblem = field(init=False)
+    values: list[Value] = field(init=False)
+    """The problem's values, by their numbers."""
 
     @staticmethod
     def of(function: Function, cost: Callable[[Op], int], alignment: int = ALIGNMENT) -> RecomputeGraph:
@@ -78,6 +80,7 @@ class RecomputeGraph:
             ]
             makes.append(list(range(len(number), len(number) + len(new))))
             number.update(zip(new, makes[-1]))
+        self.values = list(number)
         scratch = [max(0 if op.workspace is None else op.workspace.type.nbytes for op in unit) for unit in self.units]
         over = [self._may_take_over(unit[0]) for unit in self.units]
         parts = [self._parts(unit[0], alignment) for unit in self.units]
@@ -138,18 +141,20 @@ class RecomputeGraph:
             if (offset := offsets[k]) is not None and offset % alignment == 0 and bases.count(base) == 1
         ]
 
-    def rewrite(self, sequence: Sequence[int]) -> None:
-        """Make the function run its ops in `sequence`; copies carry `{recompute = i}`.
-
-        What was an operand is then the latest copy of it, so take a `Snapshot` first to go back.
-        """
-        writer = _Writer(self)
-        runs = [0] * len(self.units)
-        for number in sequence:
-            for op in self.units[number]:
-                writer.run(op, runs[number])
-            runs[number] += 1
-        self.function.ops = writer.finish()
+    def movable(self, least: int) -> list[bool]:
+        """Of each value, whether it may be copied out of the arena while it is not used: one of at least so many bytes that
+        nothing else shares and no foreign op, which might write to it, reads."""
+        foreign = {
+            self.base[v]
+            for unit in self.units
+            for op in unit
+            if op.region is None and lookup(op.name) is None
+            for v in op.operands
+        }
+        return [
+            not self.aliased and value not in foreign and size >= max(1, least)
+            for value, size in zip(self.values, self.problem.sizes)
+        ]
 
 
 def is_whole_view(op: Op) -> bool:
@@ -159,62 +164,3 @@ def is_whole_view(op: Op) -> bool:
 
 def _results(unit: Sequence[Op]) -> list[Value]:
     return [v for op in unit for v in op.results]
-
-
-class _Writer:
-    """Ops in their new sequence; constants and views come in front of their first reader."""
-
-    def __init__(self, graph: RecomputeGraph) -> None:
-        self.graph = graph
-        self.names = fresh_names(v.name for v in graph.function.values())
-        self.constants = {op.result: op for op in graph.function.ops if op.name == "constant"}
-        self.reads = {op: tuple(op.operands) for unit in graph.units for op in unit}
-        """What an op read before its operands were replaced by copies."""
-        self.viewed = graph.views
-        """What a view was made of before."""
-        self.latest: dict[Value, Value] = {}
-        """The copy of an op's result that is read now."""
-        self.views: dict[Value, tuple[Value, Value]] = {}
-        """What each view was last made of, and the view that was made."""
-        self.written: list[Op] = []
-
-    def run(self, op: Op, repeat: int) -> None:
-        operands = [self._current(v) for v in self.reads[op]]
-        if repeat == 0:
-            op.operands = operands
-            self.written.append(op)
-            self.latest.update((v, v) for v in op.results)
-            return
-        copy = clone_op(op, operands, self.names)
-        copy.plan = replace(op.plan, recompute=(*op.plan.recompute, repeat))
-        self.written.append(copy)
-        self.latest.update(zip(op.results, copy.results))
-        for value, again in zip(op.results, copy.results):
-            if value.alias is not None:
-                again.alias = Alias(self.latest[value.root], 0)
-
-    def finish(self) -> list[Op]:
-        for value in self.graph.function.returns:
-            self._current(value)
-        return self.written
-
-    def _current(self, value: Value) -> Value:
-        """The value to read instead of `value` here."""
-        if value in self.constants:
-            self.written.append(self.constants.pop(value))
-        if value not in self.viewed:
-            return self.latest.get(value, value)
-        source = self._current(self.viewed[value])
-        made_of, view = self.views.get(value, (None, value))
-        if made_of is source:
-            return view
-        assert value.op is not None
-        if made_of is None:
-            value.op.operands = [source]
-            self.written.append(value.op)
-        else:
-            copy = clone_op(value.op, [source], self.names)
-            self.written.append(copy)
-            view = copy.result
-        self.views[value] = (source, view)
-        return view

@@ -9,14 +9,13 @@ finds is written back as recomputed ops, and judged by the arena that it then ta
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment, Amount, Share
-from memc.ir.core import Function, Op
+from memc.ir.core import Function
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
@@ -28,121 +27,20 @@ from memc.ir.op_rules import assigned_state
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, IO
 from memc.ir.target import Kind
-from memc.passes.base import Finding, Pass, alignment_of
+from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget, over_budget
 from memc.passes.order.reorder import Search, reorder
-from memc.passes.recompute.bound import least_possible
+from memc.passes.recompute.choices import Copies, Recomputation, Starts
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.problem import RecomputeGraph, is_whole_view
-from memc.solvers.exact.recompute import require_few, solve_recompute
-from memc.solvers.recompute import RecomputePlan, RecomputeProblem, measure_sequence, recompute_ladder
+from memc.passes.recompute.problem import is_whole_view
+from memc.solvers.exact.recompute import require_few
 
 Solver = Literal["search", "exact"]
 
 SPARE = 0.95
 """How far below the budget plans are sought, for those that take more than the search thinks."""
 
-FAR = 1.2
-"""How many times the best order's peak another may have, if recomputation is to start from it too."""
-
 DEFAULT_SEARCH = Search()
-
-
-@dataclass(frozen=True)
-class Recomputation(Finding):
-    """What `rematerialize` did to a function."""
-
-    without: int
-    """Bytes of the arena in the order that `reorder` finds, without recomputation."""
-    arena: int
-    """Bytes, addresses included."""
-    added: float
-    """Cost of what is recomputed, as a share of that of one run of every op."""
-    repeats: int
-    """Recomputed ops, each time counted."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A plan, and the graph whose order of ops it starts from."""
-
-    graph: RecomputeGraph
-    ops: tuple[Op, ...]
-    """The function's ops in that order."""
-    plan: RecomputePlan
-
-
-@dataclass(frozen=True)
-class Starts:
-    """The orders of a function's ops that recomputation starts from."""
-
-    function: Function
-    alignment: int
-    found: tuple[tuple[RecomputeGraph, tuple[Op, ...]], ...]
-    bound: int
-    """Bytes that no sequence is below."""
-
-    @staticmethod
-    def of(function: Function, orders: Iterable[Sequence[Op]], costs: CostModel, alignment: int = ALIGNMENT) -> Starts:
-        """Those of `orders` that are not far above the best."""
-        before = list(function.ops)
-        found: list[tuple[RecomputeGraph, tuple[Op, ...]]] = []
-        for ops in dict.fromkeys(map(tuple, orders)):
-            function.ops = list(ops)
-            found.append((RecomputeGraph.of(function, costs.cost, alignment), ops))
-        function.ops = before
-        peaks = [_peak(graph.problem) for graph, _ in found]
-        near = tuple(start for start, peak in zip(found, peaks) if peak <= FAR * min(peaks))
-        return Starts(function, alignment, near, least_possible(near[0][0].problem))
-
-    def choices(self, lowest: int) -> Choices:
-        """Plans from each, down to about `lowest` bytes, or as low as was found."""
-        with ThreadPoolExecutor(len(self.found)) as threads:
-            ladders = threads.map(lambda start: recompute_ladder(start[0].problem, lowest, self.bound), self.found)
-        found = [Choice(*start, plan) for start, plans in zip(self.found, ladders) for plan in plans]
-        return Choices(self.function, self.alignment, tuple(found))
-
-
-@dataclass(frozen=True)
-class Choices:
-    """The plans that budgets choose from."""
-
-    function: Function
-    alignment: int
-    found: tuple[Choice, ...]
-
-    def solved(self, limit: int, time_limit: float | None) -> Choices:
-        """These, and from each of their orders the cheapest plan of at most `limit` bytes that the exact solver finds; the
-        orders share the `time_limit` (seconds). Raises UsageError for too many ops."""
-        graphs = {id(choice.graph): choice for choice in self.found}
-        share = None if time_limit is None else time_limit / len(graphs)
-        solved = ((start, solve_recompute(start.graph.problem, limit, share).plan) for start in graphs.values())
-        better = tuple(Choice(start.graph, start.ops, plan) for start, plan in solved if plan is not None)
-        return Choices(self.function, self.alignment, better + self.found)
-
-    def fitting(self, budget: int) -> list[Choice]:
-        """Those of at most `budget` bytes, the cheapest first.
-
-        Who takes the first one gets a peak that never rises as the budget falls: either the choice for a higher budget
-        fits the lower one too, and is its first one, or its peak is above the lower budget.
-        """
-        fitting = [choice for choice in self.found if choice.plan.peak <= budget]
-        return sorted(fitting, key=lambda choice: (choice.plan.added_cost, choice.plan.peak))
-
-    def least(self) -> Choice:
-        """The one of the lowest peak."""
-        return min(self.found, key=lambda choice: choice.plan.peak)
-
-    def follow(self, choice: Choice, without: int, most: int | None = None) -> Recomputation:
-        """Make the function, unchanged since `Starts.of`, run as `choice` says. Returns what comes of it, where the arena takes
-        `without` bytes without recomputation. `most`: as in `planned_arena`."""
-        self.function.ops = list(choice.ops)
-        choice.graph.rewrite(choice.plan.sequence)
-        arena = planned_arena(self.function, self.alignment, most)
-        costs = choice.graph.problem.costs
-        units = choice.graph.units
-        repeats = sum(len(units[number]) for number in choice.plan.sequence) - sum(map(len, units))
-        return Recomputation(without, arena, choice.plan.added_cost / max(1, sum(costs)), repeats)
 
 
 def rematerialize(
@@ -155,9 +53,11 @@ def rematerialize(
     search: Search = DEFAULT_SEARCH,
     solver: Solver = "search",
     time_limit: float | None = None,
+    copies: Copies | None = None,
 ) -> Recomputation:
     """Reorder `function`, which must not have placements yet, and run ops again until its arena keeps `budget`, with
-    `total` until everything does: arena, weights, states, inputs and outputs. Aliases that it has are kept.
+    `total` until everything does: arena, weights, states, inputs and outputs. Aliases that it has are kept. With `copies`,
+    values are also copied out of the arena and back, where that takes less time.
 
     Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
     better for it, and moves ops. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of
@@ -176,32 +76,28 @@ def rematerialize(
     if arena <= most:
         return Recomputation(arena, arena, 0.0, 0)
     before = Snapshot.of(module, function)
+    host_budget = None if copies is None else copies.host_budget
     starts = Starts.of(function, [function.ops, given], costs, alignment)
     spare = int(SPARE * most)
     for limit, lowest in ((most, spare), (spare, 0)):
-        choices = starts.choices(lowest)
+        choices = starts.choices(lowest, copies)
         if solver == "exact":
             choices = choices.solved(limit, time_limit)
-        for choice in choices.fitting(most):
+        for choice in choices.fitting(most, host_budget):
             found = choices.follow(choice, arena, most)
             if found.arena <= most:
-                return found
+                return found if copies is None else replace(found, copied=choices.copied(choice, most, copies))
             before.restore()
         if choices.least().plan.peak > lowest:
             break  # There are no lower plans to be found.
     least = arena
-    for choice in sorted(choices.found, key=lambda choice: choice.plan.peak):
+    for choice in sorted(choices.fitting(arena, host_budget), key=lambda choice: choice.plan.peak):
         if choice.plan.peak >= least:
             break
         least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
         before.restore()
     function.ops = given
     raise over_budget(whole, taken.with_bytes(ARENA, least))
-
-
-def _peak(problem: RecomputeProblem) -> int:
-    """Bytes, without recomputation."""
-    return measure_sequence(problem, range(len(problem.costs))).peak
 
 
 def _footprint(module: Module, function: Function, alignment: int, total: bool) -> Footprint:
@@ -212,7 +108,7 @@ def _footprint(module: Module, function: Function, alignment: int, total: bool) 
     return taken if total else taken.only(ARENA)
 
 
-def _measured(path: str) -> Mapping[str, float]:
+def measured(path: str) -> Mapping[str, float]:
     """Seconds by `signature` from a JSON object. Raises UsageError for anything else."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -253,7 +149,7 @@ class Rematerialize(Pass):
 
     def apply(self, module: Module) -> Recomputation | None:
         device = DEVICES[module.target.kind if self.target is None else self.target]
-        costs = CostModel(device, _measured(self.profile) if self.profile is not None else {})
+        costs = CostModel(device, measured(self.profile) if self.profile is not None else {})
         said = None
         for function in module.functions:
             if any(v.placement is not None for v in function.values()):

@@ -17,7 +17,7 @@ from memc.ir.checked import Alignment, Amount, Checked, Range, What
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest
 from memc.ir.target import Kind
-from memc.passes.pipelines import Kernels, Precision, Workspace
+from memc.passes.pipelines import Kernels, Offload, Precision, Workspace
 from memc.passes.training.build_gradient import BuildGradient
 from memc.runtime.target import CodeTarget
 
@@ -111,6 +111,28 @@ class Options(Checked):
         metavar="SIZE",
         help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB.",
     )
+    offload: Offload = _option(
+        "none",
+        '`"auto"`: also keep the memory budget by copying values to the host and back while ops run, where that takes less time '
+        'than recomputation; `"none"`: by recomputation alone',
+        "--offload",
+        help="none or auto: keep the budget by copies to the host, too.",
+    )
+    host_budget: Optional[Amount] = _option(
+        None,
+        "bytes of the host's memory that copies may take at one time; None: any number",
+        "--host-budget",
+        metavar="SIZE",
+        help="Bytes of the host's memory for copies: 16GiB.",
+    )
+    link: Optional[str] = _option(
+        None,
+        "how fast values are copied: `h200`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates; None: "
+        "`h200` for CUDA, `memory` for the CPU",
+        "--link",
+        metavar="NAME|FILE",
+        help="How fast values are copied: h200, h100, a100, titanx, gh200, memory, or a JSON file.",
+    )
     train: Optional[Annotated[BuildGradient, What("a BuildGradient, such as memc.BuildGradient()")]] = _option(
         None,
         "make a training step of the model, as this `memc.BuildGradient` says",
@@ -171,6 +193,11 @@ class Options(Checked):
         if not 0 <= self.opt_level <= 3:
             raise UsageError(f"optimization level: expected 0 to 3, got {self.opt_level}")
         self.code_target()
+        if self.offload != "none" and self.memory_budget is None:
+            raise UsageError(f"offload {self.offload}: expected a memory budget to keep beside it, got none")
+        for name in ("host_budget", "link"):
+            if getattr(self, name) is not None and self.offload == "none":
+                raise UsageError(f"{name}: expected offload auto beside it, got none")
         if self.precision != "tf32":
             return
         if self.target != "cuda":
@@ -197,6 +224,9 @@ class Keywords(TypedDict, total=False):
     pass_pipeline: str | None
     disabled_passes: Sequence[str]
     memory_budget: int | None
+    offload: Offload
+    host_budget: int | None
+    link: str | None
     train: BuildGradient | None
     alignment: int | None
     kernels: Kernels

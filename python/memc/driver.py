@@ -185,7 +185,17 @@ def _manager(chosen: Options, apart: Collection[str]) -> PassManager:
         body = in_precision(without(body, chosen.disabled_passes), precision)
     else:
         level, budget, workspace = chosen.opt_level, chosen.memory_budget, chosen.workspace
-        text = pipeline(level, chosen.target, chosen.kernels, budget, workspace, precision)
+        text = pipeline(
+            level,
+            chosen.target,
+            chosen.kernels,
+            budget,
+            workspace,
+            precision,
+            chosen.offload,
+            chosen.host_budget,
+            chosen.link,
+        )
         body = without(PassManager.parse(text).passes, chosen.disabled_passes)
     manager = with_head(fusing_apart(body, apart), chosen.train, chosen.precision)
     manager.measure = baseline

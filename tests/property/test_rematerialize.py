@@ -17,6 +17,8 @@ from memc.ir.snapshot import Snapshot, is_unplaced
 from memc.passes.manager import PassManager
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
+from memc.passes.recompute.rewrite import rewrite
+from memc.solvers.offload import Schedule
 from memc.solvers.recompute import measure_sequence, recompute_ladder
 
 from .foreign_graphs import foreign_modules, run_in_arena, run_plainly
@@ -62,7 +64,7 @@ def test_functions_take_what_their_plans_say(module: Module, fused: bool) -> Non
     graph = RecomputeGraph.of(function, lambda op: 1)
     before = Snapshot.of(module, function)
     for plan in recompute_ladder(graph.problem, 0):
-        graph.rewrite(plan.sequence)
+        rewrite(graph, Schedule.of_runs(graph.problem, plan).items)
         again = RecomputeGraph.of(function, lambda op: 1).problem
         assert len(again.costs) == len(plan.sequence)
         assert measure_sequence(again, range(len(again.costs))).peak == plan.peak

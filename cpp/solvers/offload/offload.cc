@@ -35,11 +35,11 @@ class Descent {
   // Adds the best plans found at a limit. Returns whether there is one.
   bool Lower(int64_t limit, std::vector<Schedule>* plans) {
     copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, 0);
-    if (copies_go_on_) plans->push_back(copied_.Plan());
+    if (copies_go_on_) Add(copied_.Plan(), plans);
     joint_goes_on_ = joint_goes_on_ && joint_->Lower(limit, work_, kRounds);
     credit_goes_on_ = credit_goes_on_ && credited_.Lower(limit + credit_.most, work_);
     if (credit_goes_on_) Restart(limit);
-    if (joint_goes_on_) plans->push_back(joint_->Plan());
+    if (joint_goes_on_) Add(joint_->Plan(), plans);
     return copies_go_on_ || joint_goes_on_;
   }
 
@@ -57,6 +57,10 @@ class Descent {
     if (joint_goes_on_ && joint_->makespan() <= fresh->makespan()) return;
     joint_ = std::move(fresh);
     joint_goes_on_ = true;
+  }
+
+  void Add(Schedule plan, std::vector<Schedule>* plans) const {
+    if (plan.bytes_in > 0) plans->push_back(MeasureSchedule(problem_, std::move(plan.items)));
   }
 
   const OffloadProblem& problem_;
@@ -79,17 +83,15 @@ bool IsBetter(const Schedule& a, const Schedule& b) {
   return a.bytes_out + a.bytes_in < b.bytes_out + b.bytes_in;
 }
 
-// Those of which no other is as low and as quick, from the highest peak down.
-std::vector<Schedule> Undominated(std::vector<Schedule> plans) {
+// Appends those of `plans` of which no other there is as low and as quick.
+void AddUndominated(std::vector<Schedule> plans, std::vector<Schedule>* kept) {
   std::stable_sort(plans.begin(), plans.end(), [](const Schedule& a, const Schedule& b) {
     return a.peak != b.peak ? a.peak < b.peak : IsBetter(a, b);
   });
-  std::vector<Schedule> kept;
+  const size_t before = kept->size();
   for (Schedule& plan : plans) {
-    if (kept.empty() || IsBetter(plan, kept.back())) kept.push_back(std::move(plan));
+    if (kept->size() == before || IsBetter(plan, kept->back())) kept->push_back(std::move(plan));
   }
-  std::reverse(kept.begin(), kept.end());
-  return kept;
 }
 
 }  // namespace
@@ -105,14 +107,14 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
   const bool any =
       std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
   if (!any || plans.empty()) return plans;
+  std::vector<Schedule> copied;
   Descent descent(problem);
-  int64_t limit = plans.front().peak, least = limit;
-  while (least > lowest && limit > bound) {
+  for (int64_t limit = plans.front().peak; limit > std::max(lowest, bound);) {
     limit = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
-    if (limit <= 0 || !descent.Lower(limit, &plans)) break;
-    least = std::min(least, plans.back().peak);
+    if (limit <= 0 || !descent.Lower(limit, &copied)) break;
   }
-  return Undominated(std::move(plans));
+  AddUndominated(std::move(copied), &plans);
+  return plans;
 }
 
 }  // namespace memc

@@ -10,7 +10,8 @@
 
 namespace memc {
 
-// As `RecomputeLadder`, whose plans are among them.
+// The plans of `RecomputeLadder`, and then others with copies, of which no other is as low and as
+// quick.
 std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowest,
                                     int64_t bound = 0);
 

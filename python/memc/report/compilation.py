@@ -17,7 +17,7 @@ from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
 from memc.passes.manager import PassManager
-from memc.passes.recompute.rematerialize import Recomputation
+from memc.passes.recompute.choices import Copied, Recomputation
 from memc.passes.training.labels import LabelInput, label_inputs
 from memc.passes.training.step_builder import Training
 
@@ -49,6 +49,25 @@ class Recomputed:
     """The arena without recomputation, in the order that `reorder` finds."""
     peak_bytes_without: int
     """The same with weights, inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Offloaded:
+    """Copies to the host and back, by which a memory budget is kept beside recomputation. Times are those of the cost model, in
+    percent of one run of every op."""
+
+    link: str
+    """Whose rates were counted on."""
+    copies: int
+    """Of both directions."""
+    offloaded_bytes: int
+    prefetched_bytes: int
+    waiting_percent: float
+    """How long ops wait for copies."""
+    recompute_only_percent: float | None
+    """What recomputation alone would add, addresses not tried; None if it does not keep the budget."""
+    copies_only_percent_bound: float
+    """What copies alone would add at least, in this order of the ops."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +105,8 @@ class Report:
     """Each pass with its options, and its seconds; then what was done between the passes."""
     recomputation: Recomputed | None = None
     """None where `rematerialize` did not run, which is without a memory budget."""
+    offload: Offloaded | None = None
+    """None where no copies were asked for, or the budget is kept without."""
     training: Trained | None = None
     """None for a model that is not trained."""
     labels: list[LabelInput] = field(default_factory=list)
@@ -216,6 +237,7 @@ def make_report(
         pipeline=str(manager),
         pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
         recomputation=None if recomputation is None else _recomputed(recomputation, footprint),
+        offload=None if recomputation is None else _offloaded(recomputation.copied),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
         labels=list(measured.labels if training is None else training.labels),
     )
@@ -224,6 +246,15 @@ def make_report(
 def _found(manager: PassManager, kind: type[F]) -> F | None:
     """The first finding of a kind."""
     return next((found for found in manager.findings if isinstance(found, kind)), None)
+
+
+def _offloaded(found: Copied | None) -> Offloaded | None:
+    """What the pass found."""
+    if found is None:
+        return None
+    alone = None if found.alone is None else round(100 * found.alone, 4)
+    times = (round(100 * found.waiting, 4), alone, round(100 * found.alone_at_least, 4))
+    return Offloaded(found.link, found.count, found.bytes_out, found.bytes_in, *times)
 
 
 def _recomputed(found: Recomputation, footprint: Footprint) -> Recomputed:

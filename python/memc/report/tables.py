@@ -45,6 +45,14 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
         found = report.recomputation
         row("peak, no recomputation", found.peak_bytes_without)
         table.add_row("ops recomputed", f"{found.ops}", f"{found.added_percent:.2f} % more time")
+    if report.offload is not None:
+        moved = report.offload
+        row("copied to the host", moved.offloaded_bytes)
+        row("copied back", moved.prefetched_bytes)
+        table.add_row("waits for copies", f"{moved.waiting_percent:.2f} %", f"link {moved.link}")
+        alone = moved.recompute_only_percent
+        table.add_row("recomputation alone", "impossible" if alone is None else f"{alone:.2f} %", "more time")
+        table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")
     for name, seconds in report.seconds.items():

@@ -7,13 +7,14 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from memc import native
 from memc.solvers.arrays import tensor
-from memc.solvers.recompute import RecomputeProblem, columns
+from memc.solvers.recompute import RecomputePlan, RecomputeProblem, columns
 
 FULL_SPEED = 1024
 """Parts of full speed, in which a lane's shared speed is given."""
@@ -32,6 +33,16 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class Lanes:
+    """A lane of each direction."""
+
+    out: Lane
+    """From the arena."""
+    back: Lane
+    """Into it."""
+
+
+@dataclass(frozen=True)
 class OffloadProblem:
     """A problem of recomputation whose values may also be copied out of the arena, and back."""
 
@@ -39,8 +50,7 @@ class OffloadProblem:
     """Costs in picoseconds."""
     movable: Sequence[bool]
     """Whether each value may be copied."""
-    out: Lane
-    back: Lane
+    lanes: Lanes
 
 
 class Step(enum.IntEnum):
@@ -74,6 +84,13 @@ class Schedule:
     bytes_out: int
     bytes_in: int
 
+    @staticmethod
+    def of_runs(problem: RecomputeProblem, plan: RecomputePlan) -> Schedule:
+        """A plan without copies."""
+        time = sum(problem.costs) + plan.added_cost
+        items = tuple((Step.RUN, op) for op in plan.sequence)
+        return Schedule(items, plan.peak, 0, time, time, plan.added_cost, 0, 0)
+
     @property
     def added(self) -> int:
         """Picoseconds beyond those of one run of every op."""
@@ -81,15 +98,59 @@ class Schedule:
 
 
 def offload_ladder(problem: OffloadProblem, lowest: int, bound: int = 0) -> list[Schedule]:
-    """Schedules at falling limits, as `recompute_ladder`, whose plans are among them; each has a lower peak than the one before
-    it and takes longer. Raises ValueError for a malformed problem."""
+    """The plans of `recompute_ladder`, and then others with copies, of which no other is as low and as quick. Raises ValueError for a malformed problem."""
     return [_schedule(found) for found in native.load()["memc_offload_ladder"](*_arguments(problem), lowest, bound)]
 
 
 def measure_schedule(problem: OffloadProblem, items: Sequence[tuple[Step, int]]) -> Schedule:
     """The figures of a schedule, by definition. Raises ValueError if it is none of the problem's."""
-    flat = np.array([number for item in items for number in item], np.int64)
+    flat = np.array([int(number) for item in items for number in item], np.int64)
     return _schedule(native.load()["memc_measure_schedule"](*_arguments(problem), tensor(flat)))
+
+
+def copies_at_least(problem: OffloadProblem, budget: int) -> int:
+    """Picoseconds that every schedule takes beyond one run of each op which runs the ops once, in the order of their numbers,
+    within `budget` bytes.
+
+    What is live at an op beyond the budget has left before it and comes back after it, each at a lane's full speed. Latency does
+    not count.
+    """
+    costs, over = problem.ops.costs, [live - budget for live in _live_bytes(problem.ops)]
+    before, whole = 0, sum(costs)
+    least = whole
+    for cost, bytes_over in zip(costs, over):
+        after = whole - before - cost
+        if bytes_over > 0:
+            out, back = (bytes_over * lane.per_mib // 2**20 for lane in (problem.lanes.out, problem.lanes.back))
+            least = max(least, max(before, out) + cost + max(after, back))
+        before += cost
+    return least - whole
+
+
+def _live_bytes(problem: RecomputeProblem) -> list[int]:
+    """Bytes live at each op if nothing leaves the arena, and the op takes over all that it may."""
+    sizes = problem.sizes
+    change = [0] * (len(problem.costs) + 1)
+    made, last = _uses(problem)
+    for size, first, end in zip(sizes, made, last):
+        change[first] += size
+        change[end + 1] -= size
+    live = list(accumulate(change[:-1]))
+    for op, (over, parts) in enumerate(zip(problem.over, problem.parts)):
+        taken = max((sizes[v] for v in over if last[v] == op), default=0)
+        live[op] += problem.scratch[op] - taken - sum(sizes[v] for v in parts if last[v] == op)
+    return live
+
+
+def _uses(problem: RecomputeProblem) -> tuple[list[int], list[int]]:
+    """Of each value, the op that makes it and the last that reads it."""
+    made, last = [0] * len(problem.sizes), [0] * len(problem.sizes)
+    for op, (makes, reads) in enumerate(zip(problem.makes, problem.reads)):
+        for value in makes:
+            made[value] = last[value] = op
+        for value in reads:
+            last[value] = op
+    return made, last
 
 
 def _schedule(found: Any) -> Schedule:
@@ -98,7 +159,11 @@ def _schedule(found: Any) -> Schedule:
 
 
 def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
-    lanes = [number for lane in (problem.out, problem.back) for number in (lane.latency, lane.per_mib, lane.shared)]
+    lanes = [
+        number
+        for lane in (problem.lanes.out, problem.lanes.back)
+        for number in (lane.latency, lane.per_mib, lane.shared)
+    ]
     return (
         columns(problem.ops),
         tensor(np.array(problem.movable, np.int64)),

@@ -63,7 +63,17 @@ PRINTS = {"--plan-only", "--print-ir-after-all", "--print-ir-after-change"}
         ("bench", {*PRINTS, "--labels", "--ignore-index", "--check-labels"}),
         (
             "verify",
-            {*PRINTS, "--memory-budget", "--train", "--alignment", *TRAINING_FLAGS} - {"--seed"},
+            {
+                *PRINTS,
+                "--memory-budget",
+                "--offload",
+                "--host-budget",
+                "--link",
+                "--train",
+                "--alignment",
+                *TRAINING_FLAGS,
+            }
+            - {"--seed"},
         ),
     ],
 )
@@ -87,6 +97,7 @@ def test_what_is_typed_becomes_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memc.driver.compile", compile)
     line = (
         "compile m.onnx --target cuda --arch sm_80 -O 3 --dim a=1 --dim b=2 --bind x=3 --disabled-pass fuse,share --workspace 1KiB "
+        "--offload auto --host-budget 1GiB --link h200 "
         "--memory-budget 1MiB --alignment 512 --kernels library --precision f16 --plan-only --print-ir-after-all -p fuse "
         "--train --optimizer adam --freeze w* --seed 3 --no-dropout --check-labels --optimizer-options beta1=0.5"
     )
@@ -94,7 +105,15 @@ def test_what_is_typed_becomes_options(monkeypatch: pytest.MonkeyPatch) -> None:
     del seen["progress"]
     assert seen == {
         **{"target": "cuda", "arch": "sm_80", "opt_level": 3, "dims": {"a": 1, "b": 2}, "bind": {"x": 3}},
-        **{"disabled_passes": ("fuse", "share"), "workspace": 1024, "memory_budget": 2**20, "alignment": 512},
+        **{
+            "disabled_passes": ("fuse", "share"),
+            "workspace": 1024,
+            "memory_budget": 2**20,
+            "offload": "auto",
+            "host_budget": 2**30,
+            "link": "h200",
+            "alignment": 512,
+        },
         **{"kernels": "library", "precision": "f16", "plan_only": True, "pass_pipeline": "fuse"},
         **{"print_ir_after_all": True, "print_ir_after_change": False, "input_shapes": {"x": (1, 2), "y": (3,)}},
         "train": BuildGradient(optimizer="adam", frozen=("w*",), seed=3, dropout=False, check_labels=True, beta1=0.5),

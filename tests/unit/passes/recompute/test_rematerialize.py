@@ -22,12 +22,14 @@ from memc.ir.text.parser import parse
 from memc.passes.budget import Budget
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Search
+from memc.passes.recompute.choices import Choice, Choices
 from memc.passes.recompute.problem import RecomputeGraph
-from memc.passes.recompute.rematerialize import Choice, Choices, rematerialize
+from memc.passes.recompute.rematerialize import rematerialize
 from memc.passes.training.build_gradient import build_gradient
 from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
 from memc.report.compilation import Recomputed
+from memc.solvers.offload import Schedule
 from memc.solvers.recompute import RecomputePlan
 
 from ..training.test_mirror import residual
@@ -91,7 +93,9 @@ def test_of_the_plans_that_fit_the_cheapest_comes_first() -> None:
     module = training_step(1)
     graph = RecomputeGraph.of(module.main, CostModel(DEVICES["llvm"]).cost)
     plans = [RecomputePlan((), peak, added) for peak, added in ((100, 0), (80, 5), (70, 9), (60, 9), (50, 20), (79, 5))]
-    choices = Choices(module.main, 64, tuple(Choice(graph, (), plan) for plan in plans))
+    choices = Choices(
+        module.main, 64, tuple(Choice(graph, (), Schedule.of_runs(graph.problem, plan)) for plan in plans)
+    )
 
     def fitting(budget: int) -> list[tuple[int, int]]:
         return [(choice.plan.peak, choice.plan.added_cost) for choice in choices.fitting(budget)]

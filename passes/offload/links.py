@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast values are copied between a device and its host: by the name of a machine, from a file, or as a target has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memc.ir.copies import HOSTS
+from memc.ir.errors import UsageError
+from memc.ir.messages import nearest
+from memc.ir.spaces import HOST, Link, Space
+from memc.ir.target import Target
+from memc.solvers.offload import FULL_SPEED, Lane, Lanes
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Copies of one direction."""
+
+    bandwidth: float
+    """Bytes a second while nothing moves the other way."""
+    shared: float
+    """Bytes a second while something does."""
+    latency: float
+    """Seconds that a copy takes beside those of its bytes."""
+
+    def lane(self) -> Lane:
+        """As the search takes them."""
+        shared = max(1, round(FULL_SPEED * self.shared / self.bandwidth))
+        return Lane(round(self.latency * 1e12), round(2**20 / self.bandwidth * 1e12), shared)
+
+
+@dataclass(frozen=True)
+class HostLink:
+    """A device's link with its host."""
+
+    name: str
+    out: Rates
+    """To the host."""
+    back: Rates
+
+    def lanes(self) -> Lanes:
+        """As the search takes them."""
+        return Lanes(self.out.lane(), self.back.lane())
+
+    def target(self, target: Target) -> Target:
+        """The target with a space `host` and this link to it."""
+        device, host = target.device, HOSTS[target.kind]
+        spaces = target.spaces
+        if all(space.name != HOST for space in spaces):
+            spaces = (*spaces, Space(HOST, host, "values"))
+        if host == device:
+            return replace(target, spaces=spaces)  # A link joins two devices.
+        ends = ((device, host, self.out), (host, device, self.back))
+        links = tuple(Link(a, b, rates.bandwidth, rates.shared, rates.latency) for a, b, rates in ends)
+        return replace(target, spaces=spaces, links=links)
+
+
+GB = 1e9
+
+LINKS: Mapping[str, HostLink] = {
+    # Pinned memory over PCIe 5, 16 lanes, as measured on one machine; 47 GB/s at 1 MiB, 7 at 64 KiB.
+    "h200": HostLink("h200", Rates(55.2 * GB, 50.5 * GB, 8e-6), Rates(55.4 * GB, 50.5 * GB, 8e-6)),
+    "h100": HostLink("h100", Rates(52 * GB, 45 * GB, 8e-6), Rates(52 * GB, 45 * GB, 8e-6)),
+    # PCIe 4: copies into the device lose half of their speed beside copies out of it.
+    "a100": HostLink("a100", Rates(25 * GB, 24 * GB, 10e-6), Rates(25 * GB, 12 * GB, 10e-6)),
+    # PCIe 3, as the papers of 2016 to 2020 used it.
+    "titanx": HostLink("titanx", Rates(12 * GB, 12 * GB, 10e-6), Rates(12 * GB, 12 * GB, 10e-6)),
+    # NVLink between processor and GPU.
+    "gh200": HostLink("gh200", Rates(295 * GB, 200 * GB, 8e-6), Rates(342 * GB, 300 * GB, 8e-6)),
+    # A thread of the processor that copies within its memory, beside those that compute.
+    "memory": HostLink("memory", Rates(8 * GB, 4 * GB, 5e-6), Rates(8 * GB, 4 * GB, 5e-6)),
+}
+
+DEFAULTS = {"cuda": "h200", "llvm": "memory"}
+"""The link of a kind of target where none is said."""
+
+
+def link_of(named: str | None, target: Target) -> HostLink:
+    """The link that an option names, or else that of the target, or else its kind's in `DEFAULTS`. Raises UsageError for a name
+    that is none and a file that says none."""
+    if named is None:
+        return _of_target(target) or LINKS[DEFAULTS[target.kind]]
+    if named in LINKS:
+        return LINKS[named]
+    if not Path(named).exists():
+        raise UsageError(f"link: expected a file or one of {', '.join(LINKS)}, got {named!r}{nearest(named, LINKS)}")
+    return _of_file(Path(named))
+
+
+def _of_target(target: Target) -> HostLink | None:
+    hosts = [space.device for space in target.spaces if space.name == HOST]
+    if not hosts:
+        return None
+    out, back = target.link(target.device, hosts[0]), target.link(hosts[0], target.device)
+    if out is None or back is None:
+        return None
+    rates = [Rates(k.bandwidth, k.shared_bandwidth or k.bandwidth, k.latency) for k in (out, back)]
+    return HostLink("of the target", *rates)
+
+
+def _of_file(path: Path) -> HostLink:
+    """The link in a JSON object: `{"link": {"out": {"bandwidth": B, "shared": B, "latency": S}, "in": {...}}}`, in bytes a second
+    and seconds."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["link"]
+        ways = [Rates(*(float(found[way][key]) for key in ("bandwidth", "shared", "latency"))) for way in ("out", "in")]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"link: {path}: expected a JSON object with `link`, of `out` and `in`: {error!r}") from None
+    for rates in ways:
+        if not (0 < rates.shared <= rates.bandwidth < 1e15 and 0 <= rates.latency < 1):
+            raise UsageError(
+                f"link: {path}: expected 0 < shared <= bandwidth, in bytes a second, and a latency of 0 to 1 seconds, got {rates}"
+            )
+    return HostLink(str(path), *ways)

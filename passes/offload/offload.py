@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""offload: an order of ops, values copied to the host and back while ops run, and results recomputed, so that the arena keeps a
+budget at the least added time.
+
+One search decides for every value and every time that it is not needed whether it is kept, copied or recomputed
+(`cpp/solvers/offload/offload.h`); `rematerialize` is the same without copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Optional
+
+from memc.ir.checked import Alignment, Amount, Share
+from memc.ir.copies import has_copies
+from memc.ir.cost_model import DEVICES, CostModel
+from memc.ir.errors import UsageError
+from memc.ir.module import Module
+from memc.ir.target import Kind
+from memc.passes.base import Pass, alignment_of
+from memc.passes.budget import Budget
+from memc.passes.offload.links import link_of
+from memc.passes.order.reorder import Search
+from memc.passes.recompute.choices import Copies, Recomputation
+from memc.passes.recompute.rematerialize import measured, rematerialize
+
+
+@dataclass(frozen=True)
+class Offload(Pass):
+    """An order of ops of lower peak, and, where that does not keep the budget, values copied to the host and back, and results
+    dropped and recomputed."""
+
+    name: ClassVar[str] = "offload"
+    orders: ClassVar[bool] = True
+    budget: Budget = Budget(percent=100.0)
+    """Bytes, for example `4GiB`, or percent of what it takes without copies and recomputation, of each function's arena."""
+    total: bool = False
+    """Count weights, states, inputs and outputs of the function too."""
+    host_budget: Optional[Amount] = None
+    """Bytes of copies at one time; any number without one."""
+    link: str | None = None
+    """How fast values are copied: `h200`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates. Without
+    one, the target's own link, and where it has none `h200` for CUDA and `memory` for the CPU."""
+    least_copy: Amount = Copies.least
+    """Bytes that a value must have to be copied."""
+    target: Optional[Kind] = None
+    """Whose speed the duration of an op is guessed from."""
+    profile: str | None = None
+    """A JSON file of measured seconds by op signature, which count instead."""
+    slack: Share = 0.0
+    work: Amount = Search.work
+    """How orders are sought, as in `reorder`."""
+    alignment: Optional[Alignment] = None
+
+    def apply(self, module: Module) -> Recomputation | None:
+        device = DEVICES[module.target.kind if self.target is None else self.target]
+        costs = CostModel(device, measured(self.profile) if self.profile is not None else {})
+        link = link_of(self.link, module.target)
+        copies = Copies(link.name, link.lanes(), self.least_copy, self.host_budget)
+        search = Search(slack=self.slack, work=self.work)
+        alignment = alignment_of(self.alignment, module)
+        said = None
+        for function in module.functions:
+            if any(v.placement is not None for v in function.values()):
+                raise UsageError("offload: expected a function without placements; run it before passes that place")
+            if has_copies(function):
+                raise UsageError("offload: expected a function without copies; run it once")
+            how = (self.budget, costs, alignment, self.total, search)
+            found = rematerialize(module, function, *how, copies=copies)
+            said = found if function.name == "main" else said
+        if any(map(has_copies, module.functions)):
+            module.target = link.target(module.target)
+        return said

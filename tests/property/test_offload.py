@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random modules under random budgets with copies: the budget is kept, or named unreachable, and results keep their bits."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memc.ir.build import IRBuilder
+from memc.ir.copies import has_copies
+from memc.ir.core import Function, Role, Value
+from memc.ir.errors import BudgetError
+from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.ir.liveness import arena_bytes, space_bytes
+from memc.ir.module import Module
+from memc.ir.snapshot import Snapshot
+from memc.ir.types import DType, TensorType
+from memc.ir.verify.structure import verify
+from memc.passes.manager import PassManager
+from memc.passes.recompute.planned_arena import planned_arena
+from memc.passes.recompute.problem import RecomputeGraph
+from memc.passes.recompute.rewrite import rewrite
+from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
+
+from .graphs import inputs_of, modules
+
+QUICK = Lane(latency=10, per_mib=1 << 20)
+
+
+@pytest.fixture(scope="module")
+def link(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A link so quick that tensors of any size are worth a copy."""
+    path = tmp_path_factory.mktemp("link") / "link.json"
+    way = {"bandwidth": 1e13, "shared": 6e12, "latency": 1e-9}
+    path.write_text(json.dumps({"link": {"out": way, "in": way}}))
+    return path
+
+
+def step(seed: int) -> Module:
+    """A function like a training step: a chain of ops, and then one back along it that reads what each of them gave."""
+    chosen = random.Random(seed)
+    module = Module([Function([Value("x", TensorType(DType.F32, (4, 32)), role=Role.INPUT)])])
+    build = IRBuilder(module, module.main, module.main.ops)
+    made = list(module.main.params)
+    for _ in range(chosen.randrange(6, 14)):
+        other = chosen.choice(made)
+        name = chosen.choice(("tanh", "exp", "sigmoid", "neg", "add", "mul"))
+        made.append(build.op(name, [made[-1], other] if name in ("add", "mul") else [made[-1]]))
+    back = build.op("neg", [made[-1]])
+    for value in reversed(made[1:-1]):
+        back = build.op(chosen.choice(("mul", "sub")), [back, value])
+        if chosen.random() < 0.3:
+            back = build.op("tanh", [back])
+    module.main.returns = [back]
+    PassManager.parse("materialize-returns,decompose").run(module)
+    return module
+
+
+def planned(module: Module, percent: int, options: str) -> Module | None:
+    """The module under `percent` of its arena; None if that budget is refused, and all left as it was."""
+    changed = copy.deepcopy(module)
+    PassManager.parse("reorder{work=1000000}").run(changed)
+    budget = planned_arena(changed.main) * percent // 100
+    changed = copy.deepcopy(module)
+    pipeline = f"offload{{budget={budget} work=1000000 least-copy=1 {options}}},in-place,assign-addresses"
+    try:
+        PassManager.parse(pipeline).run(changed)
+    except BudgetError:
+        assert str(changed) == str(module)
+        return None
+    assert arena_bytes(changed.main) <= budget
+    return changed
+
+
+def test_budgets_are_kept_and_bits_stay(link: Path) -> None:
+    copied = 0
+    for seed in range(40):
+        module = step(seed)
+        changed = planned(module, 55 + seed % 4 * 12, f"link={link}")
+        if changed is None:
+            continue
+        copied += has_copies(changed.main)
+        inputs = inputs_of(module, seed)
+        expected = evaluate(module, inputs)
+        for name, value in evaluate_in_arena(changed, inputs).items():
+            assert value.tobytes() == expected[name].tobytes(), (seed, name)
+    assert copied > 5
+
+
+def test_host_budgets_are_kept(link: Path) -> None:
+    fewer = 0
+    for seed in range(12):
+        module = step(seed)
+        free, none = planned(module, 70, f"link={link}"), planned(module, 70, f"link={link} host-budget=0")
+        assert none is None or not has_copies(none.main)
+        if free is not None and has_copies(free.main):
+            most = space_bytes(free.main, "host") // 2
+            some = planned(module, 70, f"link={link} host-budget={most}")
+            assert some is None or space_bytes(some.main, "host") <= most + 64 * 14
+            fewer += 1
+    assert fewer > 1
+
+
+@given(modules(), st.booleans())
+def test_functions_take_what_their_schedules_say(module: Module, fused: bool) -> None:
+    PassManager.parse("materialize-returns,decompose" + (",fuse,select-kernels" if fused else "")).run(module)
+    graph = RecomputeGraph.of(module.main, lambda op: 1000)
+    problem = OffloadProblem(graph.problem, graph.movable(1), Lanes(QUICK, QUICK))
+    before = Snapshot.of(module, module.main)
+    for plan in offload_ladder(problem, 0):
+        assert measure_schedule(problem, plan.items) == plan
+        rewrite(graph, plan.items)
+        verify(module)
+        names = [op.name for op in module.main.ops]
+        for step, name in ((Step.OUT_START, "offload_start"), (Step.IN_DONE, "prefetch_done")):
+            assert names.count(name) == sum(item is step for item, _ in plan.items)
+        assert planned_arena(module.main) >= 0
+        before.restore()
