@@ -27,8 +27,7 @@ from memc.passes.recompute.rematerialize import measured, rematerialize
 
 @dataclass(frozen=True)
 class Offload(Pass):
-    """An order of ops of lower peak, and, where that does not keep the budget, values copied to the host and back, and results
-    dropped and recomputed."""
+    """An order of ops of lower peak, and, where that does not keep the budget, copies to the host and back, and recomputation."""
 
     name: ClassVar[str] = "offload"
     orders: ClassVar[bool] = True
