@@ -148,7 +148,7 @@ def require_spaces(manifest: Manifest) -> None:
             raise ValueError(f"space {space.name}: expected {given} bytes, got {space.bytes}")
     ends: dict[str, int] = {}
     for weight in sorted(manifest.weights, key=lambda weight: (weight.offset, weight.spec.nbytes)):
-        space = require_holds(manifest, weight.spec, "weights")
+        space = require_holds(manifest, weight.spec, "weights", "values")
         end = ends.get(space.name, 0)
         if weight.offset < end or weight.offset % space.alignment:
             raise ValueError(f"weight {weight.spec.name}: expected an offset from {end} on, got {weight.offset}")
@@ -157,11 +157,12 @@ def require_spaces(manifest: Manifest) -> None:
             raise ValueError(f"weights: expected room for {ends[space.name]} bytes, got {space.bytes}")
 
 
-def require_holds(manifest: Manifest, spec: Spec, holds: Holds) -> Storage:
+def require_holds(manifest: Manifest, spec: Spec, *holds: Holds) -> Storage:
     """The space of a tensor. Raises ValueError if it holds something else."""
     space = manifest.space(spec.space)
-    if space.holds != holds:
-        raise ValueError(f"{spec.name}: expected a space that holds {holds}, got {space.name}, of {space.holds}")
+    if space.holds not in holds:
+        expected = " or ".join(holds)
+        raise ValueError(f"{spec.name}: expected a space that holds {expected}, got {space.name}, of {space.holds}")
     return space
 
 

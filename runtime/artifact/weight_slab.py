@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of the weight slab, the one buffer that holds all weights and constants."""
+"""The layout of the weight slab, the one buffer that holds all weights and constants but for those in the space `host`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from memc.ir.copies import host_params
 from memc.ir.core import Array, Function, Role, Value
 from memc.ir.module import Module
 from memc.ir.ops.rules.base import chosen_kernel
@@ -32,16 +33,22 @@ class SlabEntry:
 
 
 def slab_entries(function: Function, alignment: int) -> list[SlabEntry]:
-    """Weight and state parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes."""
+    """Weight and state parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes; but
+    those that lie in the space `host` where they are placed."""
     entries: list[SlabEntry] = []
     packings = packed_weights(function)
     taken = {"__metadata__", *(p.name for p in function.params)}
     offset = 0
+    in_host = set(host_params(function))
     for value in fixed_values(function):
         name = value.name if value.op is None else f"constant.{value.name}"
         while name in taken and (value.op is not None or name == "__metadata__"):
             name += "_"
         taken.add(name)
+        if value in in_host:
+            assert value.placement is not None
+            entries.append(SlabEntry(value, name, value.placement.offset, None, value.placement.space))
+            continue
         entries.append(SlabEntry(value, name, offset, packings.get(value)))
         offset = align(offset + value.type.nbytes, alignment)
     return entries

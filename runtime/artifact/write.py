@@ -126,7 +126,7 @@ def planned_values(function: Function, target: Target) -> list[dict[str, Any]]:
         }
         for name in spaces
         for life in lifetimes(function, name)
-        if life.root.placement is not None and life.root.placement.space == name
+        if life.root.op is not None and life.root.placement is not None and life.root.placement.space == name
     ]
 
 

@@ -13,6 +13,7 @@ from memc.ir.footprint_of import footprint_of
 from memc.ir.liveness import updates_state
 from memc.ir.spaces import ARENA, IO, WEIGHTS, DeviceId
 from memc.runtime.artifact.storages import Storage, devices_of
+from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.codegen.emitter import Emitter, Immediate
 from memc.runtime.target import CodeTarget
 
@@ -47,10 +48,12 @@ def given_back(function: Function) -> list[Value]:
 def emit_allocation(emitter: Emitter, storages: Sequence[Storage]) -> None:
     """The functions that allocate the spaces and the outputs, and those that give the bytes of weights."""
     devices = devices_of(storages)
+    filled = {entry.space for entry in slab_entries(emitter.function, emitter.target.alignment)}
+    filled |= {storage.name for storage in storages if storage.holds == "weights"}
     for storage in storages:
         if storage.is_allocated:
             emit_storage(emitter, storage, devices)
-        if storage.holds == "weights":
+        if storage.name in filled:
             emit_bytes(emitter, storage)
     device = next(storage.device for storage in storages if storage.name == IO)
     emit_outputs(emitter, devices.index(device))

@@ -58,13 +58,14 @@ class Program:
 def emit(function: Function, target: CodeTarget, table: KernelTable) -> Program:
     """The program of a planned function; its kernels are added to `table`.
 
-    Raises UnsupportedError for foreign ops, and for weights and states in the space `host`.
+    Raises UnsupportedError for foreign ops, and for states in the space `host`.
     """
     for param in host_params(function):
-        raise UnsupportedError(
-            f"%{param.name}: expected weights and states on {target.target.device}, got one in the space host: it can be planned "
-            "but not compiled"
-        )
+        if param.role is Role.STATE:
+            raise UnsupportedError(
+                f"%{param.name}: expected states on {target.target.device}, got one in the space host: it can be planned but not "
+                "compiled"
+            )
     emitter = Emitter(function, target, table)
     storages = storages_of(function, target)
     require_reach(storages, target)

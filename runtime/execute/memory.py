@@ -23,12 +23,13 @@ def allocate(loaded: Loaded, virtual_machine: Any, shared: Mapping[str, Any]) ->
     """A storage for each space that `virtual_machine` allocates, by name, in the order in which runs are given them: of those
     in `shared` the storage there, of others a new one, with its weights."""
     found: dict[str, Any] = {}
+    filled = {weight.spec.space for weight in loaded.manifest.weights if weight.spec.nbytes}
     for space in loaded.manifest.spaces:
         if space.name in shared:
             found[space.name] = shared[space.name]
         elif space.is_allocated:
             found[space.name] = allocated(loaded, virtual_machine, space)
-            if space.holds == "weights" and space.bytes:
+            if space.name in filled:
                 upload(loaded.manifest, space, virtual_machine[space.viewer](found[space.name]))
     return found
 

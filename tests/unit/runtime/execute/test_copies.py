@@ -138,16 +138,46 @@ def _resident() -> int:
         return int(file.read().split()[1]) * 4096
 
 
-def test_weights_in_host_are_not_compiled() -> None:
-    module = parse(
-        "func @main(%x: f32[4] {role = input}, %w: f32[4] {role = weight}) -> f32[4] {\n"
-        '  %p0 = prefetch_start(%w) {lane = "h2d"} : f32[4]\n'
-        "  %p = prefetch_done(%p0, %w) : f32[4]\n"
-        "  %y = add(%x, %p) : f32[4]\n"
-        "  return %y\n}\n"
-    )
-    module.weights["w"] = np.ones(4, np.float32)
-    with pytest.raises(UnsupportedError, match="^%w: expected weights and states on cpu:0, got one in the space host"):
+STREAMED = """func @main(%x: f32[4,256] {role = input}, %w: f32[256,256] {role = ROLE}, %b: f32[256] {role = weight}) -> f32[4,256] {
+  %p0 = prefetch_start(%w) {lane = "h2d"} : f32[256,256]
+  %a = add(%x, %b) : f32[4,256]
+  %p = prefetch_done(%p0, %w) : f32[256,256]
+  %c = matmul(%a, %p) {transpose_a = false, transpose_b = false} : f32[4,256]
+  %q0 = prefetch_start(%w) {lane = "h2d"} : f32[256,256]
+  %t = tanh(%c) : f32[4,256]
+  %q = prefetch_done(%q0, %w) : f32[256,256]
+  %y = matmul(%t, %q) {transpose_a = false, transpose_b = true} : f32[4,256]
+  return %y
+}
+"""
+
+
+def test_weights_in_host_are_prefetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = parse(STREAMED.replace("ROLE", "weight"))
+    rng = np.random.default_rng(0)
+    w, b, x = ((rng.normal(size=s) / 16).astype(np.float32) for s in ((256, 256), (256,), (4, 256)))
+    module.weights.update(w=w, b=b)
+    compilation = memc.compile(module)
+    executable = compilation.load()
+    assert compilation.report.host_bytes == w.nbytes and compilation.report.weights_bytes == b.nbytes
+    assert executable.statistics() | {"inputs": 0, "outputs": 0} == {
+        "arena": compilation.report.arena_bytes,
+        "weights": b.nbytes,
+        "host": w.nbytes,
+        "inputs": 0,
+        "outputs": 0,
+    }
+    expected = np.tanh((x.astype(np.float64) + b) @ w) @ w.T.astype(np.float64)
+    for times in TIMES:
+        monkeypatch.setenv("MEMC_COPIES", times)
+        for each in (executable, executable.session()):
+            np.testing.assert_allclose(each(x)["output.0"], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_states_in_host_are_not_compiled() -> None:
+    module = parse(STREAMED.replace("ROLE", "state"))
+    module.weights.update(w=np.ones((256, 256), np.float32), b=np.ones(256, np.float32))
+    with pytest.raises(UnsupportedError, match="^%w: expected states on cpu:0, got one in the space host"):
         memc.compile(module)
 
 
