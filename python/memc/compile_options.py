@@ -8,6 +8,7 @@ A new option is a field of `Options`, its name and type in `Keywords` (a test co
 from __future__ import annotations
 
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -265,11 +266,15 @@ def with_options(function: F) -> F:
         for each in fields(Options)
     ]
     function.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
-    told = [
-        textwrap.fill(f"{each.name}: {each.metadata['doc']}.", 112, initial_indent=" " * 8, subsequent_indent=" " * 12)
-        for each in fields(Options)
-    ]
-    before, marked, after = (function.__doc__ or "").partition("        **options: ")
-    if marked:
-        function.__doc__ = before + "\n".join(told) + "\n" + after.partition("\n")[2]
+    doc = function.__doc__ or ""
+    place = re.search(r"^( *)\*\*options: .*$", doc, re.MULTILINE)
+    if place:
+        indent = place[1]  # Since Python 3.13 that of the docstring as a whole is taken off.
+        told = [
+            textwrap.fill(
+                f"{each.name}: {each.metadata['doc']}.", 112, initial_indent=indent, subsequent_indent=indent + "    "
+            )
+            for each in fields(Options)
+        ]
+        function.__doc__ = doc[: place.start()] + "\n".join(told) + doc[place.end() :]
     return function

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How ops on the same rows share them out among threads, and what of them goes to memory: what `row_fusion.py` makes a kernel of.
+"""How ops on the same rows share them out among threads, and what of them goes to memory: the plan of `row_fusion.py`.
 
 Where a row is short, its elements stay in registers between the ops, and what no op outside of the kernel reads is not
 stored; a longer row is read again for each reduction.

@@ -39,9 +39,9 @@ def test_functions_show_each_option(function: Any) -> None:
         parameter = shown[each.name]
         assert parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default == default_of(each)
         assert parameter.annotation == get_type_hints(Keywords)[each.name]
-        assert f"\n        {each.name}: " in function.__doc__
+        assert f"\n    {each.name}: " in inspect.getdoc(function)
     assert not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in shown.values())
-    assert "**options" not in function.__doc__ and "\n    Raises:\n        MemcError: " in function.__doc__
+    assert "**options" not in function.__doc__ and "\nRaises:\n    MemcError: " in inspect.getdoc(function)
 
 
 def flags_of(verb: str) -> dict[str, Any]:
