@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
@@ -118,14 +119,23 @@ def _unknown_option(error: Exception) -> str | None:
     context = getattr(error, "ctx", None)
     if name is None or context is None:
         return None
-    known = [each[2:] for parameter in context.command.params for each in parameter.opts if each.startswith("--")]
+    known = _options_of(context.command)
     word = name.lstrip("-")
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)  # Less would take `arch` for `batch`.
+    verbs = getattr(context.parent.command, "commands", {}) if context.parent is not None else {}
+    others = [verb for verb, command in verbs.items() if word in _options_of(command)]
     if near:
         hint = f"; did you mean --{near[0]}?"
+    elif others:
+        hint = f" (of memc {', '.join(others)})"
     else:
         hint = f"; an open dimension is bound by --dim {word}=N" if "dim" in known else ""
     return f"no option {name}{hint}; options: memc {context.info_name} --help"
+
+
+def _options_of(command: Any) -> list[str]:
+    """The names of a verb's options, without the dashes."""
+    return [each[2:] for parameter in command.params for each in parameter.opts if each.startswith("--")]
 
 
 def _drop_output() -> None:

@@ -48,6 +48,11 @@ def test_help(memc, verb: str) -> None:
             "no option --seq; an open dimension is bound by --dim seq=N; options: memc plan",
         ),
         (["run", "m.memc", "--batch", "2"], "no option --batch; options: memc run --help"),
+        (
+            ["verify", "m.onnx", "--print-pass-times"],
+            "no option --print-pass-times (of memc compile, opt); options: memc verify --help",
+        ),
+        (["compile", "m.onnx", "--reorder"], "no option --reorder (of memc plan); options: memc compile --help"),
         (["run", "a.memc", "--seed", "x"], "Invalid value for '--seed'"),
     ],
 )
