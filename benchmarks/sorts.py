@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sorts and running sums and products on the CPU: how their time grows with the axis, beside numpy's stable sort.
 
-    python benchmarks/sorts.py [--runs 5] [--seconds 60]
+    python benchmarks/sorts.py [--runs 5] [--seconds 60] [--cpu-time]
 
 A row is one op on f32 (or the type that it names) at an axis of n and of 2n elements: milliseconds of a run of the compiled
 program (the least of `--runs`, or of as many as `--seconds` allow), how often the time doubles when n does ("growth": 1 is
 linear, 2 quadratic), and milliseconds of numpy in the same process: `argsort(kind="stable")` of the values and the wanted
-ones taken along the axis, or `cumsum` and `cumprod`. Every result is held to numpy's.
+ones taken along the axis, or `cumsum` and `cumprod`. Every result is held to numpy's. `--cpu-time` measures what the process
+used of the processor, for one thread (TVM_NUM_THREADS=1) on a machine that others use too.
 """
 
 from __future__ import annotations
@@ -120,14 +121,15 @@ def reference(case: Case, n: int, x: Array) -> list[Array]:
     return [np.take_along_axis(x, positions, case.axis), positions]
 
 
-def milliseconds(run: Callable[[], Any], runs: int, seconds: float) -> float:
-    """The least of several runs after a first one that is not counted, or of those that `seconds` allow."""
+def milliseconds(run: Callable[[], Any], options: argparse.Namespace) -> float:
+    """The least of several runs after a first one that is not counted, or of those that `--seconds` allow."""
+    clock = time.process_time if options.cpu_time else time.perf_counter
     run()
     times: list[float] = []
-    while len(times) < runs and sum(times) < seconds:
-        start = time.perf_counter()
+    while len(times) < options.runs and sum(times) < options.seconds:
+        start = clock()
         run()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return 1e3 * min(times)
 
 
@@ -141,8 +143,8 @@ def measure(case: Case, n: int, options: argparse.Namespace) -> tuple[float, flo
             np.testing.assert_allclose(found, right, rtol=1e-3, atol=1e-2)
         else:
             np.testing.assert_array_equal(found, right)
-    ours = milliseconds(lambda: executable(x=x), options.runs, options.seconds)
-    theirs = milliseconds(lambda: reference(case, n, x), options.runs, options.seconds)
+    ours = milliseconds(lambda: executable(x=x), options)
+    theirs = milliseconds(lambda: reference(case, n, x), options)
     return ours, theirs
 
 
@@ -150,6 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--cpu-time", action="store_true")
     options = parser.parse_args()
     print("| op | shape | axis | k | data | n ms | 2n ms | growth | numpy n ms | 2n ms | growth | memc / numpy |")
     print("| --- | --- | --: | --: | --- | --: | --: | --: | --: | --: | --: | --: |")
