@@ -14,14 +14,21 @@ template <typename T> static __device__ __forceinline__ T memc_same(T a) { retur
   static __device__ __forceinline__ TYPE memc_add_##NAME(TYPE a, TYPE b) { return (TYPE)((BITS)a + (BITS)b); } \\
   static __device__ __forceinline__ TYPE memc_sub_##NAME(TYPE a, TYPE b) { return (TYPE)((BITS)a - (BITS)b); } \\
   static __device__ __forceinline__ TYPE memc_mul_##NAME(TYPE a, TYPE b) { return (TYPE)((BITS)a * (BITS)b); }
+#ifdef __INT64_TYPE__
+typedef __INT64_TYPE__ memc_int64;  // As int64_t, which is no long long on Linux: max takes two of one type.
+typedef __UINT64_TYPE__ memc_uint64;
+#else
+typedef long long memc_int64;
+typedef unsigned long long memc_uint64;
+#endif
 MEMC_INTEGERS(int8, signed char, unsigned)
 MEMC_INTEGERS(int16, short, unsigned)
 MEMC_INTEGERS(int32, int, unsigned)
-MEMC_INTEGERS(int64, long long, unsigned long long)
+MEMC_INTEGERS(int64, memc_int64, memc_uint64)
 MEMC_INTEGERS(uint8, unsigned char, unsigned)
 MEMC_INTEGERS(uint16, unsigned short, unsigned)
 MEMC_INTEGERS(uint32, unsigned, unsigned)
-MEMC_INTEGERS(uint64, unsigned long long, unsigned long long)
+MEMC_INTEGERS(uint64, memc_uint64, memc_uint64)
 static __device__ __forceinline__ int memc_lane() {
   int lane;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
