@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .spaces import ARENA, IO, DeviceId
+from .spaces import ARENA, HOST, IO, DeviceId
 
 WORKSPACE = "workspace"
 """The kind of scratch bytes of library kernels: of a space that holds values, the largest that one op has."""
@@ -62,8 +62,9 @@ class Footprint:
 
     @property
     def peak(self) -> int:
-        """Bytes on the device that runs the kernels: what memory budgets are about."""
-        return self.on(self.device)
+        """Bytes on the device that runs the kernels: what memory budgets are about. The space `host` has a budget of its own, and
+        does not count even where the host runs the kernels."""
+        return sum(space.bytes for space in self.spaces if space.device == self.device and space.name != HOST)
 
     @property
     def lower_bound(self) -> int:

@@ -149,7 +149,7 @@ class Report:
 
     @property
     def peak_bytes(self) -> int:
-        """All spaces on the device that runs the kernels: arena, weights, and inputs and outputs outside the arena."""
+        """All spaces on the device that runs the kernels but `host`: arena, weights, and inputs and outputs outside the arena."""
         return self.footprint.peak
 
     @property

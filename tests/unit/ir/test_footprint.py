@@ -30,8 +30,8 @@ def test_bytes_by_space_and_kind() -> None:
             "io": (40, {"inputs": 20, "outputs": 20}, None),
             "host": (192, {"workspace": 0}, 64),
         }
-        near = 192 if device == DeviceId("cpu") else 0
-        assert found.peak == 256 + 256 + 40 + near and found.on(DeviceId("cpu", 1)) == 192 - near
+        far = 0 if device == DeviceId("cpu") else 192
+        assert found.peak == 256 + 256 + 40 and found.on(DeviceId("cpu", 1)) == far
         assert (found["host"], found["none"], found.kind("states"), found.kind("workspace")) == (192, 0, 64, 100)
 
 
