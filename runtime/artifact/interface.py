@@ -15,9 +15,6 @@ from memc.runtime.artifact.storages import Storage, devices_of
 from memc.runtime.artifact.weight_slab import SlabEntry, slab_entries
 from memc.runtime.target import CodeTarget
 
-COPY_START, COPY_DONE = "memc.copy.start", "memc.copy.done"
-"""The functions of the native library by which programs begin copies between spaces and wait for them."""
-
 
 def interface_of(
     function: Function,

@@ -33,6 +33,9 @@ ITEMSIZE = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 
 ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
 
 
+COPY_START, COPY_DONE = "memc.copy.start", "memc.copy.done"
+"""The functions of the native library by which programs begin copies between spaces and wait for them."""
+
 COUNTER = "random.counter"
 """The state that counts runs, by which random ops draw."""
 

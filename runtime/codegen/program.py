@@ -29,7 +29,7 @@ from memc.ir.ops.rules.base import chosen_kernel, definition, lookup
 from memc.ir.spaces import is_shared_buffer
 from memc.ir.target import Target
 from memc.ir.types import DType
-from memc.runtime.artifact.interface import COPY_DONE, COPY_START
+from memc.runtime.artifact.manifest import COPY_DONE, COPY_START
 from memc.runtime.artifact.storages import Storage
 from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of

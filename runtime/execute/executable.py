@@ -14,8 +14,7 @@ import numpy.typing as npt
 from memc.ir.arrays import plain, type_name
 from memc.ir.errors import UsageError
 from memc.ir.footprint import INPUTS, OUTPUTS
-from memc.runtime.artifact.interface import COPY_START
-from memc.runtime.artifact.manifest import Spec
+from memc.runtime.artifact.manifest import COPY_START, Spec
 from memc.runtime.cuda.algorithms import Algorithms
 from memc.runtime.cuda.cuda_graph import Replays
 from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device

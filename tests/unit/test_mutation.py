@@ -73,7 +73,7 @@ def test_which_tests_cover_a_file(module_of: Any) -> None:
     named = mutation.tests_of("passes/budget.py", texts).pytest
     assert "tests/unit/passes/recompute/test_rematerialize.py" in named
     folder = mutation.tests_of("ir/verify/place.py", texts).pytest
-    assert "tests/unit/ir/verify/test_memory.py" in folder and all(
+    assert "tests/unit/ir/verify/test_aliases.py" in folder and all(
         p.startswith("tests/unit/ir/verify/") for p in folder
     )
     assert mutation.module_of("python/memc/driver.py") == "memc.driver"

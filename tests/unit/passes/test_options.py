@@ -28,7 +28,7 @@ from memc.passes.training.optimizers import Optimizer
 
 KINDS: tuple[type[Checked], ...] = (*PASSES, Budget, Optimizer)
 
-FREE_TEXT = {("build-gradient", "output"), ("rematerialize", "profile")}
+FREE_TEXT = {("build-gradient", "output"), ("rematerialize", "profile"), ("offload", "profile"), ("offload", "link")}
 """Text that names something of the user's: any is right."""
 
 
