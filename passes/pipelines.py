@@ -126,7 +126,7 @@ class _Wanted:
         if self.offload == "none":
             return _with("rematerialize", *budget, *effort)
         host = "" if self.host_budget is None else f"host-budget={self.host_budget}"
-        return _with("offload", *budget, host, "" if self.link is None else f"link={self.link}", *effort)
+        return _with("offload", *budget, host, "" if self.link is None else f'link="{self.link}"', *effort)
 
     @property
     def half(self) -> list[str]:

@@ -19,6 +19,8 @@ namespace ffi = tvm::ffi;
 using memc::Int64s;
 using memc::Tensors;
 
+constexpr int64_t kLongest = int64_t{3600} * 1'000'000'000'000;  // Picoseconds.
+
 // `lanes`: latency, picoseconds a MiB and shared speed, of copies out and of copies in.
 memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& movable,
                                  const ffi::Tensor& lanes) {
@@ -34,6 +36,12 @@ memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& mova
   for (const memc::Lane& lane : {problem.lanes.out, problem.lanes.in}) {
     if (lane.latency < 0 || lane.per_mib < 0 || lane.shared < 1 || lane.shared > memc::kFullSpeed) {
       throw std::invalid_argument("expected lanes of no negative duration that move");
+    }
+    for (const int64_t size : problem.ops.sizes) {
+      const auto scaled = static_cast<__int128>(size) * lane.per_mib;
+      if (lane.latency > kLongest || scaled >> 20 > kLongest) {
+        throw std::invalid_argument("expected copies of at most an hour each");
+      }
     }
   }
   return problem;

@@ -48,18 +48,23 @@ class HostLink:
 
     def target(self, target: Target) -> Target:
         """The target with a space `host` and this link to it."""
-        device, host = target.device, HOSTS[target.kind]
-        spaces = target.spaces
-        if all(space.name != HOST for space in spaces):
+        device, spaces = target.device, target.spaces
+        given = [space.device for space in spaces if space.name == HOST]
+        host = given[0] if given else HOSTS[target.kind]
+        if not given:
             spaces = (*spaces, Space(HOST, host, "values"))
         if host == device:
             return replace(target, spaces=spaces)  # A link joins two devices.
         ends = ((device, host, self.out), (host, device, self.back))
         links = tuple(Link(a, b, rates.bandwidth, rates.shared, rates.latency) for a, b, rates in ends)
-        return replace(target, spaces=spaces, links=links)
+        others = tuple(k for k in target.links if {k.source, k.destination} != {device, host})
+        return replace(target, spaces=spaces, links=(*others, *links))
 
 
 GB = 1e9
+
+SLOWEST = 1e8
+"""Bytes a second that a link moves at least."""
 
 LINKS: Mapping[str, HostLink] = {
     # Pinned memory over PCIe 5, 16 lanes, as measured on one machine; 47 GB/s at 1 MiB, 7 at 64 KiB.
@@ -99,6 +104,8 @@ def _of_target(target: Target) -> HostLink | None:
     if out is None or back is None:
         return None
     rates = [Rates(k.bandwidth, k.shared_bandwidth or k.bandwidth, k.latency) for k in (out, back)]
+    for way in rates:
+        _require_sound("of the target", way)
     return HostLink("of the target", *rates)
 
 
@@ -111,8 +118,14 @@ def _of_file(path: Path) -> HostLink:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"link: {path}: expected a JSON object with `link`, of `out` and `in`: {error!r}") from None
     for rates in ways:
-        if not (0 < rates.shared <= rates.bandwidth < 1e15 and 0 <= rates.latency < 1):
-            raise UsageError(
-                f"link: {path}: expected 0 < shared <= bandwidth, in bytes a second, and a latency of 0 to 1 seconds, got {rates}"
-            )
+        _require_sound(str(path), rates)
     return HostLink(str(path), *ways)
+
+
+def _require_sound(name: str, rates: Rates) -> None:
+    """Raise UsageError for rates that no link has; slower ones could not be counted in picoseconds."""
+    if not (SLOWEST <= rates.shared <= rates.bandwidth < 1e15 and 0 <= rates.latency < 1):
+        raise UsageError(
+            f"link: {name}: expected {SLOWEST:g} <= shared <= bandwidth, in bytes a second, and a latency of 0 to 1 seconds, got "
+            f"{rates}"
+        )

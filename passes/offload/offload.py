@@ -13,6 +13,7 @@ from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount, Share
 from memc.ir.copies import has_copies
+from memc.ir.core import Function
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
@@ -59,14 +60,21 @@ class Offload(Pass):
         search = Search(slack=self.slack, work=self.work)
         alignment = alignment_of(self.alignment, module)
         said = None
-        for function in module.functions:
-            if any(v.placement is not None for v in function.values()):
-                raise UsageError("offload: expected a function without placements; run it before passes that place")
-            if has_copies(function):
-                raise UsageError("offload: expected a function without copies; run it once")
-            how = (self.budget, costs, alignment, self.total, search)
-            found = rematerialize(module, function, *how, copies=copies)
-            said = found if function.name == "main" else said
-        if any(map(has_copies, module.functions)):
-            module.target = link.target(module.target)
+        try:
+            for function in module.functions:
+                _require_raw(function)
+                how = (self.budget, costs, alignment, self.total, search)
+                found = rematerialize(module, function, *how, copies=copies)
+                said = found if function.name == "main" else said
+        finally:  # A later function's budget may be refused.
+            if any(map(has_copies, module.functions)):
+                module.target = link.target(module.target)
         return said
+
+
+def _require_raw(function: Function) -> None:
+    """Raise UsageError for a function that is placed already, or has copies."""
+    if any(v.placement is not None for v in function.values()):
+        raise UsageError("offload: expected a function without placements; run it before passes that place")
+    if has_copies(function):
+        raise UsageError("offload: expected a function without copies; run it once")

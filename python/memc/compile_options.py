@@ -196,6 +196,10 @@ class Options(Checked):
         self.code_target()
         if self.offload != "none" and self.memory_budget is None:
             raise UsageError(f"offload {self.offload}: expected a memory budget to keep beside it, got none")
+        if self.offload != "none" and (self.opt_level < 2 or self.pass_pipeline is not None):
+            raise UsageError(
+                f"offload {self.offload}: expected -O2 or -O3 and no pass pipeline, whose own passes say what they do"
+            )
         for name in ("host_budget", "link"):
             if getattr(self, name) is not None and self.offload == "none":
                 raise UsageError(f"{name}: expected offload auto beside it, got none")

@@ -174,6 +174,7 @@ def _planned(module: Module, chosen: Options, target: CodeTarget, apart: Collect
         _check_given_plan(module, partial=True)
     report = make_report(module, manager, target=str(target), opt_level=chosen.opt_level, dims=chosen.dims)
     _keep_budget(report, chosen.memory_budget, chosen.opt_level)
+    _keep_host_budget(report, chosen.host_budget)
     return report
 
 
@@ -242,6 +243,13 @@ def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
     if budget is not None and report.peak_bytes > budget:
         error = over_budget(budget, report.footprint)
         raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
+
+
+def _keep_host_budget(report: Report, budget: int | None) -> None:
+    if budget is not None and report.host_bytes > budget:
+        raise BudgetError(
+            f"host budget of {budget} bytes cannot be met: copies take {report.host_bytes} bytes with their addresses"
+        )
 
 
 def _require_addressable(module: Module) -> None:

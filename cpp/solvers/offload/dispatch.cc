@@ -35,9 +35,10 @@ class Dispatcher {
 
   Schedule Run() {
     for (int32_t at = 0; at < static_cast<int32_t>(runs_.size()); ++at) {
-      StartFetches(at);
       MakeRoom(at);
+      StartFetches(at);
       AwaitFetches(at);
+      schedule_.peak = std::max(schedule_.peak, room_.MaxIn(at, at) + held_);
       const int32_t op = runs_[at];
       Add(Step::kRun, op);
       schedule_.computing += problem_.ops.costs[op];
@@ -65,7 +66,9 @@ class Dispatcher {
     for (const RecomputeState::Fetched& fetch : state_.fetches()) {
       const int32_t slot = state_.slot_of(fetch.run);
       const int32_t last = state_.LastUse(fetch.value, slot);
-      if (slot - last > 1) absences_.push_back({fetch.value, position_[last], position_[slot]});
+      if (position_[slot] - position_[last] > 1) {
+        absences_.push_back({fetch.value, position_[last], position_[slot]});
+      }
     }
     std::sort(absences_.begin(), absences_.end(), [](const Absence& a, const Absence& b) {
       return a.next != b.next ? a.next < b.next : a.value < b.value;
@@ -164,7 +167,6 @@ class Dispatcher {
 
   void MakeRoom(int32_t at) {
     while (!leaving_.empty() && room_.MaxIn(at, at) + held_ > limit_) AwaitLeave();
-    schedule_.peak = std::max(schedule_.peak, room_.MaxIn(at, at) + held_);
   }
 
   void AwaitFetches(int32_t at) {

@@ -109,9 +109,13 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
   if (!any || plans.empty()) return plans;
   std::vector<Schedule> copied;
   Descent descent(problem);
-  for (int64_t limit = plans.front().peak; limit > std::max(lowest, bound);) {
+  // Until every plan to come would be below all that there are: then none could be the quickest of
+  // a lower budget without having been known to a higher one.
+  int64_t limit = plans.front().peak, least = limit;
+  while (limit > bound && limit > std::min(lowest, least)) {
     limit = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
     if (limit <= 0 || !descent.Lower(limit, &copied)) break;
+    for (const Schedule& plan : copied) least = std::min(least, plan.peak);
   }
   AddUndominated(std::move(copied), &plans);
   return plans;

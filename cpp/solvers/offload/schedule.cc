@@ -159,7 +159,10 @@ class Walk {
     int64_t live = 0;
     for (size_t at = 0; at < items.size(); ++at) {
       live += change[at];
-      if (items[at].step != Step::kRun) continue;
+      if (items[at].step != Step::kRun) {
+        schedule_.peak = std::max(schedule_.peak, live);
+        continue;
+      }
       const int32_t op = items[at].number;
       int64_t now = live + ops_.scratch[op];
       for (const int32_t* v = ops_.over.begin(op); v != ops_.over.end(op); ++v) {

@@ -130,8 +130,9 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
       if (vary) gain *= random_->Factor();
       if (gain > best.gain) best = {run, gain};
       const int32_t op = state_->maker_of(value), made = state_->run_at(range.lower);
-      const bool moves =
-          moves_ > 0 && moved_[op] < round_ && !state_->IsReadBefore(made, state_->slot_of(run));
+      // A range that begins where the value is fetched has no run of its maker to move.
+      const bool moves = moves_ > 0 && moved_[op] < round_ && state_->op_of(made) == op &&
+                         !state_->IsReadBefore(made, state_->slot_of(run));
       if (!state_->MayRun(op, run) || (problem_.once[op] && !moves)) continue;
       if (delayed_.count(Pair(op, state_->op_of(run))) != 0) continue;
       const int64_t cost = moves ? 0 : problem_.costs[op];

@@ -78,8 +78,8 @@ def test_losses_keep_their_bits(model: onnx.ModelProto, link: str, monkeypatch: 
 
 
 def test_a_slow_link_leaves_recomputation(model: onnx.ModelProto, tmp_path: Path) -> None:
-    path = tmp_path / "slow.json"
-    way = {"bandwidth": 1.0, "shared": 1.0, "latency": 0.5}
+    path = tmp_path / "slow, and spaced.json"
+    way = {"bandwidth": 1e8, "shared": 1e8, "latency": 0.5}
     path.write_text(json.dumps({"link": {"out": way, "in": way}}))
     options: dict[str, Any] = {"train": memc.BuildGradient(), "plan_only": True}
     plain = memc.compile(model, **options).report
@@ -97,6 +97,11 @@ def test_a_slow_link_leaves_recomputation(model: onnx.ModelProto, tmp_path: Path
         ({"host_budget": 1}, "host_budget: expected offload auto beside it, got none"),
         ({"link": "h200"}, "link: expected offload auto beside it, got none"),
         ({"offload": "auto", "memory_budget": 2**20, "link": "h20"}, "did you mean h200?"),
+        ({"offload": "auto", "memory_budget": 2**20, "opt_level": 1}, "expected -O2 or -O3 and no pass pipeline"),
+        (
+            {"offload": "auto", "memory_budget": 2**20, "pass_pipeline": "fuse"},
+            "expected -O2 or -O3 and no pass pipeline",
+        ),
     ],
 )
 def test_what_is_missing_is_said(model: onnx.ModelProto, options: dict[str, Any], said: str) -> None:
@@ -111,8 +116,8 @@ def test_what_is_missing_is_said(model: onnx.ModelProto, options: dict[str, Any]
         ("{", "expected a JSON object with `link`"),
         ('{"link": {"out": {}}}', "expected a JSON object with `link`"),
         (
-            '{"link": {"out": {"bandwidth": 0, "shared": 0, "latency": 0}, "in": {"bandwidth": 1, "shared": 1, "latency": 0}}}',
-            "0 < shared",
+            '{"link": {"out": {"bandwidth": 0, "shared": 0, "latency": 0}, "in": {"bandwidth": 1e9, "shared": 1e9, "latency": 0}}}',
+            "<= shared",
         ),
     ],
 )

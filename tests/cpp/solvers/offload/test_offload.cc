@@ -84,12 +84,14 @@ std::pair<bool, bool> LifeAt(const OffloadProblem& p, const std::vector<Item>& i
 int64_t PeakOf(const OffloadProblem& p, const std::vector<Item>& items) {
   int64_t peak = 0;
   for (size_t at = 0; at < items.size(); ++at) {
-    if (items[at].step != Step::kRun) continue;
-    const int32_t op = items[at].number;
-    int64_t bytes = p.ops.scratch[op];
+    int64_t bytes = 0;
     for (size_t v = 0; v < p.ops.sizes.size(); ++v) {
       if (LifeAt(p, items, static_cast<int32_t>(v), at).first) bytes += p.ops.sizes[v];
     }
+    peak = items[at].step == Step::kRun ? peak : std::max(peak, bytes);
+    if (items[at].step != Step::kRun) continue;
+    const int32_t op = items[at].number;
+    bytes += p.ops.scratch[op];
     for (const int32_t* v = p.ops.over.begin(op); v != p.ops.over.end(op); ++v) {
       if (!LifeAt(p, items, *v, at).second) continue;
       bytes -= p.ops.sizes[*v];
