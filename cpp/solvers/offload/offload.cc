@@ -109,12 +109,14 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
   if (!any || plans.empty()) return plans;
   std::vector<Schedule> copied;
   Descent descent(problem);
-  // Until every plan to come would be below all that there are: then none could be the quickest of
-  // a lower budget without having been known to a higher one.
   int64_t limit = plans.front().peak, least = limit;
-  while (limit > bound && limit > std::min(lowest, least)) {
-    limit = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
-    if (limit <= 0 || !descent.Lower(limit, &copied)) break;
+  while (limit > bound) {
+    const int64_t next = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
+    // Where all plans to come are below those that there are, none that is the quickest of a lower
+    // budget is hidden from a higher one.
+    if (next <= 0 || (limit <= lowest && next <= least)) break;
+    limit = next;
+    if (!descent.Lower(limit, &copied)) break;
     for (const Schedule& plan : copied) least = std::min(least, plan.peak);
   }
   AddUndominated(std::move(copied), &plans);
