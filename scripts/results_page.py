@@ -26,6 +26,7 @@ SUBJECTS = {
         "arena",
         "training_memory",
         "rematerialize",
+        "offload",
         "recompute_exact",
         "sublinear",
         "gpu_training_memory",
