@@ -13,8 +13,6 @@ from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount, Share
 from memc.ir.copies import has_copies
-from memc.ir.core import Function
-from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
 from memc.ir.target import Kind
@@ -23,7 +21,7 @@ from memc.passes.budget import Budget
 from memc.passes.offload.links import link_of
 from memc.passes.order.reorder import Search
 from memc.passes.recompute.choices import Copies, Recomputation
-from memc.passes.recompute.rematerialize import measured, rematerialize
+from memc.passes.recompute.rematerialize import costs_of, rematerialize, require_unplaced
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,7 @@ class Offload(Pass):
     alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> Recomputation | None:
-        device = DEVICES[module.target.kind if self.target is None else self.target]
-        costs = CostModel(device, measured(self.profile) if self.profile is not None else {})
+        costs = costs_of(module, self.target, self.profile)
         link = link_of(self.link, module.target)
         copies = Copies(link.name, link.lanes(), self.least_copy, self.host_budget)
         search = Search(slack=self.slack, work=self.work)
@@ -62,7 +59,9 @@ class Offload(Pass):
         said = None
         try:
             for function in module.functions:
-                _require_raw(function)
+                require_unplaced(self.name, function)
+                if has_copies(function):
+                    raise UsageError("offload: expected a function without copies; run it once")
                 how = (self.budget, costs, alignment, self.total, search)
                 found = rematerialize(module, function, *how, copies=copies)
                 said = found if function.name == "main" else said
@@ -70,11 +69,3 @@ class Offload(Pass):
             if any(map(has_copies, module.functions)):
                 module.target = link.target(module.target)
         return said
-
-
-def _require_raw(function: Function) -> None:
-    """Raise UsageError for a function that is placed already, or has copies."""
-    if any(v.placement is not None for v in function.values()):
-        raise UsageError("offload: expected a function without placements; run it before passes that place")
-    if has_copies(function):
-        raise UsageError("offload: expected a function without copies; run it once")

@@ -108,7 +108,20 @@ def _footprint(module: Module, function: Function, alignment: int, total: bool) 
     return taken if total else taken.only(ARENA)
 
 
-def measured(path: str) -> Mapping[str, float]:
+def costs_of(module: Module, target: Kind | None, profile: str | None) -> CostModel:
+    """What ops cost on a kind of target, the module's own without one, or as a profile has it. Raises UsageError for a profile that
+    is none."""
+    device = DEVICES[module.target.kind if target is None else target]
+    return CostModel(device, _measured(profile) if profile is not None else {})
+
+
+def require_unplaced(name: str, function: Function) -> None:
+    """Raise UsageError, which begins with the name of a pass, for a function whose values have placements."""
+    if any(v.placement is not None for v in function.values()):
+        raise UsageError(f"{name}: expected a function without placements; run it before passes that place")
+
+
+def _measured(path: str) -> Mapping[str, float]:
     """Seconds by `signature` from a JSON object. Raises UsageError for anything else."""
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -148,14 +161,10 @@ class Rematerialize(Pass):
             raise UsageError(f"{self.name}: expected solver=exact beside time-limit, got solver={self.solver}")
 
     def apply(self, module: Module) -> Recomputation | None:
-        device = DEVICES[module.target.kind if self.target is None else self.target]
-        costs = CostModel(device, measured(self.profile) if self.profile is not None else {})
+        costs = costs_of(module, self.target, self.profile)
         said = None
         for function in module.functions:
-            if any(v.placement is not None for v in function.values()):
-                raise UsageError(
-                    "rematerialize: expected a function without placements; run it before passes that place"
-                )
+            require_unplaced(self.name, function)
             search = Search(slack=self.slack, work=self.work)
             how = (alignment_of(self.alignment, module), self.total, search, self.solver, self.time_limit)
             found = rematerialize(module, function, self.budget, costs, *how)

@@ -146,7 +146,7 @@ class Walk {
 
   // The peaks of what was taken.
   void Sum(const std::vector<Item>& items) {
-    std::vector<int64_t> change(items.size() + 1, 0), taken(items.size(), 0);
+    std::vector<int64_t> change(items.size() + 1, 0);
     std::vector<std::vector<int32_t>> dies(items.size());
     for (const Stretch& stretch : stretches_) {
       change[stretch.first] += ops_.sizes[stretch.value];
