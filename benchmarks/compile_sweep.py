@@ -4,6 +4,7 @@
     python benchmarks/compile_sweep.py --out ROWS.jsonl [--models DIR] [--cache DIR] [--fetch] [--jobs N] [--markdown FILE]
     python benchmarks/compile_sweep.py --out ROWS.jsonl --model own/ --batch 1 7 --precision f16 --target llvm sm_90
     python benchmarks/compile_sweep.py --quick --out ROWS.jsonl
+    python benchmarks/compile_sweep.py --out ROWS.jsonl --shuffle --seconds 3600 ...
 
 A cell is one model (`sweep_sources.py`) at one batch in one precision, for inference, training, or training under a budget
 that halves the arena, on the CPU (llvm) or for a GPU (sm_75 and so on; needs nvcc, no GPU). It passes if it compiles and the
@@ -14,7 +15,8 @@ the step in f32.
 
 Each cell has a process of its own with a time limit, so a crash or a hang loses one cell. A line of JSON is added to ROWS.jsonl
 as each is done; cells that are there are not measured again (`--retry`: but those that failed), so a sweep that was stopped
-goes on. Tracebacks go to the folder ROWS.traces. Models of --models are exports without weights, seeded ones go below
+goes on; `--shuffle` takes them in a fixed order in which a part has tried some of everything, and `--seconds` ends after a part.
+Tracebacks go to the folder ROWS.traces. Models of --models are exports without weights, seeded ones go below
 --cache, where the trained models of scripts/fetch_models.py are looked for as well (`--fetch` gets them). `--quick` is a fixed
 choice of small cells on models that the repository makes. Where memc is not installed, MEMC_CORE names its
 libmemc_core.so, and PYTHONPATH has TVM. Exit code 1 if a cell failed.
@@ -23,6 +25,7 @@ libmemc_core.so, and PYTHONPATH has TVM. Exit code 1 if a cell failed.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import signal
@@ -68,6 +71,7 @@ QUICK = [
         ("own/convnext", "training-half", "f32", "llvm", 16),
         ("own/attention", "training-half", "f32", "llvm", 7),
         ("own/batch_norm_8", "training-half", "f32", "llvm", 3),
+        ("small/unet", "training-half", "f32", "llvm", 1),
         ("own/batch_norm_7", "inference", "f32", "sm_75", 2),
         ("own/batch_norm_8", "training", "bf16", "sm_90", 2),
         ("own/batch_norm_7", "training", "f16", "sm_80", 1),
@@ -132,16 +136,26 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def sweep(todo: list[Cell], folders: Folders, out: Path, jobs: int, limit: float) -> list[dict[str, Any]]:
-    """Measure the cells, adding a line to `out` for each; returns the rows, in order of completion."""
+def sweep(
+    todo: list[Cell], folders: Folders, out: Path, jobs: int, limit: float, seconds: float = float("inf")
+) -> list[dict[str, Any]]:
+    """Measure the cells, adding a line to `out` for each, beginning none after `seconds`, which also end those that run then;
+    returns the rows, in order of completion."""
     traces, lock, rows = out.with_suffix(".traces"), threading.Lock(), []
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.exists() and out.stat().st_size and not out.read_bytes().endswith(b"\n"):
         with open(out, "a") as file:
             file.write("\n")
 
+    end = time.perf_counter() + seconds
+
     def one(cell: Cell) -> None:
-        row = run_apart(cell, folders, limit)
+        left = end - time.perf_counter()
+        if left <= 0:
+            return
+        row = run_apart(cell, folders, min(limit, left))
+        if row["status"] == "hang" and left < limit:
+            return
         trace = row.pop("trace", None)
         with lock, open(out, "a") as file:
             rows.append(row)
@@ -193,6 +207,10 @@ def main() -> int:
     parser.add_argument("--fetch", action="store_true", help="get the trained models into the cache first")
     parser.add_argument("--jobs", type=int, default=1, metavar="N")
     parser.add_argument("--limit", type=float, default=900, metavar="SECONDS", help="for one cell (default: 900)")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), metavar="S", help="for all of them; the rest are left to do"
+    )
+    parser.add_argument("--shuffle", action="store_true", help="take the cells in a fixed order across all models")
     parser.add_argument("--quick", action="store_true", help="the fixed choice of small cells")
     parser.add_argument("--retry", action="store_true", help="measure cells that failed again")
     parser.add_argument("--list", action="store_true", help="print the cells that are left to do, measure none")
@@ -211,17 +229,20 @@ def main() -> int:
     chosen = QUICK if options.quick else list(cells(options, all_models(folders)))
     done = read_rows(options.out)
     todo = [c for c in chosen if c.key not in done or (options.retry and done[c.key]["status"] not in GOOD)]
+    if options.shuffle:
+        todo.sort(key=lambda cell: hashlib.sha256(cell.key.encode()).hexdigest())
     if options.list:
         print("\n".join(cell.key for cell in todo))
         return 0
     print(f"{len(todo)} of {len(chosen)} cells to do", flush=True)
-    sweep(todo, folders, options.out, options.jobs, options.limit)
+    sweep(todo, folders, options.out, options.jobs, options.limit, options.seconds)
     rows = read_rows(options.out)
-    text = table([rows[cell.key] for cell in chosen])
+    measured = [rows[cell.key] for cell in chosen if cell.key in rows]
+    text = table(measured)
     print(text, flush=True)
     if options.markdown:
         options.markdown.write_text(text + "\n")
-    return int(any(rows[cell.key]["status"] not in GOOD for cell in chosen))
+    return int(any(row["status"] not in GOOD for row in measured))
 
 
 def fetch(cache: Path) -> None:

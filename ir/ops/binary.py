@@ -121,11 +121,14 @@ def _pow_slopes(b: IRBuilder, op: Op, g: Value) -> Sequence[Value]:
     return [b.op("mul", [g, b.op("mul", [y, less])]), b.op("mul", [g, b.op("mul", [op.result, log])])]
 
 
-def _extremum_slopes(b: IRBuilder, op: Op, g: Value) -> Sequence[Value]:
-    """The operand that is the result gets all; equal ones half each."""
+def _extremum_slopes(b: IRBuilder, op: Op, g: Value, wins: str) -> Sequence[Value]:
+    """The operand that `wins` (greater_equal or less_equal) gets all; equal ones half each.
+
+    The operands are compared with each other: recomputed ones may be rounded apart from the result, and then neither equals it.
+    """
     x, y = op.operands
     share = b.op("select", [b.op("equal", [x, y]), scaled(b, g, 0.5), g])
-    return [keep_where(b, b.op("equal", [v, op.result]), share) for v in (x, y)]
+    return [keep_where(b, b.op(wins, pair), share) for pair in ((x, y), (y, x))]
 
 
 def _mod_slopes(b: IRBuilder, op: Op, g: Value, rounding: str) -> Sequence[Value]:
@@ -139,8 +142,8 @@ _GRADIENTS: dict[str, GradientFn] = {
     "mul": _rule(_mul_slopes),
     "div": _rule(_div_slopes),
     "pow": _rule(_pow_slopes),
-    "min": _rule(_extremum_slopes),
-    "max": _rule(_extremum_slopes),
+    "min": _rule(lambda b, op, g: _extremum_slopes(b, op, g, "less_equal")),
+    "max": _rule(lambda b, op, g: _extremum_slopes(b, op, g, "greater_equal")),
     "mod": _rule(lambda b, op, g: _mod_slopes(b, op, g, "floor")),
     "fmod": _rule(lambda b, op, g: _mod_slopes(b, op, g, "trunc")),
 }

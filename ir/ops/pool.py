@@ -15,6 +15,8 @@ from ..types import DType, TensorType
 from .rules.base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, flat, register
 from .rules.casts import cast, widen
 from .rules.derivatives import spread
+from .rules.first_largest import TYPES
+from .rules.first_of_window import first_largest, lower_first_largest
 from .rules.window import (
     Window,
     accumulator,
@@ -81,14 +83,14 @@ def max_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
 
 
 def max_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Value | None]:
-    """The gradient goes to the first of a window's largest elements. It reads operand and result to find a byte for each window,
-    which only the next op needs."""
+    """The gradient goes to the first of a window's largest elements. It reads the operand to find a byte for each window, which
+    only the next op needs."""
     (g,) = grads
     x = op.operands[0]
     if g is None or not x.type.dtype.is_float:
         return [None]
     attrs = {name: op.attrs[name] for name in _WINDOW}
-    taps = b.op("max_pool_taps", [x, op.result], **attrs)
+    taps = b.op("max_pool_taps", [x], **attrs)
     return [cast(b, b.op("max_pool_grad", [taps, g], **attrs, shape=x.type.shape[2:]), x.type.dtype)]
 
 
@@ -112,42 +114,39 @@ register(
 
 
 def indices_infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
-    require_count(operands, 2)
-    require_numeric(operands)
-    shape = _pooled(operands[0], attrs)
-    if operands[1].shape != shape:
-        raise OpError(f"expected the pooled values {operands[0].with_shape(shape)} as operand 1, got {operands[1]}")
-    return [TensorType(DType.I64, shape)]
+    require_count(operands, 1)
+    if operands[0].dtype not in TYPES:
+        raise OpError(f"expected floats or integers of up to 32 bits, got {operands[0]}")
+    return [TensorType(DType.I64, _pooled(operands[0], attrs))]
 
 
 def indices_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
-    x, pooled = inputs
-    view = window(attrs, None, x.ndim - 2)
-    values = padded(x, view, lowest(DType.from_numpy(x.dtype)))
+    (x,) = inputs
+    view, shape = window(attrs, None, x.ndim - 2), results[0].shape
+    taps = first_largest(x, view, shape, -1)
     flat = padded(np.arange(x.size, dtype=np.int64).reshape(x.shape), view, _NONE)
-    found = np.full(results[0].shape, _NONE, dtype=np.int64)
-    for position in positions(view.kernel):
-        value, index = (strided(v, view, position, results[0].shape[2:]) for v in (values, flat))
-        np.minimum(found, np.where(value == pooled, index, _NONE), out=found)
+    found = np.full(shape, _NONE, dtype=np.int64)
+    for tap, position in enumerate(positions(view.kernel)):
+        found = np.where(taps == tap, strided(flat, view, position, shape[2:]), found)
     return [found]
 
 
 def indices_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     x = op.operands[0].type
     view = window(op.attrs, None, x.rank - 2)
-    none = b.const(_NONE, DType.I64)
+    find = lower_first_largest(b, op, inputs[0], view)
+    none = b.const(-1, DType.I64)
 
     def body(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def term(*taps: Expr) -> Expr:
-            index, guards = source(b, x.shape[2:], view, at, taps)
-            flat = b.cast(n, DType.I64)
-            for i, extent in zip((c, *index), x.shape[1:]):
-                flat = flat * b.const(extent, DType.I64) + b.cast(i, DType.I64)
-            hit = b.equal(inputs[0][(n, c, *index)], inputs[1][(n, c, *at)])
-            found = b.select(hit, flat, none)
-            return b.select(b.logical_and(*guards), found, none) if guards else found
-
-        return b.reduce("min", view.kernel, term)
+        tap = find((n, c, *at), none)
+        flat, rest, steps = b.cast(n, DType.I64), tap, []
+        for extent in reversed(view.kernel):
+            steps.append(b.floormod(rest, extent))
+            rest = b.floordiv(rest, extent)
+        index, _ = source(b, x.shape[2:], view, [b.cast(i, DType.I64) for i in at], steps[::-1])
+        for i, extent in zip((b.cast(c, DType.I64), *index), x.shape[1:]):
+            flat = flat * b.const(extent, DType.I64) + i
+        return b.select(b.equal(tap, none), b.const(_NONE, DType.I64), flat)
 
     return [b.compute(op.result.type, body)]
 
@@ -156,8 +155,8 @@ register(
     OpDef(
         name="max_pool_indices",
         doc="Where max_pool found its values: row-major position in the whole of x [N, C, spatial...], as i64.\n\n"
-        "Operands: x, and the result of max_pool on it with the same attributes. Of equal elements the first counts;\n"
-        "a window without any (all padding, or not a number) gives the largest i64.\n" + _WINDOW_DOC,
+        "Operand: x, that of max_pool. Of equal elements the first counts (of f64 see max_pool_taps); a window without any\n"
+        "(all padding, or not a number) gives the largest i64.\n" + _WINDOW_DOC,
         spec="https://onnx.ai/onnx/operators/onnx__MaxPool.html",
         infer=indices_infer,
         evaluate=indices_evaluate,

@@ -16,18 +16,16 @@ from ..types import DType, TensorType
 from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
 from .rules.casts import cast
 from .rules.common import flat_index
+from .rules.first_largest import TYPES
+from .rules.first_of_window import first_largest, lower_first_largest
 from .rules.window import (
     Window,
     accumulator,
     cover_extents,
     covering,
     int_tuple,
-    lowest,
-    padded,
     positions,
     require_count,
-    require_numeric,
-    source,
     strided,
     window,
 )
@@ -45,45 +43,26 @@ def _no_tap(view: Window) -> int:
 
 
 def taps_infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
-    require_count(operands, 2)
-    require_numeric(operands)
-    x, y = operands
-    if x.rank < 3:
-        raise OpError(f"expected x [N, C, spatial...], got {x}")
+    require_count(operands, 1)
+    (x,) = operands
+    if x.rank < 3 or x.dtype not in TYPES:
+        raise OpError(f"expected x [N, C, spatial...] of floats or integers of up to 32 bits, got {x}")
     view = window(attrs, None, x.rank - 2)
-    pooled = x.with_shape((*x.shape[:2], *view.output(x.shape[2:])))
-    if y != pooled:
-        raise OpError(f"expected the pooled values {pooled} as operand 1, got {y}")
-    return [TensorType(_tap_type(view), y.shape)]
+    return [TensorType(_tap_type(view), (*x.shape[:2], *view.output(x.shape[2:])))]
 
 
 def taps_evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:
-    x, y = inputs
-    view = window(attrs, None, x.ndim - 2)
-    values = padded(x, view, lowest(DType.from_numpy(x.dtype)))
-    inside = padded(np.ones((1, 1, *x.shape[2:]), dtype=bool), view, False)
-    found = np.full(y.shape, _no_tap(view), dtype=results[0].dtype.numpy)
-    for tap, position in reversed(list(enumerate(positions(view.kernel)))):
-        value, counts = (strided(v, view, position, y.shape[2:]) for v in (values, inside))
-        found[(value == y) & counts] = tap
-    return [found]
+    view, result = window(attrs, None, inputs[0].ndim - 2), results[0]
+    taps = first_largest(inputs[0], view, result.shape, _no_tap(view))
+    return [taps.astype(result.dtype.numpy)]
 
 
 def taps_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-    x, dtype = op.operands[0].type, op.result.type.dtype
-    view = window(op.attrs, None, x.rank - 2)
-    none = b.const(_no_tap(view), dtype)
-
-    def body(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def term(*taps: Expr) -> Expr:
-            index, guards = source(b, x.shape[2:], view, at, taps)
-            hit = b.equal(inputs[0][(n, c, *index)], inputs[1][(n, c, *at)])
-            found = b.select(hit, b.cast(flat_index(taps, view.kernel), dtype), none)
-            return b.select(b.logical_and(*guards), found, none) if guards else found
-
-        return b.reduce("min", view.kernel, term)
-
-    return [b.compute(op.result.type, body)]
+    dtype = op.result.type.dtype
+    view = window(op.attrs, None, op.result.type.rank - 2)
+    find = lower_first_largest(b, op, inputs[0], view)
+    none = b.const(_no_tap(view), DType.I64)
+    return [b.compute(op.result.type, lambda *at: b.cast(find(at, none), dtype))]
 
 
 def _unpooled(g: TensorType, attrs: Attrs) -> TensorType:
@@ -203,9 +182,11 @@ def _define(name: str, doc: str, infer: Any, evaluate: Any, lower: Any, gradient
 _define(
     "max_pool_taps",
     "Where in its window max_pool found each value: the row-major number of the kernel position.\n\n"
-    "Operands: x [N, C, spatial...] and the result of max_pool on it with the same attributes. Of equal elements the\n"
-    "first counts, as in PyTorch; a window without any (all padding, or not a number) gives the largest number. The\n"
-    "result is u8 for kernels of up to 255 elements, else i32. " + _WINDOW_DOC + ".",
+    "Operand: x [N, C, spatial...], that of max_pool. Of equal elements the first counts, as in PyTorch (of f64 those are\n"
+    "equal that agree in all but as many last bits as the number of a position takes); a window without any (all padding,\n"
+    "or not a number) gives the largest number. The result is u8 for kernels of up to 255 elements, else i32. "
+    + _WINDOW_DOC
+    + ".",
     taps_infer,
     taps_evaluate,
     taps_lower,

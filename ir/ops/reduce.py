@@ -185,9 +185,12 @@ def _rule(slope: Slope) -> GradientFn:
 
 
 def _extremum_slope(b: IRBuilder, op: Op, g: Value, axes: tuple[int, ...]) -> Value:
-    """Equal parts to all elements that are the extremum."""
+    """Equal parts to all elements that are the extremum: those with the extreme distance from the result, which is 0 unless
+    the operand was recomputed and rounded apart; then no element might equal the result."""
     x = op.operands[0]
-    hit = b.op("equal", [x, spread(b, op.result, x.type, axes)])
+    distance = b.op("sub", [x, spread(b, op.result, x.type, axes)])
+    extreme = b.op(op.name, [distance], axes=axes, keepdims=True)
+    hit = b.op("equal", [distance, extreme])
     ones = keep_where(b, hit, b.scalar(1, DType.F32))
     count = cast(b, b.op("reduce_sum", [ones], axes=axes, keepdims=True), x.type.dtype)
     return keep_where(b, hit, b.op("div", [g, count]))

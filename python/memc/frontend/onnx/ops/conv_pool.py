@@ -211,7 +211,7 @@ def max_pool(ctx: NodeContext) -> Sequence[Known]:
     y = b.op("max_pool", [x], **attrs)
     if not _wanted(ctx, 1):
         return [y]
-    indices = b.op("max_pool_indices", [x, y], **attrs)
+    indices = b.op("max_pool_indices", [x], **attrs)
     if shape.cropped:
         indices = _moved(ctx, indices, x.type.shape[2:], [low for low, _ in shape.crop])
     return [y, _column_major(ctx, indices) if ctx.attr("storage_order", 0) else indices]
