@@ -90,7 +90,7 @@ HostCopies::~HostCopies() {
     for (const Lane& lane : lanes_) {
       if (!IsCaptured(lane.stream.get())) driver.synchronize(lane.stream.get());
     }
-    driver.synchronize_context();  // Refused during captures.
+    if (recorded_) driver.synchronize_context();
     slots_.clear();
     lanes_.clear();
     used_.reset();

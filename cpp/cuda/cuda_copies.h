@@ -64,6 +64,9 @@ class HostCopies {
   // After a run that is not a part of a caller's graph: what is on `kernels` uses the slab.
   void Ran(Stream kernels);
 
+  // A caller's graph has a run as a part, and uses the slab whenever it is launched.
+  void Recorded() { recorded_ = true; }
+
  private:
   struct Lane {
     Owned<StreamObject> stream;
@@ -90,6 +93,7 @@ class HostCopies {
   std::vector<Slot> slots_;
   Owned<Event> used_;
   bool ran_ = false;
+  bool recorded_ = false;
 };
 
 }  // namespace memc::cuda

@@ -10,6 +10,7 @@
 //   memc.copy.cuda.apart(slab, flag)          whether no kernel may run beside a copy
 //   memc.copy.cuda.drain(slab)                after an error in a run
 //   memc.copy.cuda.ran(slab)                  after a run
+//   memc.copy.cuda.recorded(slab)             after one that is a part of a caller's graph
 //   memc.copy.cuda.free() -> int              bytes of the host's memory that can be taken
 //
 // Kernels and copies are enqueued for TVM's current stream of the device. The environment variable
@@ -131,6 +132,8 @@ void Drain(const Slab& slab) { slab->copies.Drain(StreamOf(slab)); }
 
 void Ran(const Slab& slab) { slab->copies.Ran(StreamOf(slab)); }
 
+void Recorded(const Slab& slab) { slab->copies.Recorded(); }
+
 void Apart(const Slab& slab, bool flag) { slab->apart = flag; }
 
 int64_t Free() {
@@ -155,5 +158,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   add("memc.copy.cuda.apart", ffi::Function::FromTyped(cuda::Apart));
   add("memc.copy.cuda.drain", ffi::Function::FromTyped(cuda::Drain));
   add("memc.copy.cuda.ran", ffi::Function::FromTyped(cuda::Ran));
+  add("memc.copy.cuda.recorded", ffi::Function::FromTyped(cuda::Recorded));
   add("memc.copy.cuda.free", ffi::Function::FromTyped(cuda::Free));
 }

@@ -18,8 +18,8 @@ class SlabRuns:
         import tvm_ffi
 
         self.slab = slab
-        self.apart, self.drain, self.ran = (
-            tvm_ffi.get_global_func(f"memc.copy.cuda.{name}") for name in ("apart", "drain", "ran")
+        self.apart, self.drain, self.ran, self.recorded = (
+            tvm_ffi.get_global_func(f"memc.copy.cuda.{name}") for name in ("apart", "drain", "ran", "recorded")
         )
         self.warm = False
         """Whether algorithms are chosen: by their times, which copies beside them would change."""
@@ -33,6 +33,15 @@ class SlabRuns:
             except BaseException:
                 self.drain(self.slab)
                 raise
+
+        return run
+
+    def lent(self, main: Callable[..., Any]) -> Callable[..., Any]:
+        """`main` as a part of the caller's graph, which may be launched at any time."""
+
+        def run(*arguments: Any) -> Any:
+            self.recorded(self.slab)
+            return main(*arguments)
 
         return run
 

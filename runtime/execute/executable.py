@@ -61,7 +61,7 @@ class Executable:
         with device_errors(manifest, self.device, "loading"):
             self.storages = allocate(loaded, self.virtual_machine, shared or {})
         self._fixed = tuple(self.storages.values())
-        self._main, self._enqueue = runs_of(loaded, self.virtual_machine["main"], self.storages)
+        self._in_graph, self._enqueue = runs_of(loaded, self.virtual_machine["main"], self.storages)
         self.placing = Placing(loaded)
         self._makers = makers(loaded, self.virtual_machine) if manifest.kind == "cuda" else []
         self._stream: int | None = None
@@ -143,7 +143,7 @@ class Executable:
                 raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
         made = [self.buffer(n)[1] for n in range(len(self.manifest.outputs))]
         self._recorded.append(made)
-        on_stream(self.device, stream, lambda: self._main(*self._fixed, *given, *made))
+        on_stream(self.device, stream, lambda: self._in_graph(*self._fixed, *given, *made))
         return {spec.name: tensor for spec, tensor in zip(self.manifest.outputs, made)}
 
     def _follow(self) -> None:
@@ -278,8 +278,8 @@ Main = Callable[..., Any]
 
 
 def runs_of(loaded: Loaded, main: Main, storages: Mapping[str, Any]) -> tuple[Main, Callable[[list[Any]], None]]:
-    """A program's `main`, with what its copies need, and what runs it on the tensors of a call: as a CUDA graph where that is
-    asked for and can be."""
+    """A program's `main` as a part of a caller's CUDA graph, and what runs it on the tensors of a call: as a graph, too, where
+    that is asked for and can be."""
     fixed = tuple(storages.values())
     slab = next((SlabRuns(storages[s.name]) for s in loaded.manifest.spaces if s.is_pinned), None)
     if slab is not None:
@@ -292,7 +292,7 @@ def runs_of(loaded: Loaded, main: Main, storages: Mapping[str, Any]) -> tuple[Ma
         run = Replays(main, fixed, int(loaded.device.index)).run
     else:
         run = lambda tensors: main(*fixed, *tensors)  # noqa: E731
-    return main, run if slab is None else slab.ordered(run)
+    return (main, run) if slab is None else (slab.lent(main), slab.ordered(run))
 
 
 def _check_copies() -> None:
