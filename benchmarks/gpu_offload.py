@@ -164,10 +164,11 @@ def one(args: argparse.Namespace) -> int:
 
 def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], object]]:
     """A plan's facts with what its first steps took and gave, and one more step."""
-    from memc.runtime.execute import executable
+    from memc.runtime.execute.executable import Executable
+    from memc.runtime.execute.load import load
 
     before, start = in_use(), time.perf_counter()
-    step: Any = executable.load(whole)
+    step: Any = load(whole)
     facts["load"] = round(time.perf_counter() - start, 2)
     if step.statistics().get("host", 0) != facts["host"]:
         raise AssertionError(f"{whole.name}: a slab of {step.statistics()} bytes, {facts['host']} planned")
@@ -185,7 +186,7 @@ def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable
                 del again
     facts["loss"] = losses[-1]
     on_device = step.placed_inputs(feeds)
-    return facts, lambda: executable.Executable.__call__(step, **on_device)
+    return facts, lambda: Executable.__call__(step, **on_device)
 
 
 def losses_of(step: Any, feeds: dict[str, Any]) -> list[str]:
