@@ -137,7 +137,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     from memc.runtime.artifact import manifest, safetensors
     from memc.runtime.artifact import write as artifacts
     from memc.runtime.artifact.weight_slab import slab_entries
-    from memc.runtime.execute import executable
+    from memc.runtime.execute.load import load
     from memc.runtime.target import CodeTarget
 
     names = json.loads((folder / "names.json").read_text())
@@ -155,7 +155,7 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
         alignment = CodeTarget.create("cuda").alignment
         entries = [artifacts.stored_entry(module, entry) for entry in slab_entries(module.main, alignment)]
         safetensors.write(artifact / manifest.WEIGHTS, entries)
-        exe = executable.load(artifact)
+        exe = load(artifact)
     feeds = model.feeds(batch)
     [expected] = verify_models.reference(path, {**feeds, **model.constants()})
     first = exe.run_numpy(feeds)

@@ -142,20 +142,21 @@ def measure_memc(
     """Milliseconds and bytes of an artifact, and what it computed first."""
     import tvm
 
-    from memc.runtime.execute import executable
+    from memc.runtime.execute.executable import Executable
+    from memc.runtime.execute.load import load
 
     before = used_memory()
     with tempfile.TemporaryDirectory() as temporary:
         whole = Path(temporary) / "model.memc"
         fill(artifact, whole)
-        exe = executable.load(whole, cuda_graph=graph)
+        exe = load(whole, cuda_graph=graph)
     feeds = draw_feeds(exe.inputs, facts["below"])
     placed = exe.placed_inputs(feeds)
-    first = executable.Executable.run_numpy(exe, feeds)
+    first = Executable.run_numpy(exe, feeds)
     result = np.concatenate([np.asarray(v, np.float32).reshape(-1) for v in first.values()])
 
     def call() -> object:
-        return executable.Executable.__call__(exe, **placed)
+        return Executable.__call__(exe, **placed)
 
     sync = tvm.cuda(0).sync
     start = time.perf_counter()

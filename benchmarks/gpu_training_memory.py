@@ -118,7 +118,8 @@ def one(args: argparse.Namespace) -> int:
     import tvm
     import tvm_ffi
 
-    from memc.runtime.execute import executable
+    from memc.runtime.execute.executable import Executable
+    from memc.runtime.execute.load import load
 
     facts = json.loads((args.folder / "facts.json").read_text())
     idle = used_memory()
@@ -127,21 +128,21 @@ def one(args: argparse.Namespace) -> int:
     row: dict[str, Any] = {"context": used_memory() - idle, "plan": facts["peak"], "arena": facts["arena"]}
     with tempfile.TemporaryDirectory() as temporary:
         fill(args.folder, Path(temporary) / "step.memc")
-        step = executable.load(Path(temporary) / "step.memc", cuda_graph=False)
+        step = load(Path(temporary) / "step.memc", cuda_graph=False)
         if args.folder.stem.startswith("equal"):
             tvm_ffi.get_global_func("memc.cuda.set_measure")(False)
         feeds = draw_feeds(step.inputs, facts["below"])
         row["losses"], used = losses_of(step, feeds)
         row["measured"], row["growth"] = used[-1] - began, used[-1] - used[2]
         before = in_use()
-        again = executable.load(Path(temporary) / "step.memc")
+        again = load(Path(temporary) / "step.memc")
         losses, used = losses_of(again, feeds)
         row["repeated"] = losses == row["losses"]
         row["second"], row["growth"] = used[-1] - before - facts["peak"], max(row["growth"], used[-1] - used[2])
         placed = again.placed_inputs(feeds)
 
         def call() -> object:
-            return executable.Executable.__call__(again, **placed)
+            return Executable.__call__(again, **placed)
 
         row["ms"] = median_ms(call, tvm.cuda(0).sync, runs=30, warm=5)
     print(json.dumps(row))

@@ -59,7 +59,7 @@ class NoDeviceError(DeviceError, UnsupportedError):
 
 
 class DeviceMemoryError(DeviceError):
-    """The device's memory (on the CPU: the host's) does not hold what is planned."""
+    """The device's memory (on the CPU: the host's) does not hold what is planned, or the host's cannot be pinned for copies."""
 
     exit_code = 4
 

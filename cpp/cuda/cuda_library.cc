@@ -133,6 +133,17 @@ Driver FindDriver() {
   Find(lib, "cuKernelSetAttribute", d.set_kernel);
   Find(lib, "cuLaunchKernelEx", d.launch_kernel);
   Find(lib, "cuStreamCreate", d.create_stream);
+  Find(lib, "cuStreamDestroy_v2", d.destroy_stream);
+  Find(lib, "cuStreamWaitEvent", d.wait);
+  Find(lib, "cuMemHostRegister_v2", d.host_register);
+  Find(lib, "cuMemHostUnregister", d.host_unregister);
+  Find(lib, "cuMemHostAlloc", d.host_allocate);
+  Find(lib, "cuMemFreeHost", d.host_free);
+  Find(lib, "cuDevicePrimaryCtxRetain", d.retain_context);
+  Find(lib, "cuCtxGetCurrent", d.current_context);
+  Find(lib, "cuCtxSetCurrent", d.set_context);
+  Find(lib, "cuCtxSynchronize", d.synchronize_context);
+  Find(lib, "cuThreadExchangeStreamCaptureMode", d.exchange_capture_mode);
   Find(lib, "cuStreamBeginCapture_v2", d.begin_capture);
   Find(lib, "cuStreamEndCapture", d.end_capture);
   Find(lib, "cuGraphInstantiateWithFlags", d.instantiate);

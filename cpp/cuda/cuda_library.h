@@ -28,6 +28,7 @@ struct CapturedGraph;     // CUgraph
 struct ExecutableGraph;   // CUgraphExec
 struct Image;             // CUlibrary
 struct Kernel;            // CUkernel
+struct DriverContext;     // CUcontext
 struct StreamObject;
 using Stream = StreamObject*;  // cudaStream_t, CUstream: the same object in both interfaces.
 
@@ -183,12 +184,15 @@ struct CublasLt {
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr unsigned kRecordExternal = 1;  // In a capture: the event becomes part of the graph.
 constexpr int kCaptureThreadLocal = 1;   // Calls of other threads are none of a capture's business.
-constexpr int kClusterDimension = 4;     // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-constexpr int kMultiprocessors = 16;     // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-constexpr int kSharedLimit = 97;         // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-constexpr int kMostShared = 8;           // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-constexpr int kClusterLaunch = 120;      // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: 0 before sm_90.
-constexpr int kNoSuchKernel = 500;       // CUDA_ERROR_NOT_FOUND
+constexpr int kCaptureRelaxed = 2;  // Nor are those of a thread in this mode; of the runtime, too.
+constexpr unsigned kNoTiming = 2;   // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kHostPortable = 1;  // CU_MEMHOSTREGISTER_PORTABLE, CU_MEMHOSTALLOC_PORTABLE
+constexpr int kClusterDimension = 4;   // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+constexpr int kMultiprocessors = 16;   // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+constexpr int kSharedLimit = 97;       // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+constexpr int kMostShared = 8;         // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kClusterLaunch = 120;    // CU_DEVICE_ATTRIBUTE_CLUSTER_LAUNCH: 0 before sm_90.
+constexpr int kNoSuchKernel = 500;     // CUDA_ERROR_NOT_FOUND
 
 // CUlaunchAttribute, of which memc gives blocks of a cluster alone.
 struct LaunchAttribute {
@@ -230,6 +234,17 @@ struct Driver {
   int (*set_kernel)(int attribute, int value, Kernel* kernel, int device);
   int (*launch_kernel)(const LaunchConfig*, Kernel* kernel, void** arguments, void** extra);
   int (*create_stream)(Stream*, unsigned flags);
+  int (*destroy_stream)(Stream);
+  int (*wait)(Stream, Event*, unsigned flags);  // What is enqueued from now on, for the event.
+  int (*host_register)(void* data, size_t bytes, unsigned flags);
+  int (*host_unregister)(void* data);
+  int (*host_allocate)(void** data, size_t bytes, unsigned flags);
+  int (*host_free)(void* data);
+  int (*retain_context)(DriverContext**, int device);  // The one that the runtime uses, too.
+  int (*current_context)(DriverContext**);
+  int (*set_context)(DriverContext*);
+  int (*synchronize_context)();
+  int (*exchange_capture_mode)(int* mode);  // Of the calling thread.
   int (*begin_capture)(Stream, int mode);
   int (*end_capture)(Stream, CapturedGraph** graph);
   int (*instantiate)(ExecutableGraph** executable, CapturedGraph* graph, unsigned long long flags);
@@ -239,8 +254,6 @@ struct Driver {
 };
 
 // The runtime, of which each library in a process may have one of its own, with its own last error
-
-constexpr int kCaptureRelaxed = 2;  // cudaStreamCaptureModeRelaxed
 
 struct Runtime {
   int (*get_device)(int* device);

@@ -19,6 +19,7 @@ void Destroy::operator()(LtPreference* object) const { LoadCublasLt().destroy_pr
 void Destroy::operator()(Event* object) const { LoadDriver().destroy_event(object); }
 void Destroy::operator()(CapturedGraph* object) const { LoadDriver().destroy_graph(object); }
 void Destroy::operator()(ExecutableGraph* object) const { LoadDriver().destroy_executable(object); }
+void Destroy::operator()(StreamObject* object) const { LoadDriver().destroy_stream(object); }
 
 DeviceBytes::DeviceBytes(size_t bytes) {
   CheckDriver(LoadDriver().allocate(&address_, bytes), "cuMemAlloc");

@@ -21,6 +21,7 @@ struct Destroy {
   void operator()(Event* object) const;
   void operator()(CapturedGraph* object) const;
   void operator()(ExecutableGraph* object) const;
+  void operator()(StreamObject* object) const;
 };
 
 template <typename Object>

@@ -36,6 +36,10 @@ ITEMSIZE |= {"u64": 8, "u32": 4, "u16": 2, "u8": 1, "bool": 1}
 COPY_START, COPY_DONE = "memc.copy.start", "memc.copy.done"
 """The functions of the native library by which programs begin copies between spaces and wait for them."""
 
+SLAB_OPEN, SLAB_BYTES = "memc.copy.cuda.open", "memc.copy.cuda.bytes"
+SLAB_START, SLAB_DONE = "memc.copy.cuda.start", "memc.copy.cuda.done"
+"""The same between a CUDA device and the slab of pinned memory that its space `host` is, which `open` makes."""
+
 COUNTER = "random.counter"
 """The state that counts runs, by which random ops draw."""
 

@@ -30,6 +30,11 @@ class Storage:
         return self.holds != "io"
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether it is memory of the host that a device's copies reach: a slab, which memc's library makes."""
+        return self.device.kind == "cuda_host"
+
+    @property
     def maker(self) -> str:
         """The function of model.so that allocates it."""
         return f"space.{self.name}"
@@ -68,6 +73,6 @@ def storage(item: Mapping[str, Any]) -> Storage:
 
 
 def devices_of(storages: Iterable[Storage]) -> tuple[DeviceId, ...]:
-    """The devices of a program in the order of its virtual machine, which wants the CPU last."""
-    found = dict.fromkeys(storage.device for storage in storages)
+    """The devices of a program in the order of its virtual machine, which wants the CPU last. It knows nothing of pinned memory."""
+    found = dict.fromkeys(storage.device for storage in storages if not storage.is_pinned)
     return tuple(sorted(found, key=lambda device: device.kind == "cpu"))

@@ -14,6 +14,7 @@ from memc.ir.liveness import updates_state
 from memc.ir.spaces import ARENA, IO, WEIGHTS, DeviceId
 from memc.runtime.artifact.storages import Storage, devices_of
 from memc.runtime.artifact.weight_slab import slab_entries
+from memc.runtime.codegen.copies import emit_slab, emit_slab_bytes
 from memc.runtime.codegen.emitter import Emitter, Immediate
 from memc.runtime.target import CodeTarget
 
@@ -51,10 +52,13 @@ def emit_allocation(emitter: Emitter, storages: Sequence[Storage]) -> None:
     filled = {entry.space for entry in slab_entries(emitter.function, emitter.target.alignment)}
     filled |= {storage.name for storage in storages if storage.holds == "weights"}
     for storage in storages:
-        if storage.is_allocated:
+        pinned = storage.is_pinned
+        if pinned:
+            emit_slab(emitter, storage)
+        elif storage.is_allocated:
             emit_storage(emitter, storage, devices)
         if storage.name in filled:
-            emit_bytes(emitter, storage)
+            (emit_slab_bytes if pinned else emit_bytes)(emitter, storage)
     device = next(storage.device for storage in storages if storage.name == IO)
     emit_outputs(emitter, devices.index(device))
 

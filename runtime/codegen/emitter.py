@@ -13,6 +13,7 @@ from tvm import relax
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.types import DType
+from memc.runtime.codegen.copy_slots import CopySlots
 from memc.runtime.codegen.expressions import STORED
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.multi_tensor import Place
@@ -56,6 +57,11 @@ class Emitter:
     def readers(self) -> dict[Value, list[Op]]:
         """The ops that read each value."""
         return self.function.uses()
+
+    @cached_property
+    def copies(self) -> CopySlots:
+        """The lanes and slots of copies between spaces."""
+        return CopySlots.of(self.function)
 
     @cached_property
     def returned(self) -> set[Value]:

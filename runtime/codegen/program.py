@@ -21,18 +21,18 @@ import tvm
 from tvm import relax
 
 from memc.ir.byte_range import ByteRange
-from memc.ir.copies import host_params, is_copy, is_start
+from memc.ir.copies import HOSTS, host_params, is_copy
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import is_fixed, output_roots
 from memc.ir.ops.rules.base import chosen_kernel, definition, lookup
-from memc.ir.spaces import is_shared_buffer
+from memc.ir.spaces import HOST, DeviceId, is_shared_buffer
 from memc.ir.target import Target
 from memc.ir.types import DType
-from memc.runtime.artifact.manifest import COPY_DONE, COPY_START
 from memc.runtime.artifact.storages import Storage
 from memc.runtime.artifact.weight_slab import slab_entries
 from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of
+from memc.runtime.codegen.copies import emit_copy
 from memc.runtime.codegen.emitter import Emitter, Immediate
 from memc.runtime.codegen.expressions import KernelError
 from memc.runtime.codegen.horizontal_fusion import parameters
@@ -75,12 +75,16 @@ def emit(function: Function, target: CodeTarget, table: KernelTable) -> Program:
 
 
 def require_reach(storages: Sequence[Storage], target: CodeTarget) -> None:
-    """Raise UnsupportedError for a space on a device whose memory kernels do not read and write."""
+    """Raise UnsupportedError for a space on a device whose memory kernels do not read and write, and a space `host` on one that
+    copies do not reach."""
+    device = target.target.device
     for storage in storages:
-        if storage.device != target.target.device:
+        wanted, why = device, "which runs the kernels"
+        if storage.name == HOST and HOSTS[target.target.kind].kind != device.kind:
+            wanted, why = DeviceId(HOSTS[target.target.kind].kind, device.index), "which copies reach"
+        if storage.device != wanted:
             raise UnsupportedError(
-                f"space {storage.name}: expected it on {target.target.device}, which runs the kernels, got {storage.device}: "
-                "it can be planned but not compiled"
+                f"space {storage.name}: expected it on {wanted}, {why}, got {storage.device}: it can be planned but not compiled"
             )
 
 
@@ -185,21 +189,6 @@ def emit_op(emitter: Emitter, op: Op) -> list[str]:
             tensors = [emitter.builder.r(emitter.register_of(v)) for v in (operand, op.result)]
             emitter.call(kernel.name, [*tensors, Immediate(start)])
     return called
-
-
-def emit_copy(emitter: Emitter, op: Op) -> str:
-    """Begin a copy on its lane, or wait for one by what its start gave. Returns the function that does so."""
-    name = COPY_START if is_start(op) else COPY_DONE
-    emitter.symbols.add(name)
-    if is_start(op):
-        tensors = [emitter.builder.r(emitter.register_of(v)) for v in (op.operands[0], op.results[0])]
-        lane = emitter.builder.convert_constant(op.attrs["lane"])
-        ticket = emitter.call(name, [*tensors, lane], result=True)
-        assert ticket is not None
-        emitter.tickets[op.results[0]] = ticket
-    else:
-        emitter.call(name, [emitter.builder.r(emitter.tickets[op.operands[0]])])
-    return name
 
 
 def needs_no_code(op: Op) -> bool:

@@ -18,6 +18,7 @@ from memc.runtime.artifact.manifest import COPY_START, Spec
 from memc.runtime.cuda.algorithms import Algorithms
 from memc.runtime.cuda.cuda_graph import Replays
 from memc.runtime.cuda.cuda_runtime import captured_stream, on_stream, synchronize_device
+from memc.runtime.cuda.host_slab import SlabRuns
 from memc.runtime.execute import forks, labels
 from memc.runtime.execute.cut_outputs import cut_outputs
 from memc.runtime.execute.device_errors import device_errors
@@ -60,7 +61,7 @@ class Executable:
         with device_errors(manifest, self.device, "loading"):
             self.storages = allocate(loaded, self.virtual_machine, shared or {})
         self._fixed = tuple(self.storages.values())
-        self._enqueue = enqueue(loaded, self.virtual_machine["main"], self._fixed)
+        self._in_graph, self._enqueue = runs_of(loaded, self.virtual_machine["main"], self.storages)
         self.placing = Placing(loaded)
         self._makers = makers(loaded, self.virtual_machine) if manifest.kind == "cuda" else []
         self._stream: int | None = None
@@ -142,8 +143,7 @@ class Executable:
                 raise UsageError(f"{why}: input {spec} would be copied; give a tensor on the device, {alignment}")
         made = [self.buffer(n)[1] for n in range(len(self.manifest.outputs))]
         self._recorded.append(made)
-        main = self.virtual_machine["main"]
-        on_stream(self.device, stream, lambda: main(*self._fixed, *given, *made))
+        on_stream(self.device, stream, lambda: self._in_graph(*self._fixed, *given, *made))
         return {spec.name: tensor for spec, tensor in zip(self.manifest.outputs, made)}
 
     def _follow(self) -> None:
@@ -273,14 +273,26 @@ def find(specs: tuple[Spec, ...], name: str, kind: str) -> Spec:
     raise UsageError(f"no {kind} is called {name}; expected {', '.join(s.name for s in specs) or 'none'}")
 
 
-def enqueue(loaded: Loaded, main: Any, fixed: tuple[Any, ...]) -> Callable[[list[Any]], None]:
-    """What runs `main` on `fixed` and the tensors of a call: as a CUDA graph where that is asked for and can be."""
-    if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
-        return Replays(main, fixed, int(loaded.device.index)).run
-    if COPY_START in loaded.manifest.library_functions:
+Main = Callable[..., Any]
+"""A program's run on storages and tensors."""
+
+
+def runs_of(loaded: Loaded, main: Main, storages: Mapping[str, Any]) -> tuple[Main, Callable[[list[Any]], None]]:
+    """A program's `main` as a part of a caller's CUDA graph, and what runs it on the tensors of a call: as a graph, too, where
+    that is asked for and can be."""
+    fixed = tuple(storages.values())
+    slab = next((SlabRuns(storages[s.name]) for s in loaded.manifest.spaces if s.is_pinned), None)
+    if slab is not None:
         _check_copies()
-        return partial(_run_with_copies, main, fixed)
-    return lambda tensors: main(*fixed, *tensors)
+        main = slab.guarded(main)
+    elif COPY_START in loaded.manifest.library_functions:
+        _check_copies()
+        return main, partial(_run_with_copies, main, fixed)
+    if loaded.manifest.kind == "cuda" and loaded.cuda_graph and loaded.has_native:
+        run = Replays(main, fixed, int(loaded.device.index)).run
+    else:
+        run = lambda tensors: main(*fixed, *tensors)  # noqa: E731
+    return (main, run) if slab is None else (slab.lent(main), slab.ordered(run))
 
 
 def _check_copies() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.errors import InvalidError
+from memc.ir.errors import DeviceMemoryError, InvalidError
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.manifest import WEIGHTS, Manifest
 from memc.runtime.artifact.storages import Storage
@@ -17,6 +17,9 @@ from memc.runtime.execute.load_code import Loaded
 from memc.runtime.execute.tensors import array_over
 
 Array = npt.NDArray[Any]
+
+PIN = "cannot pin"
+"""What messages of memory that cannot be pinned begin with."""
 
 
 def allocate(loaded: Loaded, virtual_machine: Any, shared: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,13 +38,30 @@ def allocate(loaded: Loaded, virtual_machine: Any, shared: Mapping[str, Any]) ->
 
 
 def allocated(loaded: Loaded, virtual_machine: Any, space: Storage) -> Any:
-    """A new storage of a space."""
+    """A new storage of a space. Raises DeviceMemoryError where the host's memory cannot be pinned."""
+    if space.is_pinned:
+        return pinned(loaded, virtual_machine, space)
     if space.device.kind == "cuda" and loaded.has_native:
         import tvm_ffi
 
         # TVM would say on stderr what does not fit, and leave its error to the next user of CUDA.
         tvm_ffi.get_global_func("memc.cuda.require")(space.device.index, max(space.bytes, 1))
     return virtual_machine[space.maker]()
+
+
+def pinned(loaded: Loaded, virtual_machine: Any, space: Storage) -> Any:
+    """A new slab."""
+    try:
+        return virtual_machine[space.maker]()
+    except RuntimeError as error:
+        said = str(error).strip().splitlines()[-1]
+        if PIN not in said:
+            raise
+        why = said[said.index(PIN) :]
+        path = loaded.manifest.path
+        raise DeviceMemoryError(
+            f"{path}: loading: space {space.name}: {why}; free memory, or compile with a smaller --host-budget"
+        ) from None
 
 
 def copied(loaded: Loaded, virtual_machine: Any, space: Storage, storage: Any) -> Any:
@@ -54,7 +74,7 @@ def copied(loaded: Loaded, virtual_machine: Any, space: Storage, storage: Any) -
 def content_of(virtual_machine: Any, space: Storage, storage: Any) -> Array:
     """The bytes of a space of weights: themselves on the CPU, a copy of a device's."""
     tensor = virtual_machine[space.viewer](storage)
-    if space.device.kind == "cpu":
+    if space.device.kind != "cuda":
         return array_over(tensor, "u8")
     import tvm
 
@@ -69,7 +89,7 @@ def upload(manifest: Manifest, space: Storage, slab: Any) -> None:
         stored, types = safetensors.read(path, checksum=True), safetensors.types(path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
-    on_host = space.device.kind == "cpu"
+    on_host = space.device.kind != "cuda"
     staged = array_over(slab, "u8") if on_host else np.zeros(space.bytes, np.uint8)
     for weight in (w for w in manifest.weights if w.spec.space == space.name):
         data = stored.get(weight.spec.name)

@@ -80,7 +80,7 @@ class Stateful(Executable):
                 found[weight.spec.space][weight.offset : weight.offset + raw.size] = raw
             for name, array in found.items():
                 space = self.manifest.space(name)
-                if space.device.kind != "cpu":  # Else it is the content itself.
+                if space.device.kind == "cuda":  # Else it is the content itself.
                     with device_errors(self.manifest, self.device, "writing the state"):
                         self.virtual_machine[space.viewer](self.storages[name]).copyfrom(array)
 

@@ -1,0 +1,332 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps under budgets, by recomputation alone and with copies to the host, on two machines: one has the GPU.
+
+    python benchmarks/gpu_offload.py prepare --models DIR --cache CACHE --out FOLDER [--profiles FOLDER] MODEL:BATCH ...
+    python benchmarks/gpu_offload.py run FOLDER [--seconds N] [--profiles FOLDER] [--json FILE] [--markdown FILE]
+
+`prepare` compiles the training step (cross entropy, SGD, f32) of each model of DIR/training without a budget, and within shares
+of its arena (`--shares`, percent) by recomputation alone and with `--offload auto`, over a named link or one of a file.
+Ops' times are those of the cost model or, where `run` has written them, of the profile FOLDER/MODEL.BATCH.json. Weights
+are drawn from a seed where the step runs.
+
+Each model runs in a process of its own, with all its plans loaded. A time is the median of steps that are taken in turn, one of
+each plan after another, each until the device is idle, so that ratios are of the same minutes. `predicted` is the time that the
+plan adds in the cost model, `measured` what the step takes more than the one without a budget. `beyond the plan` is the device
+memory in use after the plan's steps, less that before it was loaded and the peak that the compiler reported: code, a CUDA
+graph, and the driver's steps of 2 MiB. `host` is what the plan says; the slab has exactly as many bytes, or the run fails. GB/s
+are bytes that a step copies over the durations of its copies, which PyTorch's profiler sees; `beside kernels` is the share
+of these during which kernels run. `same bits` says whether losses of the first steps stay the same when every copy ends
+before the next kernel begins.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from gpu_artifacts import draw_feeds, fill, strip, vocabularies
+from gpu_compare import card, link_package, start_device
+from gpu_rows import measured_apart, write_down
+from gpu_training_memory import in_use
+
+PLAIN = "plain"
+STEPS = 8
+"""Steps whose losses are compared."""
+
+MIB = 2**20
+GB = 1e9
+
+TIMES = ("at-start",)
+"""Values of MEMC_COPIES with which losses are compared."""
+
+
+def prepare(args: argparse.Namespace) -> int:
+    import models as all_models
+
+    from memc.runtime.artifact.manifest import TEXT
+
+    for case in args.cases:
+        name, batch = case.split(":")
+        (model,) = [m for m in all_models.MODELS if m.name == f"training/{name}"]
+        plain: Any = None
+        ways = [(PLAIN, 100), *((way, share) for share in args.shares for way in ("recompute", "offload"))]
+        for way, share in ways:
+            start = time.perf_counter()
+            folder = args.out / f"{name}.{batch}" / f"{way}.{share}.memc"
+            budget = None if plain is None else plain.peak_bytes - plain.arena_bytes * (100 - share) // 100
+            try:
+                report = compiled(model, int(batch), folder, way, budget, args).report
+            except Exception as error:  # A budget that one way does not keep must not lose the other's.
+                print(f"{case} {way} {share}: {str(error).splitlines()[0]}", flush=True)
+                shutil.rmtree(folder, ignore_errors=True)
+                continue
+            plain = plain or report
+            text = (folder / TEXT).read_bytes() if way == PLAIN else b""
+            strip(folder)
+            if text:  # By which the profile finds the ops.
+                (folder / TEXT).write_bytes(text)
+            facts = facts_of(report) | {"way": way, "share": share, "budget": budget, "below": vocabularies(model)}
+            (folder / "facts.json").write_text(json.dumps(facts))
+            spent = f"{time.perf_counter() - start:.0f} s"
+            print(f"{case} {way} {share}: { ({k: v for k, v in facts.items() if k != 'below'}) }, {spent}", flush=True)
+    return 0
+
+
+def compiled(model: Any, batch: int, folder: Path, way: str, budget: int | None, args: argparse.Namespace) -> Any:
+    """One plan of a model's training step."""
+    import memc
+    from memc.passes.pipelines import pipeline
+
+    offload = "auto" if way == "offload" else "none"
+    link = args.link if way == "offload" else None
+    options: dict[str, Any] = {"memory_budget": budget, "offload": offload, "link": link}
+    profile = None if args.profiles is None else args.profiles / f"{model.name.split('/')[1]}.{batch}.json"
+    if profile is not None and budget is not None:
+        text = pipeline(2, "cuda", **options)
+        for pass_name in ("rematerialize{", "offload{"):
+            text = text.replace(pass_name, f"{pass_name}profile={profile.resolve()} ")
+        options = {"pass_pipeline": text}
+    return memc.compile(
+        str(model.path(args.models, args.cache)),
+        folder,
+        target="cuda",
+        arch=args.arch,
+        input_shapes=model.shapes(batch),
+        train=memc.BuildGradient(optimizer="sgd"),
+        **options,
+    )
+
+
+def facts_of(report: Any) -> dict[str, Any]:
+    """What the table needs of a plan; bytes."""
+    found = {"peak": report.peak_bytes, "arena": report.arena_bytes, "host": report.host_bytes}
+    found["added"] = 0.0 if report.recomputation is None else report.recomputation.added_percent
+    moved = report.offload
+    found["out"], found["in"] = (0, 0) if moved is None else (moved.offloaded_bytes, moved.prefetched_bytes)
+    found["copies"] = 0 if moved is None else moved.copies
+    found["waiting"] = 0.0 if moved is None else moved.waiting_percent
+    return found
+
+
+def run(args: argparse.Namespace) -> int:
+    rows: list[dict[str, Any]] = []
+    end = time.monotonic() + args.seconds
+    for folder in sorted(p for p in args.folder.iterdir() if any(p.glob("*.memc/facts.json"))):
+        left = end - time.monotonic()
+        if left < 30 or not any(part in folder.name for part in args.only or [""]):
+            continue
+        command = [sys.executable, __file__, "one", str(folder), "--steps", str(args.steps)]
+        command += ["--profiles", str(args.profiles)] if args.profiles else []
+        rows.append({"case": folder.name} | measured_apart(command, left)[0])
+        write_down(rows, table, args)
+    print(table(rows))
+    return 0
+
+
+def one(args: argparse.Namespace) -> int:
+    """Print one model's row as JSON."""
+    link_package()
+    import tvm
+
+    start_device()
+    plans: dict[str, dict[str, Any]] = {}
+    steps: dict[str, Callable[[], object]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for artifact in sorted(args.folder.glob("*.memc"), key=lambda p: (not p.name.startswith(PLAIN), p.name)):
+            facts = json.loads((artifact / "facts.json").read_text())
+            whole = Path(temporary) / artifact.name
+            fill(artifact, whole)
+            plans[artifact.stem], steps[artifact.stem] = placed(whole, facts)
+            if facts["way"] == PLAIN and args.profiles:
+                plans[artifact.stem]["profile"] = profiled(whole, args.profiles / f"{args.folder.name}.json")
+            shutil.rmtree(whole)
+    for name, ms in interleaved(steps, tvm.cuda(0).sync, args.steps).items():
+        plans[name] |= {"ms": float(np.median(ms)), "least": float(np.min(ms))}
+    for name in steps:
+        if plans[name]["copies"]:
+            plans[name] |= copied_times(steps[name], tvm.cuda(0).sync, plans[name])
+    print(json.dumps({"plans": plans}))
+    return 0
+
+
+def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], object]]:
+    """A plan's facts with what its first steps took and gave, and one more step."""
+    from memc.runtime.execute.executable import Executable
+    from memc.runtime.execute.load import load
+
+    before, start = in_use(), time.perf_counter()
+    step: Any = load(whole)
+    facts["load"] = round(time.perf_counter() - start, 2)
+    if step.statistics().get("host", 0) != facts["host"]:
+        raise AssertionError(f"{whole.name}: a slab of {step.statistics()} bytes, {facts['host']} planned")
+    feeds = draw_feeds(step.inputs, facts.pop("below"))
+    first = step.state()
+    losses = losses_of(step, feeds)
+    facts["beyond"] = in_use() - before - facts["peak"]
+    if facts["copies"]:
+        facts["same"] = []
+        for times in TIMES:
+            with environment("MEMC_COPIES", times):
+                step.load_state(first)
+                again: Any = step.session()
+                facts["same"].append(losses_of(again, feeds) == losses)
+                del again
+    facts["loss"] = losses[-1]
+    on_device = step.placed_inputs(feeds)
+    return facts, lambda: Executable.__call__(step, **on_device)
+
+
+def losses_of(step: Any, feeds: dict[str, Any]) -> list[str]:
+    """The losses of some steps, exactly."""
+    return [float(step(**feeds)).hex() for _ in range(STEPS)]
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """A variable of the process's environment, as the native library sees it."""
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+def profiled(whole: Path, path: Path) -> str:
+    """Write the seconds of the ops of a step by their signatures; a note where that fails."""
+    import memc
+
+    try:
+        found = memc.bench(whole, runs=3, warmup=2, profiled_runs=5).profile
+        assert found is not None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(found.signatures_json())
+    except Exception as error:  # The other figures are worth more.
+        return f"{type(error).__name__}: {error}"[:300]
+    return str(path.name)
+
+
+def interleaved(
+    steps: dict[str, Callable[[], object]], sync: Callable[[], None], count: int, warm: int = 5
+) -> dict[str, list[float]]:
+    """Milliseconds of `count` steps of each plan, taken in turn."""
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(warm + count):
+        for name, step in steps.items():
+            sync()
+            start = time.perf_counter()
+            step()
+            sync()
+            if number >= warm:
+                found[name].append(1e3 * (time.perf_counter() - start))
+    return found
+
+
+def copied_times(step: Callable[[], object], sync: Callable[[], None], facts: dict[str, Any]) -> dict[str, Any]:
+    """Rates of a step's copies in GB/s, and in percent of their time that during which kernels run; nothing without PyTorch."""
+    try:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        torch.cuda.init()
+        with profile(activities=[ProfilerActivity.CUDA]) as seen:
+            step()
+            sync()
+            torch.cuda.synchronize()
+        spans = [(e.name, e.time_range.start, e.time_range.end) for e in seen.events() if e.time_range.end > 0]
+    except Exception as error:  # Of a version that has other names.
+        return {"trace": f"{type(error).__name__}: {error}"[:200]}
+    kernels = merged((a, b) for name, a, b in spans if not name.startswith(("Mem", "cu")))
+    row: dict[str, Any] = {}
+    covered = total = 0.0
+    for way, kind in (("out", "DtoH"), ("in", "HtoD")):
+        large = [(name, a, b) for name, a, b in spans if kind in name and b - a > 2]
+        busy = sum(b - a for _, a, b in large)
+        row[f"{way} GB/s"] = facts[way] / busy / 1e3 if busy else None
+        row[f"{way} pageable"] = sum("Pageable" in name for name, _, _ in large)
+        total += busy
+        covered += sum(overlap(a, b, kernels) for _, a, b in large)
+    return row | {"beside": 100 * covered / total if total else None}
+
+
+def merged(spans: Any) -> list[tuple[float, float]]:
+    """Spans that overlap made one, in their order."""
+    found: list[tuple[float, float]] = []
+    for a, b in sorted(spans):
+        if found and a <= found[-1][1]:
+            found[-1] = (found[-1][0], max(b, found[-1][1]))
+        else:
+            found.append((a, b))
+    return found
+
+
+def overlap(a: float, b: float, spans: list[tuple[float, float]]) -> float:
+    """How much of a span others cover."""
+    return sum(max(0.0, min(b, d) - max(a, c)) for c, d in spans if c < b and d > a)
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Sizes in MiB; times beside that of the step without a budget."""
+    head = ["step", "plan", "arena %", "plan MiB", "beyond the plan MiB", "host MiB", "out MiB", "in MiB", "ms"]
+    head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels", "same bits", "load s"]
+    lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
+    for row in rows:
+        if "note" in row:
+            lines.append(f"| {row['case']} | {row['note'].splitlines()[-1][:200]} |")
+            continue
+        plain = next(p for p in row["plans"].values() if p["way"] == PLAIN)
+        for plan in row["plans"].values():
+            sizes = [plan[key] / MIB for key in ("peak", "beyond", "host", "out", "in")]
+            cells = [row["case"], plan["way"], f"{100 * plan['arena'] / plain['arena']:.1f}"]
+            cells += [*(f"{size:.1f}" for size in sizes), f"{plan['ms']:.2f}"]
+            cells += [f"{100 * (plan['ms'] / plain['ms'] - 1):+.2f} %", f"{plan['added']:+.2f} %"]
+            cells += ["" if plan.get(k) is None else f"{plan[k]:.1f}" for k in ("out GB/s", "in GB/s", "beside")]
+            cells += ["" if "same" not in plan else "yes" if all(plan["same"]) else "NO", f"{plan['load']:.1f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    first = verbs.add_parser("prepare", help="compile here, without a GPU")
+    first.add_argument("cases", nargs="+", metavar="MODEL:BATCH")
+    first.add_argument("--models", type=Path, required=True)
+    first.add_argument("--cache", type=Path, required=True)
+    first.add_argument("--out", type=Path, required=True)
+    first.add_argument("--arch", default="sm_90")
+    first.add_argument("--link", default="h200", help="as memc compile takes it")
+    first.add_argument("--shares", nargs="+", type=int, default=(50, 27), help="percent of the arena")
+    first.set_defaults(verb=prepare)
+    second = verbs.add_parser("run", help="measure on a machine with a GPU")
+    second.add_argument("folder", type=Path)
+    second.add_argument("--only", nargs="*", help="parts of cases' names")
+    second.add_argument("--seconds", type=float, default=3600, help="stop beginning models after that many")
+    second.add_argument("--json", type=Path)
+    second.add_argument("--markdown", type=Path)
+    second.set_defaults(verb=run)
+    third = verbs.add_parser("one", help="measure one model; what `run` calls")
+    third.add_argument("folder", type=Path)
+    third.set_defaults(verb=one)
+    for verb in (second, third):
+        verb.add_argument("--steps", type=int, default=30, help="that are timed, of each plan")
+    for verb in (first, second, third):
+        verb.add_argument("--profiles", type=Path, help="folder of ops' times, that `run` writes and `prepare` reads")
+    args = parser.parse_args()
+    return int(args.verb(args))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
