@@ -16,7 +16,7 @@ constexpr int64_t kEach = 8;
 constexpr int64_t kMostWide = 32;
 constexpr int64_t kEnoughBlocks = 512;  // That keep a device busy, each with whole lines.
 constexpr int64_t kBlocks = 1024;       // Else lines are cut into parts for about so many.
-constexpr int64_t kMostParts = 512;
+constexpr int64_t kMostParts = 1024;
 
 // The kernels' parameters, as in scans.cuh.
 struct Params {

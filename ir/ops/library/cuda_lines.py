@@ -25,7 +25,7 @@ WIDEST = 32
 """The most lines of a block, in scans."""
 ENOUGH_BLOCKS = 512
 BLOCKS = 1024
-MOST_PARTS = 512
+MOST_PARTS = 1024
 SHORT = 32
 """Running sums and products of lines up to this length stay generated kernels, which may be fused."""
 
