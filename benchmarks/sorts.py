@@ -2,12 +2,17 @@
 """Sorts and running sums and products on the CPU: how their time grows with the axis, beside numpy's stable sort.
 
     python benchmarks/sorts.py [--runs 5] [--seconds 60] [--cpu-time]
+    python benchmarks/sorts.py --cuda [--runs 20] [--most 10000000]     beside PyTorch on the first GPU
 
 A row is one op on f32 (or the type that it names) at an axis of n and of 2n elements: milliseconds of a run of the compiled
 program (the least of `--runs`, or of as many as `--seconds` allow), how often the time doubles when n does ("growth": 1 is
 linear, 2 quadratic), and milliseconds of numpy in the same process: `argsort(kind="stable")` of the values and the wanted
 ones taken along the axis, or `cumsum` and `cumprod`. Every result is held to numpy's. `--cpu-time` measures what the process
 used of the processor, for one thread (TVM_NUM_THREADS=1) on a machine that others use too.
+
+`--cuda`: milliseconds of a run of the program on CUDA, of its kernels alone, and of `torch.sort(stable=True)`, `torch.topk`,
+`torch.cumsum` or `torch.cumprod`; each the mean of `--runs` calls one after another. Axes of up to `--most` elements. Every
+result is held to PyTorch's.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 import memc
+from memc.ir.ops.rules.base import chosen_kernel
 from memc.ir.text.parser import parse
 
 Array = npt.NDArray[Any]
@@ -148,12 +154,106 @@ def measure(case: Case, n: int, options: argparse.Namespace) -> tuple[float, flo
     return ours, theirs
 
 
+SIZES = (10_000, 200_000, 1_000_000, 10_000_000)
+CUDA_CASES = [
+    *(Case("top_k", lambda n: (n,), 0, n) for n in SIZES),
+    *(Case("top_k", lambda n: (n,), 0, n, 10) for n in SIZES),
+    *(Case("top_k", lambda n: (n,), 0, n, 1000) for n in SIZES),
+    Case("top_k", lambda n: (n,), 0, 1_000_000, 0.1),
+    *(Case("top_k", lambda n: (n,), 0, 1_000_000, dtype=dtype) for dtype in ("f16", "f64", "i64", "u8")),
+    Case("top_k", lambda n: (n,), 0, 1_000_000, data="equal"),
+    Case("top_k", lambda n: (1000, n), 1, 1_000),
+    Case("top_k", lambda n: (1000, n), 1, 1_000, 10),
+    Case("top_k", lambda n: (n, 1000), 0, 1_000),
+    Case("top_k", lambda n: (100_000, n), 1, 10),
+    *(Case(op, lambda n: (n,), 0, n) for op in ("cumsum", "cumprod") for n in SIZES),
+    *(Case(op, lambda n: (1000, n), 1, 1_000) for op in ("cumsum", "cumprod")),
+    *(Case(op, lambda n: (n, 1000), 0, 1_000) for op in ("cumsum", "cumprod")),
+]
+
+
+def torch_results(case: Case, n: int, x: Any) -> list[Any]:
+    import torch
+
+    if case.op != "top_k":
+        return [getattr(torch, case.op)(x, case.axis)]
+    k = wanted(case, n)
+    if k == n:
+        return list(torch.sort(x, case.axis, descending=True, stable=True))
+    return list(torch.topk(x, k, case.axis))
+
+
+def milliseconds_on_cuda(run: Callable[[], Any], runs: int) -> float:
+    """The mean of calls one after another, after some that are not counted."""
+    import torch
+
+    for _ in range(3):
+        run()
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(runs):
+        run()
+    end.record()
+    torch.cuda.synchronize()
+    return float(start.elapsed_time(end)) / runs
+
+
+def measure_on_cuda(case: Case, options: argparse.Namespace) -> tuple[float, float, float]:
+    """Milliseconds of memc's program, of its kernels alone, and of PyTorch."""
+    import torch
+    import tvm_ffi
+
+    arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
+    x = torch.from_numpy(data(case, case.n)).cuda()
+    compiled = memc.compile(parse(program(case, case.n)), target="cuda", arch=arch)
+    executable = compiled.load()
+    right = torch_results(case, case.n, x)
+    for found, expected in list(zip(executable(x=x).values(), right))[
+        : 2 if case.op != "top_k" or wanted(case, case.n) == case.n else 1
+    ]:
+        found = torch.from_dlpack(found)
+        if case.op == "top_k":
+            assert torch.equal(found, expected), case
+        else:
+            torch.testing.assert_close(found, expected, rtol=1e-3, atol=5e-1)
+    (op,) = compiled.module.main.ops
+    kernel = chosen_kernel(op)
+    assert kernel is not None
+    room = 0 if op.workspace is None else op.workspace.type.nbytes
+    results = [torch.empty_like(r) for r in right]
+    scratch = [torch.empty(room, dtype=torch.uint8, device="cuda")] if room else []
+    arguments = [*map(tvm_ffi.from_dlpack, (x, *results, *scratch)), *kernel.scalars(op)]
+    call = tvm_ffi.get_global_func(kernel.symbol)
+    with tvm_ffi.use_torch_stream():
+        alone = milliseconds_on_cuda(lambda: call(*arguments), options.runs)
+    ours = milliseconds_on_cuda(lambda: executable(x=x), options.runs)
+    return ours, alone, milliseconds_on_cuda(lambda: torch_results(case, case.n, x), options.runs)
+
+
+def compare_on_cuda(options: argparse.Namespace) -> None:
+    print("| op | shape | axis | k | data | program ms | kernels ms | torch ms | kernels / torch |")
+    print("| --- | --- | --: | --: | --- | --: | --: | --: | --: |")
+    for case in CUDA_CASES:
+        if case.n > options.most:
+            continue
+        ours, alone, theirs = measure_on_cuda(case, options)
+        shape = " x ".join(f"{size:,}" for size in case.shape(case.n))
+        k = f"{wanted(case, case.n):,}" if case.op == "top_k" else ""
+        times = f"{ours:.4f} | {alone:.4f} | {theirs:.4f} | {alone / theirs:.2f}"
+        print(f"| {case.op} | {shape} | {case.axis} | {k} | {case.dtype} {case.data} | {times} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--cpu-time", action="store_true")
+    parser.add_argument("--cuda", action="store_true")
+    parser.add_argument("--most", type=int, default=10_000_000)
     options = parser.parse_args()
+    if options.cuda:
+        return compare_on_cuda(options)
     print("| op | shape | axis | k | data | n ms | 2n ms | growth | numpy n ms | 2n ms | growth | memc / numpy |")
     print("| --- | --- | --: | --: | --- | --: | --: | --: | --: | --: | --: | --: |")
     for case in CASES:

@@ -13,6 +13,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_lines import CUMPROD_CPU
+from .library.cuda_lines import CUMPROD_CUDA, CUMSUM_CUDA
 from .rules.axes import axis_of, flag_of, only
 from .rules.base import Attrs, Builder, Compute, Expr, GradientFn, LibraryKernel, OpDef, Tensor, Trait, register
 from .rules.casts import HALF, cast
@@ -153,7 +154,16 @@ def _define(
 
 
 _define(
-    "cumsum", "sum", "CumSum", np.cumsum, "sum", 0, gradient_sum, sum_of_blocks, "Long axes are cut into blocks.", ()
+    "cumsum",
+    "sum",
+    "CumSum",
+    np.cumsum,
+    "sum",
+    0,
+    gradient_sum,
+    sum_of_blocks,
+    "Long axes are cut into blocks.",
+    (CUMSUM_CUDA,),
 )
 # Not of blocks: where a product of a block overflows, after a zero, the product of both is nan and not zero.
 _define(
@@ -165,6 +175,6 @@ _define(
     1,
     gradient_product,
     None,
-    "The generated kernel is quadratic in the axis's extent, the CPU library's is linear.",
-    (CUMPROD_CPU,),
+    "The generated kernel is quadratic in the axis's extent, the libraries' are linear.",
+    (CUMPROD_CPU, CUMPROD_CUDA),
 )

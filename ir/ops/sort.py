@@ -17,6 +17,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_lines import RANK_POSITIONS_CPU, SORT_RANKS_CPU, TOP_K_CPU
+from .library.cuda_lines import RANK_POSITIONS_CUDA, SORT_RANKS_CUDA, TOP_K_CUDA
 from .rules.axes import axis_of, flag_of, only
 from .rules.base import (
     Attrs,
@@ -168,7 +169,7 @@ def _define(
     infer: Any,
     evaluate: Any,
     lower: Compute | Decompose,
-    library: LibraryKernel,
+    library: Sequence[LibraryKernel],
     flops: Any,
     gradient: GradientFn = flat,
 ) -> None:
@@ -185,7 +186,7 @@ def _define(
             slices=None,
             flops=flops,
             lower=lower,
-            library=(library,),
+            library=library,
             traits=frozenset({Trait.REDUCTION}),
         )
     )
@@ -198,7 +199,7 @@ _define(
     infer_ranks,
     evaluate_ranks,
     Compute(lower_ranks),
-    SORT_RANKS_CPU,
+    (SORT_RANKS_CPU, SORT_RANKS_CUDA),
     _comparisons,
 )
 _define(
@@ -208,7 +209,7 @@ _define(
     infer_positions,
     evaluate_positions,
     Compute(lower_positions),
-    RANK_POSITIONS_CPU,
+    (RANK_POSITIONS_CPU, RANK_POSITIONS_CUDA),
     _comparisons,
 )
 _define(
@@ -218,7 +219,7 @@ _define(
     infer_top_k,
     evaluate_top_k,
     Decompose(decompose_top_k),
-    TOP_K_CPU,
+    (TOP_K_CPU, TOP_K_CUDA),
     _sort_steps,
     gradient_top_k,
 )

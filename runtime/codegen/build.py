@@ -23,7 +23,7 @@ from memc.runtime.artifact.plan_text import interface_text
 from memc.runtime.codegen import cuda
 from memc.runtime.codegen.argument_checks import compiled_checks
 from memc.runtime.codegen.compile_units import compiled_units, units_of
-from memc.runtime.codegen.cuda_kernels import may_call, own_kernels
+from memc.runtime.codegen.cuda_kernels import own_kernels, sources_of
 from memc.runtime.codegen.fallbacks import Retreats, find_broken
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.program import Program, emit, emit_interface
@@ -49,7 +49,7 @@ class CompiledModule:
     cpu_flags: tuple[str, ...] = ()
     """What the CPU must have, by the names in /proc/cpuinfo."""
     image: bytes = b""
-    """A cubin of memc's own CUDA kernels, which attention takes, and calls of the CUDA libraries may."""
+    """A cubin of memc's own CUDA kernels, which attention and sorts take, and calls of the CUDA libraries may."""
 
 
 def build(module: Module, mcpu: str = "") -> CompiledModule:
@@ -78,7 +78,7 @@ def build(module: Module, mcpu: str = "") -> CompiledModule:
         described,
         program.calls,
         flags,
-        own_kernels(target.arch) if target.kind == "cuda" and may_call(module.main) else b"",
+        own_kernels(target.arch, sources_of(module.main)) if target.kind == "cuda" else b"",
     )
 
 

@@ -36,12 +36,13 @@ LEAST_TERMS = 32
 FEW_RESULTS = 1 << 14
 """Results that do not fill the device with one thread for each."""
 
-SHARED = ("float32", "float64")
+SHARED = ("float32", "float64", "int32", "int64", "uint32", "uint64")
 """Types of sums, products and extrema that can be shared."""
 
 
-def extremum_reducer(kind: str) -> None:
-    """Tell TVM that our extrema of floats are reductions whose parts it may combine in any order."""
+def tell_reducer(kind: str) -> None:
+    """Tell TVM that our extrema of floats, and our sums and products of integers, are reductions whose parts it may combine in
+    any order."""
 
     def combined(lhs: Any, rhs: Any) -> list[Any]:
         return [reducers.combine(kind, lhs[0], rhs[0], "cuda")]
@@ -57,8 +58,8 @@ def extremum_reducer(kind: str) -> None:
     tvm_ffi.get_global_func("s_tir.schedule.RegisterReducer")(1, *held)
 
 
-extremum_reducer("max")
-extremum_reducer("min")
+for reducer in ("max", "min", "sum", "prod"):
+    tell_reducer(reducer)
 
 
 def schedule(func: tvm.tirx.PrimFunc, target: CodeTarget, plainly: bool = False) -> tvm.ir.IRModule:

@@ -167,9 +167,13 @@ def check_device(manifest: Manifest, device: Any) -> None:
         )
 
 
+OWN_CALLS = frozenset(f"memc.cuda.{name}" for name in ("top_k", "sort_ranks", "rank_positions", "cumsum", "cumprod"))
+"""Calls of memc's own CUDA kernels alone."""
+
+
 def calls_cuda(manifest: Manifest) -> bool:
     """Whether the artifact calls cuDNN or cuBLASLt."""
-    return any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions)
+    return any(s.startswith("memc.cuda.") and s not in OWN_CALLS for s in manifest.library_functions)
 
 
 def load_kernel_library(manifest: Manifest) -> None:
@@ -192,7 +196,7 @@ def load_kernel_library(manifest: Manifest) -> None:
             tvm_ffi.get_global_func("memc.cuda.load")()
         except RuntimeError as error:
             raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
-        add_own_kernels(manifest)
+    add_own_kernels(manifest)
 
 
 def add_own_kernels(manifest: Manifest) -> None:

@@ -10,6 +10,8 @@
 #include <string>
 
 #include "attention.cu"
+#include "scans.cu"
+#include "sorts.cu"
 #include "split_product.cu"
 #include "winograd.cu"
 
@@ -46,6 +48,8 @@ std::map<void*, unsigned> given_bytes;
 
 Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "attention", 9) == 0) return Run<Attention>;
+  if (std::strncmp(name, "sort_", 5) == 0) return Run<Sort>;
+  if (std::strncmp(name, "scan_", 5) == 0) return Run<Scan>;
   return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
 }
 

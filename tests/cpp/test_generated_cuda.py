@@ -13,6 +13,9 @@ from generated_cuda import check_module, needs_compilers
 from onnx import helper, numpy_helper
 
 import memc
+from memc.ir.text.parser import parse
+from memc.runtime.codegen.kernel_table import KernelTable
+from memc.runtime.target import CodeTarget
 
 RNG = np.random.default_rng(5)
 
@@ -166,3 +169,37 @@ def test_constants_of_64_bits(tmp_path: Path) -> None:
         proto = model([node("Clip", "x l h")], {"x": x}, {"l": np.uint64(low), "h": np.uint64(high)})
         (tmp_path / str(n)).mkdir()
         assert check(proto, {"x": x}, tmp_path / str(n)) == 1
+
+
+SHORT = {"int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64"}
+
+
+@pytest.mark.parametrize("shape, axis", [((2, 3000), 1), ((700, 3), 0)])
+@pytest.mark.parametrize("dtype", SHORT)
+def test_reductions_of_integers_are_shared(dtype: str, shape: tuple[int, int], axis: int, tmp_path: Path) -> None:
+    """By the threads of a team: along rows in warps, along columns in shared memory."""
+    x = RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
+    short, kept = SHORT[dtype], (2,) if axis else (3,)
+    names = ["max", "min", "sum", "prod"]
+    results = ", ".join([f"{short}[{kept[0]}]"] * 4)
+    ops = "".join(
+        f"  %{n} = reduce_{n}(%x) {{axes = [{axis}], keepdims = false}} : {short}[{kept[0]}]\n" for n in names
+    )
+    text = (
+        f"func @main(%x: {short}[{shape[0]},{shape[1]}] {{role = input}}) -> ({results}) {{\n{ops}"
+        "  return %max, %min, %sum, %prod\n}\n"
+    )
+    planned = memc.compile(parse(text, "test"), target="cuda", plan_only=True)
+    table = KernelTable(CodeTarget(planned.module.target))
+    kernels = [table.kernels(op, None) for op in planned.module.main.ops]
+    scripts = [table.functions[k.name].script() for found in kernels for k in found]
+    assert scripts and all("threadIdx" in s and "reduce" in s for s in scripts)
+    check_module(planned.module, {"x": x}, tmp_path)
+
+
+@pytest.mark.parametrize("data", ["random", "equal", "nan"])
+def test_arg_max_of_a_long_axis(data: str, tmp_path: Path) -> None:
+    x = {"random": some(5000), "equal": np.ones(5000, np.float32), "nan": some(5000)}[data]
+    if data == "nan":
+        x[[700, 4000]] = np.nan
+    check(model([node("ArgMax", "x", axis=0, keepdims=0)], {"x": x}), {"x": x}, tmp_path)

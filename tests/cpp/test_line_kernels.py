@@ -12,18 +12,17 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
+from line_cases import DTYPES, GUARD, expected_positions, make_op, random
 
 from memc import native
 from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Op, Value
+from memc.ir.core import Function, Value
 from memc.ir.module import Module
 from memc.ir.ops.library import cpu_lines
 from memc.ir.ops.rules.base import LibraryKernel, definition
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
-DTYPES = "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
-GUARD = 64
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3], ids=lambda n: f"threads={n}")
@@ -37,16 +36,6 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     use(request.param)
     yield request.param
     use(0)
-
-
-def numpy_type(name: str) -> np.dtype[Any]:
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-def make_op(name: str, x: Array, **attrs: Any) -> Op:
-    operand = Value("x", TensorType(DType.from_numpy(x.dtype), x.shape))
-    function = Function([operand])
-    return IRBuilder(Module([function]), function, function.ops).multi(name, [operand], **attrs)
 
 
 def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any) -> list[Array]:
@@ -64,30 +53,6 @@ def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any
     tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
     assert all((a[-GUARD:] == 0xA5).all() for a in (*results, scratch))
     return arrays[1:]
-
-
-def ranked(x: Array) -> Array:
-    """Numbers in the order of the elements, equal ones equal; nan above all."""
-    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x
-    _, found = np.unique(wide, return_inverse=True, equal_nan=True)
-    return found.reshape(x.shape).astype(np.int64)
-
-
-def expected_positions(x: Array, axis: int, largest: bool) -> Array:
-    numbers = ranked(x)
-    return np.argsort(-numbers if largest else numbers, axis=axis, kind="stable")
-
-
-def random(dtype: str, shape: tuple[int, ...], ties: bool, seed: int = 3) -> Array:
-    rng, type = np.random.default_rng(seed), numpy_type(dtype)
-    if type.kind in "iu":
-        low, high = (0, 5) if ties else (np.iinfo(type).min, np.iinfo(type).max)
-        return rng.integers(low, high, shape, type, endpoint=True)
-    x = rng.integers(-3, 4, shape) if ties else rng.standard_normal(shape) * 10.0 ** rng.integers(-4, 5, shape)
-    special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0])
-    chosen = rng.random(shape) < 0.2
-    x = np.where(chosen, special[rng.integers(0, len(special), shape)], x)
-    return x.astype(type)
 
 
 def check_top_k(x: Array, axis: int, k: int, largest: bool, room: int = 0) -> None:

@@ -26,7 +26,7 @@ AT_ONCE = 16
 """The most lines that are given room to be sorted at the same time."""
 
 
-def _lines(op: Op) -> tuple[int, int, int]:
+def lines_of(op: Op) -> tuple[int, int, int]:
     """Lines, elements of each, and how far these are apart."""
     source = op.operands[0].type
     axis = axis_of(op.attrs, source)
@@ -41,8 +41,9 @@ def _number(dtype: DType) -> int:
     return 2 if dtype.is_float else 1 if dtype.is_signed else 0
 
 
-def _short_enough(op: Op) -> bool:
-    return _lines(op)[1] <= LONGEST_LINE
+def short_enough(op: Op) -> bool:
+    """Whether places on a line can be counted in 32 bits."""
+    return lines_of(op)[1] <= LONGEST_LINE
 
 
 def _of_lines(count: int, room: int) -> tuple[int, int]:
@@ -53,7 +54,7 @@ def _of_lines(count: int, room: int) -> tuple[int, int]:
 
 def _top_k_workspace(op: Op) -> tuple[int, int]:
     """None for lines whose elements are next to each other: those are sorted in the bytes of the results."""
-    count, extent, apart = _lines(op)
+    count, extent, apart = lines_of(op)
     k, size = op.attrs["k"], op.operands[0].type.dtype.itemsize
     assert isinstance(k, int)
     if apart == 1 or k <= FEW or not count:
@@ -62,19 +63,21 @@ def _top_k_workspace(op: Op) -> tuple[int, int]:
 
 
 def _ranks_workspace(op: Op) -> tuple[int, int]:
-    count, extent, apart = _lines(op)
+    count, extent, apart = lines_of(op)
     size = op.operands[0].type.dtype.itemsize
     if extent <= FEW or not count:
         return 0, 0
     return _of_lines(count, (size if apart == 1 else 8 + 2 * size) * extent)
 
 
-def _sort_scalars(op: Op, descending: str) -> Sequence[int | float]:
+def sort_scalars(op: Op, descending: str) -> Sequence[int | float]:
+    """Axis, number, and the attribute that says whether the greatest come first."""
     source = op.operands[0].type
     return axis_of(op.attrs, source), _number(source.dtype), int(bool(op.attrs[descending]))
 
 
-def _product_scalars(op: Op) -> Sequence[int | float]:
+def product_scalars(op: Op) -> Sequence[int | float]:
+    """Axis, and whether an element's own value is left out, and it goes from the end."""
     return (axis_of(op.attrs, op.result.type), *(int(bool(op.attrs[name])) for name in ("exclusive", "reverse")))
 
 
@@ -90,8 +93,8 @@ def _suppression_workspace(op: Op) -> tuple[int, int]:
 TOP_K_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.top_k",
-    supports=_short_enough,
-    scalars=lambda op: _sort_scalars(op, "largest"),
+    supports=short_enough,
+    scalars=lambda op: sort_scalars(op, "largest"),
     workspace=_top_k_workspace,
     whole=True,
 )
@@ -100,8 +103,8 @@ TOP_K_CPU = LibraryKernel(
 SORT_RANKS_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.sort_ranks",
-    supports=_short_enough,
-    scalars=lambda op: _sort_scalars(op, "descending"),
+    supports=short_enough,
+    scalars=lambda op: sort_scalars(op, "descending"),
     workspace=_ranks_workspace,
 )
 """The same, of all elements of a line."""
@@ -109,7 +112,7 @@ SORT_RANKS_CPU = LibraryKernel(
 RANK_POSITIONS_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.rank_positions",
-    supports=_short_enough,
+    supports=short_enough,
     scalars=lambda op: (axis_of(op.attrs, op.operands[0].type),),
     workspace=None,
 )
@@ -119,7 +122,7 @@ CUMPROD_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.cumprod",
     supports=lambda op: True,
-    scalars=_product_scalars,
+    scalars=product_scalars,
     workspace=None,
 )
 """Running products, each made of the one before."""

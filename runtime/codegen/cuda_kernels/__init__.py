@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
-(cuda_split.h), and convolutions by minimal filtering (cuda_winograd.h); cuda_own.h launches them.
+(cuda_split.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), and running sums and products
+(cuda_scans.h); cuda_own.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -23,25 +24,36 @@ from memc.runtime.codegen import cuda
 FOLDER = Path(__file__).parent
 """The folder of the kernels' source."""
 
-SOURCES = ("attention.cu", "split_product.cu", "winograd.cu")
+FACTORS = ("attention.cu", "split_product.cu", "winograd.cu")
+"""What calls of f32 take, or may."""
 
 CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv", "memc.cuda.conv_transpose", "memc.cuda.attention"})
-"""The symbols of the calls that take these kernels, or may."""
+"""The symbols of those calls."""
+
+LINES = ("scans.cu", "sorts.cu")
+"""What goes along lines, of any elements."""
+
+LINE_CALLERS = frozenset(f"memc.cuda.{name}" for name in ("top_k", "sort_ranks", "rank_positions", "cumsum", "cumprod"))
+"""The symbols of the calls that take that."""
 
 
-def may_call(function: Function) -> bool:
-    """Whether some call of a function may take these kernels: they are of f32."""
-    return any(op.plan.library_kernel in CALLERS and op.operands[0].type.dtype is DType.F32 for op in function.ops)
+def sources_of(function: Function) -> tuple[str, ...]:
+    """The sources that some call of a function may take kernels of."""
+    symbols = {op.plan.library_kernel for op in function.ops}
+    of_f32 = {op.plan.library_kernel for op in function.ops if op.operands and op.operands[0].type.dtype is DType.F32}
+    return (FACTORS if of_f32 & CALLERS else ()) + (LINES if symbols & LINE_CALLERS else ())
 
 
 @functools.cache
-def own_kernels(arch: str) -> bytes:
-    """The cubin for an architecture. Raises what `compile_source` does."""
-    kept = cache_folder() / f"kernels-{arch}-{_fingerprint()}.cubin"
+def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES) -> bytes:
+    """The cubin of some sources for an architecture, empty for none. Raises what `compile_source` does."""
+    if not sources:
+        return b""
+    kept = cache_folder() / f"kernels-{arch}-{_fingerprint(sources)}.cubin"
     try:
         return kept.read_bytes()
     except OSError:
-        made = cuda.compile_source("".join(f'#include "{name}"\n' for name in SOURCES), arch, FOLDER)
+        made = cuda.compile_source("".join(f'#include "{name}"\n' for name in sources), arch, FOLDER)
     with suppress(OSError):  # A cache that cannot be written costs time only.
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{uuid.uuid4().hex}")
@@ -55,9 +67,9 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memc"
 
 
-def _fingerprint() -> str:
-    """A checksum of the sources and of the compiler's version."""
-    sources = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cu*")))
+def _fingerprint(names: tuple[str, ...]) -> str:
+    """A checksum of the sources, of which some are compiled, and of the compiler's version."""
+    sources = " ".join(names).encode() + b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cu*")))
     version = b""
     if shutil.which("nvcc") is not None:
         version = subprocess.run(["nvcc", "--version"], stdout=subprocess.PIPE, check=False).stdout

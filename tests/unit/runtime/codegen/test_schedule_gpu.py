@@ -41,9 +41,17 @@ def test_teams(name: str, shape: tuple[int, ...], axes: tuple[int, ...], team: s
     assert text.count(team) == 2  # The terms, and the store by the first of them.
 
 
+@pytest.mark.parametrize("name", ["reduce_sum", "reduce_prod", "reduce_max", "reduce_min"])
+@pytest.mark.parametrize("dtype", [DType.I32, DType.U32, DType.I64, DType.U64])
+def test_teams_of_integers(name: str, dtype: DType) -> None:
+    """The positions of `arg_max`, for one."""
+    text = scheduled(name, (1, 100_000), dtype=dtype, axes=(1,), keepdims=True)
+    assert text.count('T.thread_binding(1024, thread="threadIdx.x")') == 2
+
+
 def test_other_reductions_have_one_thread_for_each_result() -> None:
     assert "threadIdx.y" not in scheduled("reduce_sum", (64, 20), axes=(1,), keepdims=True)  # Few terms.
-    assert "threadIdx.y" not in scheduled("reduce_sum", (64, 768), axes=(1,), keepdims=True, dtype=DType.I32)
+    assert "threadIdx.y" not in scheduled("reduce_sum", (64, 768), axes=(1,), keepdims=True, dtype=DType.U8)
     # Every element is read many times, by threads side by side.
     plain = {"transpose_a": False, "transpose_b": False}
     assert "threadIdx.y" not in scheduled("matmul", (512, 128), (128, 512), **plain)

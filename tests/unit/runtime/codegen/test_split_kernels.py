@@ -75,3 +75,24 @@ def test_artifacts_that_may_take_them_have_them(tmp_path: Path, options: dict[st
     assert image.is_file() == there
     if there:
         assert image.read_bytes().startswith(b"\x7fELF") and b"split_product_2_64x64_deep_across" in image.read_bytes()
+
+
+SORT = """
+func @main(%x: f16[8] {role = input}) -> (f16[3], i64[3]) {
+  %a, %b = top_k(%x) {axis = 0, k = 3, largest = true} : f16[3], i64[3]
+  return %a, %b
+}
+"""
+
+
+def test_sources_are_those_that_a_call_may_take() -> None:
+    def sources(text: str) -> tuple[str, ...]:
+        return cuda_kernels.sources_of(memc.compile(parse(text, "test"), target="cuda", plan_only=True).module.main)
+
+    product = PRODUCT.replace(
+        "return %y", "%c, %d = top_k(%y) {axis = 1, k = 2, largest = true} : f32[8,2], i64[8,2]\n  return %y, %c, %d"
+    )
+    product = product.replace("-> f32[8,16]", "-> (f32[8,16], f32[8,2], i64[8,2])")
+    assert sources(PRODUCT) == cuda_kernels.FACTORS
+    assert sources(SORT) == cuda_kernels.LINES
+    assert sources(product) == cuda_kernels.FACTORS + cuda_kernels.LINES

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operands for what goes along lines, and numpy's results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Function, Op, Value
+from memc.ir.module import Module
+from memc.ir.types import DType, TensorType
+
+Array = npt.NDArray[Any]
+DTYPES = "float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+GUARD = 64
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def make_op(name: str, x: Array, **attrs: Any) -> Op:
+    operand = Value("x", TensorType(DType.from_numpy(x.dtype), x.shape))
+    function = Function([operand])
+    return IRBuilder(Module([function]), function, function.ops).multi(name, [operand], **attrs)
+
+
+def random(dtype: str, shape: tuple[int, ...], ties: bool, seed: int = 3, special: bool = True) -> Array:
+    rng, type = np.random.default_rng(seed), numpy_type(dtype)
+    if type.kind in "iu":
+        low, high = (0, 5) if ties else (np.iinfo(type).min, np.iinfo(type).max)
+        return rng.integers(low, high, shape, type, endpoint=True)
+    x = rng.integers(-3, 4, shape) if ties else rng.standard_normal(shape) * 10.0 ** rng.integers(-4, 5, shape)
+    if special:
+        values = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0])
+        x = np.where(rng.random(shape) < 0.2, values[rng.integers(0, len(values), shape)], x)
+    return x.astype(type)
+
+
+def random_factors(dtype: str, shape: tuple[int, ...]) -> Array:
+    """Whose running products stay inside of a float's range; of integers, odd ones, which never become zero."""
+    rng = np.random.default_rng(7)
+    if dtype.startswith("float"):
+        return (rng.uniform(0.99, 1.01, shape) * rng.choice([-1, 1], shape)).astype(dtype)
+    return rng.integers(0, 120, shape).astype(dtype) | np.dtype(dtype).type(1)
+
+
+def ranked(x: Array) -> Array:
+    """Numbers in the order of the elements, equal ones equal; nan above all."""
+    wide = x.astype(np.float64) if x.dtype.kind not in "iu" else x
+    _, found = np.unique(wide, return_inverse=True, equal_nan=True)
+    return found.reshape(x.shape).astype(np.int64)
+
+
+def expected_positions(x: Array, axis: int, largest: bool) -> Array:
+    numbers = ranked(x)
+    return np.argsort(-numbers if largest else numbers, axis=axis, kind="stable")
+
+
+def expected_scan(name: str, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:
+    """Of floats in f64."""
+    turned = np.flip(x, axis) if reverse else x
+    wanted: Array = getattr(np, name)(turned, axis=axis, dtype=np.float64 if x.dtype.kind == "f" else x.dtype)
+    if exclusive:
+        first = np.full_like(np.take(wanted, [0], axis), int(name == "cumprod"))
+        wanted = np.concatenate([first, np.delete(wanted, -1, axis)], axis)
+    return np.flip(wanted, axis) if reverse else wanted
