@@ -179,7 +179,7 @@ def torch_results(case: Case, n: int, x: Any) -> list[Any]:
         return [getattr(torch, case.op)(x, case.axis)]
     k = wanted(case, n)
     if k == n:
-        return list(torch.sort(x, case.axis, descending=True, stable=True))
+        return list(torch.sort(x, dim=case.axis, descending=True, stable=True))
     return list(torch.topk(x, k, case.axis))
 
 
