@@ -54,11 +54,12 @@ class Budget(Checked):
         return f"{self.percent:g}%" if self.bytes is None else str(self.bytes)
 
 
-def over_budget(budget: int, least: Footprint) -> BudgetError:
+def over_budget(budget: int, least: Footprint, host_budget: int | None = None) -> BudgetError:
     """The error for a budget that is not kept. `least`: the fewest bytes that are reached; a budget for arenas alone has no
-    other spaces."""
+    other spaces. `host_budget`: bytes that copies on the host may take, where they are limited."""
     parts = least if least.peak > least[ARENA] else least.only(ARENA)
+    limited = "" if host_budget is None else f" with a host budget of {host_budget} bytes ({format_size(host_budget)})"
     return BudgetError(
         f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is {least.peak} "
-        f"bytes ({format_size(least.peak)}: {parts.text()})"
+        f"bytes ({format_size(least.peak)}: {parts.text()}){limited}"
     )

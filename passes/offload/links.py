@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,24 +12,8 @@ from memc.ir.errors import UsageError
 from memc.ir.messages import nearest
 from memc.ir.spaces import HOST, Link, Space
 from memc.ir.target import Target
-from memc.solvers.offload import FULL_SPEED, Lane, Lanes
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Copies of one direction."""
-
-    bandwidth: float
-    """Bytes a second while nothing moves the other way."""
-    shared: float
-    """Bytes a second while something does."""
-    latency: float
-    """Seconds that a copy takes beside those of its bytes."""
-
-    def lane(self) -> Lane:
-        """As the search takes them."""
-        shared = max(1, round(FULL_SPEED * self.shared / self.bandwidth))
-        return Lane(round(self.latency * 1e12), round(2**20 / self.bandwidth * 1e12), shared)
+from memc.passes.measured import Rates, read_measured, require_sound
+from memc.solvers.offload import Lanes
 
 
 @dataclass(frozen=True)
@@ -41,6 +24,8 @@ class HostLink:
     out: Rates
     """To the host."""
     back: Rates
+    origin: str = "memc's table of links"
+    """Where the rates are from, in words."""
 
     def lanes(self) -> Lanes:
         """As the search takes them."""
@@ -63,9 +48,6 @@ class HostLink:
 
 GB = 1e9
 
-SLOWEST = 1e8
-"""Bytes a second that a link moves at least."""
-
 LINKS: Mapping[str, HostLink] = {
     # Pinned memory over PCIe 5, 16 lanes, as measured on one machine; 47 GB/s at 1 MiB, 7 at 64 KiB.
     "h200": HostLink("h200", Rates(55.2 * GB, 50.5 * GB, 8e-6), Rates(55.4 * GB, 50.5 * GB, 8e-6)),
@@ -86,14 +68,17 @@ DEFAULTS = {"cuda": "h200", "llvm": "memory"}
 
 def link_of(named: str | None, target: Target) -> HostLink:
     """The link that an option names, or else that of the target, or else its kind's in `DEFAULTS`. Raises UsageError for a name
-    that is none and a file that says none."""
+    that is none and a file that says none, or one of another device."""
     if named is None:
-        return _of_target(target) or LINKS[DEFAULTS[target.kind]]
+        default = LINKS[DEFAULTS[target.kind]]
+        return _of_target(target) or replace(
+            default, origin=f"memc's table of links, which `{target.kind}` has by itself"
+        )
     if named in LINKS:
         return LINKS[named]
     if not Path(named).exists():
         raise UsageError(f"link: expected a file or one of {', '.join(LINKS)}, got {named!r}{nearest(named, LINKS)}")
-    return _of_file(Path(named))
+    return _of_file(named, target)
 
 
 def _of_target(target: Target) -> HostLink | None:
@@ -105,27 +90,15 @@ def _of_target(target: Target) -> HostLink | None:
         return None
     rates = [Rates(k.bandwidth, k.shared_bandwidth or k.bandwidth, k.latency) for k in (out, back)]
     for way in rates:
-        _require_sound("of the target", way)
-    return HostLink("of the target", *rates)
+        require_sound("link: of the target", way)
+    return HostLink("of the target", rates[0], rates[1], "the links that the IR gives its target")
 
 
-def _of_file(path: Path) -> HostLink:
-    """The link in a JSON object: `{"link": {"out": {"bandwidth": B, "shared": B, "latency": S}, "in": {...}}}`, in bytes a second
-    and seconds."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))["link"]
-        ways = [Rates(*(float(found[way][key]) for key in ("bandwidth", "shared", "latency"))) for way in ("out", "in")]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"link: {path}: expected a JSON object with `link`, of `out` and `in`: {error!r}") from None
-    for rates in ways:
-        _require_sound(str(path), rates)
-    return HostLink(str(path), *ways)
-
-
-def _require_sound(name: str, rates: Rates) -> None:
-    """Raise UsageError for rates that no link has; slower ones could not be counted in picoseconds."""
-    if not (SLOWEST <= rates.shared <= rates.bandwidth < 1e15 and 0 <= rates.latency < 1):
+def _of_file(path: str, target: Target) -> HostLink:
+    found = read_measured(path, "link", target)
+    if found.link is None:
         raise UsageError(
-            f"link: {name}: expected {SLOWEST:g} <= shared <= bandwidth, in bytes a second, and a latency of 0 to 1 seconds, got "
-            f"{rates}"
+            f"link {path}: expected a link beside the ops, got none; memc bench --save-profile measures one, or name one of "
+            f"{', '.join(LINKS)}"
         )
+    return HostLink(path, *found.link, origin=found.where)

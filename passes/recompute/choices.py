@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -50,14 +50,16 @@ class Copies:
     """Bytes that a value must have to be copied; by itself about as many as move in the latency of a copy."""
     host_budget: int | None = None
     """Bytes of copies at one time; None for any number."""
+    origin: str = ""
+    """Where the link's rates are from, in words."""
 
 
 @dataclass(frozen=True)
 class Copied:
     """Copies out of the arena and back."""
 
-    link: str
-    """Whose rates were counted on."""
+    by: Copies
+    """What was counted on."""
     count: int
     """Of both directions."""
     bytes_out: int
@@ -69,6 +71,13 @@ class Copied:
     where none keeps the budget."""
     alone_at_least: float
     """Below this no schedule of copies alone is that runs the ops once, in the order chosen, within the budget."""
+    immovable: Mapping[str, str]
+    """Why values may not be copied, by their names."""
+
+    @staticmethod
+    def none(copies: Copies) -> Copied:
+        """Where a budget is kept without copies and recomputation."""
+        return Copied(copies, 0, 0, 0, 0.0, 0.0, 0.0, {})
 
 
 @dataclass(frozen=True)
@@ -177,14 +186,16 @@ class Choices:
         """The copies of a choice, beside what recomputation alone costs within `budget` bytes."""
         plan = choice.plan
         alone = [other.plan.added for other in self.found if other.plan.peak <= budget and not other.plan.bytes_in]
+        reasons = zip(choice.graph.values, choice.graph.immovable(copies.least))
         return Copied(
-            copies.link,
+            copies,
             sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
             plan.bytes_out,
             plan.bytes_in,
             choice.share(plan.makespan - plan.computing),
             choice.share(min(alone)) if alone else None,
             choice.share(copies_at_least(OffloadProblem(choice.graph.problem, (), copies.lanes), budget)),
+            {value.name: reason for value, reason in reasons if reason is not None},
         )
 
 

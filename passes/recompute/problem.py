@@ -20,7 +20,7 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.ir.ops.rules.base import lookup
-from memc.ir.sizes import align
+from memc.ir.sizes import align, format_size
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
 from memc.solvers.recompute import RecomputeProblem
 
@@ -142,19 +142,30 @@ class RecomputeGraph:
         ]
 
     def movable(self, least: int) -> list[bool]:
-        """Of each value, whether it may be copied out of the arena while it is not used: one of at least so many bytes that
-        nothing else shares and no foreign op, which might write to it, reads."""
+        """Of each value, whether it may be copied out of the arena while it is not used."""
+        return [reason is None for reason in self.immovable(least)]
+
+    def immovable(self, least: int) -> list[str | None]:
+        """Of each value, why it may not be copied out of the arena while it is not used, in words; None if it may: one of at
+        least so many bytes that nothing else shares and no foreign op, which might write to it, reads."""
         foreign = {
-            self.base[v]
+            self.base[v]: op.name
             for unit in self.units
             for op in unit
             if op.region is None and lookup(op.name) is None
             for v in op.operands
         }
-        return [
-            not self.aliased and value not in foreign and size >= max(1, least)
-            for value, size in zip(self.values, self.problem.sizes)
-        ]
+
+        def reason(value: Value, size: int) -> str | None:
+            if size == 0 and value.type.nbytes:
+                return "is a result of the function"
+            if self.aliased:
+                return "may share bytes with others, since the function had aliases already"
+            if value in foreign:
+                return f'is read by "{foreign[value]}", which memc does not know and which may write to it'
+            return None if size >= max(1, least) else f"is below the least copy of {format_size(least)}"
+
+        return list(map(reason, self.values, self.problem.sizes))
 
 
 def is_whole_view(op: Op) -> bool:

@@ -8,10 +8,7 @@ finds is written back as recomputed ops, and judged by the arena that it then ta
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked import Alignment, Amount, Share
@@ -26,9 +23,10 @@ from memc.ir.module import Module
 from memc.ir.op_rules import assigned_state
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, IO
-from memc.ir.target import Kind
+from memc.ir.target import Kind, Target
 from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget, over_budget
+from memc.passes.measured import read_measured
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.recompute.choices import Copies, Recomputation, Starts
 from memc.passes.recompute.planned_arena import planned_arena
@@ -97,7 +95,7 @@ def rematerialize(
         least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
         before.restore()
     function.ops = given
-    raise over_budget(whole, taken.with_bytes(ARENA, least))
+    raise over_budget(whole, taken.with_bytes(ARENA, least), host_budget)
 
 
 def _footprint(module: Module, function: Function, alignment: int, total: bool) -> Footprint:
@@ -111,25 +109,17 @@ def _footprint(module: Module, function: Function, alignment: int, total: bool) 
 def costs_of(module: Module, target: Kind | None, profile: str | None) -> CostModel:
     """What ops cost on a kind of target, the module's own without one, or as a profile has it. Raises UsageError for a profile that
     is none."""
-    device = DEVICES[module.target.kind if target is None else target]
-    return CostModel(device, _measured(profile) if profile is not None else {})
+    kind = module.target.kind if target is None else target
+    if profile is None:
+        return CostModel(DEVICES[kind])
+    runs_on = module.target if kind == module.target.kind else Target.of(kind)
+    return CostModel(DEVICES[kind], read_measured(profile, "profile", runs_on).ops)
 
 
 def require_unplaced(name: str, function: Function) -> None:
     """Raise UsageError, which begins with the name of a pass, for a function whose values have placements."""
     if any(v.placement is not None for v in function.values()):
         raise UsageError(f"{name}: expected a function without placements; run it before passes that place")
-
-
-def _measured(path: str) -> Mapping[str, float]:
-    """Seconds by `signature` from a JSON object. Raises UsageError for anything else."""
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"rematerialize: profile {path}: cannot read JSON: {error}") from None
-    if not isinstance(found, dict) or not all(isinstance(v, (int, float)) and 0 <= v < 1e6 for v in found.values()):
-        raise UsageError(f"rematerialize: profile {path}: expected an object of seconds by op signature")
-    return {str(name): float(seconds) for name, seconds in found.items()}
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
 from memc.passes.manager import PassManager
-from memc.passes.recompute.choices import Copied, Recomputation
+from memc.passes.recompute.choices import Recomputation
 from memc.passes.training.labels import LabelInput, label_inputs
 from memc.passes.training.step_builder import Training
+from memc.report.offload import Offloaded, offloaded
 
 F = TypeVar("F", bound=Finding)
 
@@ -49,25 +50,6 @@ class Recomputed:
     """The arena without recomputation, in the order that `reorder` finds."""
     peak_bytes_without: int
     """The same with weights, inputs and outputs."""
-
-
-@dataclass(frozen=True)
-class Offloaded:
-    """Copies to the host and back, by which a memory budget is kept beside recomputation. Times are those of the cost model, in
-    percent of one run of every op."""
-
-    link: str
-    """Whose rates were counted on."""
-    copies: int
-    """Of both directions."""
-    offloaded_bytes: int
-    prefetched_bytes: int
-    waiting_percent: float
-    """How long ops wait for copies."""
-    recompute_only_percent: float | None
-    """What recomputation alone would add, addresses not tried; None if it does not keep the budget."""
-    copies_only_percent_bound: float
-    """What copies alone would add at least, in this order of the ops."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +88,7 @@ class Report:
     recomputation: Recomputed | None = None
     """None where `rematerialize` did not run, which is without a memory budget."""
     offload: Offloaded | None = None
-    """None where no copies were asked for, or the budget is kept without."""
+    """None where no copies were asked for."""
     training: Trained | None = None
     """None for a model that is not trained."""
     labels: list[LabelInput] = field(default_factory=list)
@@ -148,6 +130,16 @@ class Report:
         return next((space.lower_bound or 0 for space in self.footprint.spaces if space.name == HOST), 0)
 
     @property
+    def offloaded_bytes(self) -> int:
+        """Bytes that a run copies out of the arena."""
+        return 0 if self.offload is None else self.offload.offloaded_bytes
+
+    @property
+    def link(self) -> str | None:
+        """The link whose rates were counted on; None where no copies were asked for."""
+        return None if self.offload is None else self.offload.link
+
+    @property
     def peak_bytes(self) -> int:
         """All spaces on the device that runs the kernels but `host`: arena, weights, and inputs and outputs outside the arena."""
         return self.footprint.peak
@@ -174,7 +166,10 @@ class Report:
         """Plain data for JSON."""
         data = {**asdict(self), "footprint": self.footprint.to_dict()}
         names = ("arena_bytes", "lower_bound_bytes", "weights_bytes", "io_bytes", "workspace_bytes", "peak_bytes")
-        data |= {name: getattr(self, name) for name in (*names, "host_bytes", "host_lower_bound_bytes")}
+        data |= {
+            name: getattr(self, name)
+            for name in (*names, "host_bytes", "host_lower_bound_bytes", "offloaded_bytes", "link")
+        }
         data |= {name: round(getattr(self, name), 4) for name in ("gap_percent", "host_gap_percent")}
         data["order_gain_percent"] = None if self.order_gain_percent is None else round(self.order_gain_percent, 4)
         return data
@@ -237,7 +232,7 @@ def make_report(
         pipeline=str(manager),
         pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
         recomputation=None if recomputation is None else _recomputed(recomputation, footprint),
-        offload=None if recomputation is None else _offloaded(recomputation.copied),
+        offload=None if recomputation is None else offloaded(module, manager, recomputation),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
         labels=list(measured.labels if training is None else training.labels),
     )
@@ -246,15 +241,6 @@ def make_report(
 def _found(manager: PassManager, kind: type[F]) -> F | None:
     """The first finding of a kind."""
     return next((found for found in manager.findings if isinstance(found, kind)), None)
-
-
-def _offloaded(found: Copied | None) -> Offloaded | None:
-    """What the pass found."""
-    if found is None:
-        return None
-    alone = None if found.alone is None else round(100 * found.alone, 4)
-    times = (round(100 * found.waiting, 4), alone, round(100 * found.alone_at_least, 4))
-    return Offloaded(found.link, found.count, found.bytes_out, found.bytes_in, *times)
 
 
 def _recomputed(found: Recomputation, footprint: Footprint) -> Recomputed:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from memc.measure.op_times import Profile
 from memc.planning import Plan
 
 from .compilation import Report
+from .offload import Offloaded
 
 
 def print_compilation(console: Console, model: str, report: Report, path: str | None) -> None:
@@ -46,13 +48,7 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
         row("peak, no recomputation", found.peak_bytes_without)
         table.add_row("ops recomputed", f"{found.ops}", f"{found.added_percent:.2f} % more time")
     if report.offload is not None:
-        moved = report.offload
-        row("copied to the host", moved.offloaded_bytes)
-        row("copied back", moved.prefetched_bytes)
-        table.add_row("waits for copies", f"{moved.waiting_percent:.2f} %", f"link {moved.link}")
-        alone = moved.recompute_only_percent
-        table.add_row("recomputation alone", "impossible" if alone is None else f"{alone:.2f} %", "more time")
-        table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
+        _add_copies(table, report.offload)
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")
     for name, seconds in report.seconds.items():
@@ -62,8 +58,60 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
     for tensor in report.largest:
         table.add_row(f"%{tensor.name}", tensor.type, format_size(tensor.bytes))
     console.print(table)
+    if report.offload is not None:
+        console.print(report.offload.verdict, soft_wrap=True, markup=False)
+        _print_decisions(console, report.offload)
     if path:
         console.print(f"wrote {path}", soft_wrap=True)
+
+
+def _add_copies(table: Table, moved: Offloaded) -> None:
+    """Rows of what is copied, and of what it costs beside the alternatives."""
+    table.add_row("link", moved.link, moved.link_origin)
+    if not moved.copies:
+        return
+    for label, way, nbytes in (
+        ("copied to the host", "out", moved.offloaded_bytes),
+        ("copied back", "in", moved.prefetched_bytes),
+    ):
+        table.add_row(label, f"{nbytes:,} B", format_size(nbytes))
+        lane = moved.lanes[way]
+        table.add_row(
+            f"lane {way} is busy",
+            f"{lane.busy_percent:.2f} %",
+            "1 copy" if lane.copies == 1 else f"{lane.copies} copies",
+        )
+    table.add_row("waits for copies", f"{moved.waiting_percent:.2f} %", "of the ops' time")
+    for stall in moved.stalls:
+        table.add_row(f"  %{stall.result}", f"{stall.percent:.2f} %", f"for %{stall.waits_for}, {stall.direction}")
+    alone = moved.recompute_only_percent
+    table.add_row("recomputation alone", "impossible" if alone is None else f"{alone:.2f} %", "more time")
+    table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
+
+
+SHOWN_VALUES = 10
+"""How many results of ops the table of decisions has; JSON has all values."""
+
+
+def _print_decisions(console: Console, moved: Offloaded) -> None:
+    """What became of the largest results of ops, and how many others there are."""
+    if not moved.values:
+        return
+    results = sorted((each for each in moved.values if each.is_result), key=lambda v: (-v.bytes, v.decision == "kept"))
+    table = Table()
+    for heading in ("value", "size", "decision"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for each in results[:SHOWN_VALUES]:
+        table.add_row(f"%{each.value}", format_size(each.bytes), each.decision, each.reason)
+    console.print(table)
+    others = Counter(each.decision for each in results[SHOWN_VALUES:])
+    parts = [f"{count} {decision}" for decision, count in others.items()]
+    outside = len(moved.values) - len(results)
+    parts += [f"{outside} outside the arena, or workspaces, that stay"] if outside else []
+    parts += [f"{moved.small_values} below the least copy"] if moved.small_values else []
+    if parts:
+        console.print(f"and others: {', '.join(parts)}; --json has all", soft_wrap=True)
 
 
 def print_benchmark(console: Console, model: str, found: Benchmark) -> None:

@@ -31,6 +31,10 @@ class Lane:
     shared: int = FULL_SPEED
     """Speed while the other lane is busy, of `FULL_SPEED`."""
 
+    def duration(self, nbytes: int) -> int:
+        """Picoseconds of a copy beside an idle lane, rounded up."""
+        return self.latency + -(-nbytes * self.per_mib // 2**20)
+
 
 @dataclass(frozen=True)
 class Lanes:

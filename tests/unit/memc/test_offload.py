@@ -13,7 +13,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import memc
+from memc.ir import machine
+from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.errors import BudgetError, UsageError
+from memc.ir.text.parser import parse
 
 WIDTH, BATCH, LAYERS = 64, 512, 10
 """Activations of 128 KiB."""
@@ -110,15 +113,34 @@ def test_what_is_missing_is_said(model: onnx.ModelProto, options: dict[str, Any]
     assert said in str(error.value)
 
 
+GOOD = '{"bandwidth": 2e9, "shared": 1e9, "latency": 1e-6}'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "expected a JSON object with `link`"),
-        ('{"link": {"out": {}}}', "expected a JSON object with `link`"),
+        ("{", "expected JSON as `memc bench --save-profile` writes it: Expecting property name"),
+        ("3", "expected an object as `memc bench --save-profile` writes it, got 3"),
+        ('{"link": {"out": {}}}', "link: out: bandwidth: expected a number, got nothing; such as {"),
+        ('{"link": {"out": 3}}', "expected a link of `out` and `in`, such as {"),
+        ('{"link": [1]}', "expected a link of `out` and `in`, such as {"),
+        (f'{{"link": {{"out": {GOOD}}}}}', "expected a link of `out` and `in`, such as {"),
+        (f'{{"link": {{"out": {GOOD.replace("1e-6", "true")}}}}}', "link: out: latency: expected a number, got True"),
+        (f'{{"link": {{"out": {GOOD.replace("2e9", "0")}, "in": {GOOD}}}}}', "1e+08 <= shared <= bandwidth"),
+        (f'{{"link": {{"out": {GOOD}, "in": {GOOD.replace("1e9", "3e9")}}}}}', "1e+08 <= shared <= bandwidth"),
+        (f'{{"link": {{"out": {GOOD}, "in": {GOOD.replace("1e-6", "NaN")}}}}}', "a latency of 0 to 1 seconds"),
         (
-            '{"link": {"out": {"bandwidth": 0, "shared": 0, "latency": 0}, "in": {"bandwidth": 1e9, "shared": 1e9, "latency": 0}}}',
-            "<= shared",
+            f'{{"lnk": 3, "ops": {{}}, "device": {{"name": 3}}, "link": {GOOD}}}',
+            "expected device, ops, link, got 'lnk'; did you",
         ),
+        (
+            f'{{"device": {{"name": 3}}, "link": {GOOD}}}',
+            "device: expected an object of kind, arch and name, got {'name': 3}",
+        ),
+        ('{"ops": {"exp": 1e-6}}', "expected a link beside the ops, got none; memc bench --save-profile measures one"),
+        ('{"link": 1e-6}', "expected a link of `out` and `in`"),
+        ('{"exp(f32[1]) : f32[1]": 1e-6}', "expected a link beside the ops, got none"),
+        ('{"exp(f32[1]) : f32[1]": "slow"}', "expected an object of seconds by op signature"),
     ],
 )
 def test_files_of_links_that_say_none(model: onnx.ModelProto, tmp_path: Path, text: str, said: str) -> None:
@@ -126,7 +148,46 @@ def test_files_of_links_that_say_none(model: onnx.ModelProto, tmp_path: Path, te
     path.write_text(text)
     with pytest.raises(UsageError) as error:
         memc.compile(model, plan_only=True, memory_budget=2**20, offload="auto", link=str(path))
-    assert said in str(error.value)
+    assert str(error.value).startswith(f"link {path}: ") and said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_measurements_of_other_devices(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {
+        "train": memc.BuildGradient(),
+        "plan_only": True,
+        "memory_budget": 2**30,
+        "offload": "auto",
+    }
+    path = tmp_path / "p.json"
+
+    def link(device: dict[str, str]) -> str:
+        path.write_text(json.dumps({"device": device, "link": {"out": json.loads(GOOD), "in": json.loads(GOOD)}}))
+        return str(path)
+
+    gpu = {"kind": "cuda", "arch": "sm_90", "name": "NVIDIA H200"}
+    with pytest.raises(
+        UsageError, match=r"measured on NVIDIA H200 \(cuda sm_90\), the target is llvm; measure there with"
+    ):
+        memc.compile(model, **options, link=link(gpu))
+    with pytest.raises(UsageError, match=r"measured on NVIDIA H200 \(cuda sm_90\), the target is cuda sm_80"):
+        memc.compile(model, **options, target="cuda", arch="sm_80", link=link(gpu))
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    plan = memc.compile(model, **options, target="cuda", arch="sm_90", link=link(gpu)).report.offload
+    assert plan is not None and plan.link_origin == "measured on NVIDIA H200" and plan.link == str(path)
+    found = tmp_path / "driver/nvidia/gpus/0000:01:00.0/information"
+    found.parent.mkdir(parents=True)
+    found.write_text("Model: \t\t NVIDIA H200\nIRQ:   17\n")
+    assert memc.compile(model, **options, target="cuda", arch="sm_90", link=link(gpu)).report.link == str(path)
+    other = {**gpu, "name": "NVIDIA H100 80GB HBM3"}
+    with pytest.raises(
+        UsageError, match=r"measured on NVIDIA H100 80GB HBM3 \(cuda sm_90\), this machine has NVIDIA H200; "
+    ):
+        memc.compile(model, **options, target="cuda", arch="sm_90", link=link(other))
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Some  CPU\n")
+    assert memc.compile(model, **options, link=link({"kind": "llvm", "name": "Some CPU"})).report.link == str(path)
+    with pytest.raises(UsageError, match="measured on Another CPU .*this machine has Some CPU"):
+        memc.compile(model, **options, link=link({"kind": "llvm", "name": "Another CPU"}))
 
 
 def test_budgets_of_the_host(model: onnx.ModelProto, link: str) -> None:
@@ -138,3 +199,66 @@ def test_budgets_of_the_host(model: onnx.ModelProto, link: str) -> None:
         assert memc.compile(model, **options, memory_budget=budget, host_budget=most).report.host_bytes <= most
     with pytest.raises(BudgetError):
         memc.compile(model, **options, memory_budget=plain.peak_bytes // 8)
+
+
+def slow_link(folder: Path, bandwidth: float, latency: float = 1e-6) -> str:
+    path = folder / f"{bandwidth:g}.json"
+    way = {"bandwidth": bandwidth, "shared": bandwidth / 2, "latency": latency}
+    path.write_text(json.dumps({"link": {"out": way, "in": way}}))
+    return str(path)
+
+
+@pytest.mark.parametrize("bandwidth", [4e8, 1e9, 1e10])
+def test_the_report_times_what_the_search_has_planned(model: onnx.ModelProto, tmp_path: Path, bandwidth: float) -> None:
+    options: dict[str, Any] = {"train": memc.BuildGradient(), "plan_only": True}
+    plain = memc.compile(model, **options).report
+    for share in (0.4, 0.55, 0.8):
+        budget = int(plain.peak_bytes - (1 - share) * plain.arena_bytes)
+        link = slow_link(tmp_path, bandwidth)
+        report = memc.compile(model, **options, memory_budget=budget, offload="auto", link=link).report
+        found, recomputed = report.offload, report.recomputation
+        assert found is not None and recomputed is not None
+        once = plain_seconds(model)
+        assert 100 * (found.makespan_seconds / once - 1) == pytest.approx(recomputed.added_percent, abs=1e-3)
+        assert sum(stall.percent for stall in found.stalls) <= found.waiting_percent + 1e-3
+        moved = [each for each in found.values if each.decision.startswith("offloaded")]
+        assert sum(each.bytes for each in moved) == found.offloaded_bytes == report.offloaded_bytes
+        assert found.lanes["out"].bytes == found.offloaded_bytes and found.lanes["in"].bytes == found.prefetched_bytes
+        assert (
+            found.lanes["out"].busy_percent >= 100 * found.offloaded_bytes / bandwidth / found.makespan_seconds - 0.01
+        )
+        again = [each for each in found.values if each.decision.endswith("recomputed")]
+        assert bool(again) == bool(recomputed.ops)
+        data = json.loads(report.to_json())
+        assert data["link"] == link and data["offload"]["link_origin"] == "measured"
+        assert data["offload"]["values"][0].keys() == {"value", "type", "bytes", "decision", "reason", "is_result"}
+        values = [v for v in parse(str(memc.compile(model, **options).module)).main.values() if v.type.nbytes >= 2**16]
+        listed = {each.value for each in found.values}
+        assert listed >= {v.name for v in values if v.op is None or v.op.name not in ("reshape", "slice")}
+
+
+def plain_seconds(model: onnx.ModelProto) -> float:
+    """One run of every op, in the cost model."""
+    module = memc.compile(model, train=memc.BuildGradient(), plan_only=True).module
+    costs = CostModel(DEVICES["llvm"])
+    return sum(costs.cost(op) for op in module.main.ops) / 1e12
+
+
+def test_what_is_not_copied_is_said(model: onnx.ModelProto, link: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"train": memc.BuildGradient(), "plan_only": True}
+    plain = memc.compile(model, **options)
+    assert plain.report.link is None and plain.report.offloaded_bytes == 0 and plain.report.offload is None
+    options |= {"offload": "auto"}
+    room = memc.compile(model, **options, memory_budget=plain.report.peak_bytes)
+    assert str(room.module) == str(plain.module) and room.report.host_bytes == 0
+    assert room.report.offload is not None and room.report.offload.values == []
+    assert room.report.offload.verdict == "nothing is copied: the budget is kept without"
+    assert room.report.link == "memory"
+    assert room.report.offload.link_origin == "memc's table of links, which `llvm` has by itself"
+    budget = plain.report.peak_bytes - plain.report.arena_bytes // 3
+    none = memc.compile(model, **options, memory_budget=budget, link=link, host_budget=0).report.offload
+    assert none is not None and none.verdict == "nothing is copied: the host budget is 0 B" and none.copies == 0
+    slow = memc.compile(model, **options, memory_budget=budget, link=slow_link(tmp_path, 2e8, 0.1)).report.offload
+    assert slow is not None and slow.copies == 0
+    assert slow.verdict.startswith("nothing is copied: recomputation alone is as quick over the link ")
+    assert any(each.decision == "recomputed" and "a copy out and back takes" in each.reason for each in slow.values)

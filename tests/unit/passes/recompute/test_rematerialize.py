@@ -179,7 +179,7 @@ def test_measured_seconds_count(tmp_path: Path) -> None:
 def test_bad_profiles(tmp_path: Path, content: str) -> None:
     profile = tmp_path / "profile.json"
     profile.write_text(content)
-    with pytest.raises(UsageError, match=r"rematerialize: profile .*profile.json"):
+    with pytest.raises(UsageError, match=r"^profile .*profile.json"):
         planned(training_step(2), f"budget=50% profile={profile}")
 
 

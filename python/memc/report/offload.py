@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a compilation says about copies to the host: how busy the link is, which ops wait, and what became of each value."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from memc.ir.copies import is_copy
+from memc.ir.cost_model import CostModel
+from memc.ir.module import Module
+from memc.ir.sizes import format_size
+from memc.passes.manager import PassManager
+from memc.passes.offload.offload import Offload
+from memc.passes.recompute.choices import Copied, Recomputation
+from memc.passes.recompute.rematerialize import costs_of
+from memc.report.decisions import Decision, decisions_of
+from memc.report.timeline import WAYS, Timeline, Way, timeline
+
+STALLS = 5
+"""How many ops that wait are reported."""
+
+
+@dataclass(frozen=True)
+class LaneUse:
+    """Copies of one direction."""
+
+    copies: int
+    bytes: int
+    busy_percent: float
+    """While its bytes move, in percent of the whole run."""
+
+
+@dataclass(frozen=True)
+class Stall:
+    """An op that waits for a copy."""
+
+    op: str
+    result: str
+    index: int
+    """Of the op among the function's."""
+    waits_for: str
+    """The value whose copy takes longest of those that it waits for."""
+    direction: str
+    """`out` or `in`."""
+    seconds: float
+    percent: float
+    """Of one run of every op."""
+
+
+@dataclass(frozen=True)
+class Offloaded:
+    """Copies to the host and back, by which a memory budget is kept beside recomputation. Times are those of the cost model,
+    percentages of time of one run of every op."""
+
+    verdict: str
+    """In one line, what is copied, or why nothing is."""
+    link: str
+    """Whose rates were counted on."""
+    link_origin: str
+    """Where they are from, in words."""
+    copies: int
+    """Of both directions."""
+    offloaded_bytes: int
+    prefetched_bytes: int
+    waiting_percent: float
+    """How long ops wait for copies."""
+    recompute_only_percent: float | None
+    """What recomputation alone would add, addresses not tried; None if it does not keep the budget."""
+    copies_only_percent_bound: float
+    """What copies alone would add at least, in this order of the ops."""
+    makespan_seconds: float
+    """Of a run, copies included."""
+    lanes: Mapping[str, LaneUse]
+    """By direction, `out` and `in`."""
+    stalls: list[Stall]
+    """The ops that wait longest."""
+    values: list[Decision]
+    """What became of each value that is large enough to be copied, largest first; empty if the budget is kept without."""
+    small_values: int
+    """How many values are below the least copy, of all results of ops."""
+
+
+def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Offloaded | None:
+    """The copies of a planned module. None where the pass did not ask for any."""
+    copied, item = found.copied, next((item for item in manager.passes if isinstance(item, Offload)), None)
+    if copied is None or item is None:
+        return None
+    function, by = module.main, copied.by
+    costs = costs_of(module, item.target, item.profile)
+    time = timeline(function, costs.cost, by.lanes)
+    once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
+    decided: list[Decision] = []
+    if copied.count or found.repeats:
+        how = (by.lanes, copied.immovable, by.least, module.target.alignment)
+        decided = decisions_of(function, time, costs.cost, *how)
+    alone = None if copied.alone is None else round(100 * copied.alone, 4)
+    return Offloaded(
+        verdict=_verdict(found, copied, decided),
+        link=by.link,
+        link_origin=by.origin,
+        copies=copied.count,
+        offloaded_bytes=copied.bytes_out,
+        prefetched_bytes=copied.bytes_in,
+        waiting_percent=round(100 * copied.waiting, 4),
+        recompute_only_percent=alone,
+        copies_only_percent_bound=round(100 * copied.alone_at_least, 4),
+        makespan_seconds=time.makespan / 1e12,
+        lanes={way: _use(time, way) for way in WAYS},
+        stalls=_stalls(time, costs, once),
+        values=decided,
+        small_values=sum(
+            value.type.nbytes < by.least
+            for op in function.ops
+            if not op.plan.recompute and not is_copy(op)
+            for value in op.results
+        ),
+    )
+
+
+def _verdict(found: Recomputation, copied: Copied, decided: list[Decision]) -> str:
+    if copied.count:
+        moved = [each for each in decided if each.decision.startswith("offloaded")]
+        values = "1 value is" if len(moved) == 1 else f"{len(moved)} values are"
+        return f"{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
+    if not found.repeats:
+        return "nothing is copied: the budget is kept without"
+    if copied.by.host_budget is not None and copied.by.host_budget < copied.by.least:
+        return f"nothing is copied: the host budget is {format_size(copied.by.host_budget)}"
+    results = [each for each in decided if each.is_result]
+    if all(each.value in copied.immovable for each in results):
+        reasons = Counter(copied.immovable[each.value] for each in results)
+        why = f"each result {reasons.most_common(1)[0][0]}" if len(reasons) == 1 else "the table says why"
+        small = f"none has {format_size(copied.by.least)}, the least copy"
+        return f"nothing is copied: no value may be: {why if reasons else small}"
+    return f"nothing is copied: recomputation alone is as quick over the link {copied.by.link}"
+
+
+def _use(time: Timeline, way: Way) -> LaneUse:
+    copies = [copy for copy in time.copies if copy.way == way]
+    busy = sum(copy.duration for copy in copies)
+    return LaneUse(
+        len(copies), sum(copy.bytes for copy in copies), round(100 * busy / time.makespan, 4) if busy else 0.0
+    )
+
+
+def _stalls(time: Timeline, costs: CostModel, once: int) -> list[Stall]:
+    found = []
+    for run in time.stalls(STALLS):
+        copy = run.waits_for
+        assert copy is not None
+        name = run.op.name if run.op.region is None else "+".join(op.name for op in run.op.region.ops)
+        times = (run.waited / 1e12, round(100 * run.waited / once, 4))
+        found.append(Stall(name, run.op.results[0].name, run.index, copy.value.name, copy.way, *times))
+    return found
