@@ -34,6 +34,11 @@ def load() -> None:
         _loaded.append(ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL))
 
 
+def library() -> ctypes.CDLL:
+    """The loaded library, through which the runtime's functions are found."""
+    return _loaded[0]
+
+
 def clear_error() -> None:
     """Take back the error of a failed call that is dealt with: the next user of the runtime would take it for his own."""
     for library in _loaded:  # Its functions are those of the runtime that the library depends on.

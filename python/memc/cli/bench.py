@@ -42,7 +42,9 @@ Trace = Annotated[
 ]
 SaveProfile = Annotated[
     Optional[str],
-    typer.Option("--save-profile", metavar="FILE", help="Write the ops' seconds as `rematerialize` reads them."),
+    typer.Option(
+        "--save-profile", metavar="FILE", help="Write the ops' seconds and the link's rates as plans read them."
+    ),
 ]
 
 
@@ -91,6 +93,7 @@ def bench_model(
             threads=threads,
             cuda_graph=cuda_graph,
             profiled_runs=profiled_runs if profiled else 0,
+            measure_link=save_profile is not None,
             progress=report_stage,
             **settings,
         )
@@ -120,7 +123,7 @@ def _wants_stdout(files: dict[str, str | None]) -> bool:
 def _write(found: Benchmark, json: str | None, trace: str | None, save_profile: str | None) -> None:
     if found.profile is not None and trace is not None:
         write_text(trace, json_module.dumps(found.profile.trace()))
-    if found.profile is not None and save_profile is not None:
-        write_text(save_profile, found.profile.signatures_json())
+    if save_profile is not None:
+        write_text(save_profile, found.saved_profile())
     if json is not None:
         write_text(json, found.to_json())

@@ -25,7 +25,9 @@ from memc.ir.cost_model import DEVICES
 from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.footprint import Footprint
+from memc.ir.machine import device_names
 from memc.ir.spaces import IO
+from memc.measure.link import LinkTimes
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.verification import random_inputs
 from memc.runtime.target import CodeTarget
@@ -61,6 +63,10 @@ class Benchmark:
     """Measured: by how much the process, on CUDA the use of the device's memory, has grown since code was loaded: arena,
     weights, inputs, outputs, and whatever libraries take in their first calls. None where the system does not say."""
     profile: Profile | None
+    device: Mapping[str, str]
+    """`kind`, `arch` and `name` of what ran it."""
+    link: LinkTimes | None
+    """The device's link with its host; None unless asked for."""
 
     @property
     def runs(self) -> int:
@@ -98,7 +104,17 @@ class Benchmark:
         named = ("runs", "median", "p90", "least", "runs_per_second", "items_per_second")
         measured = {name: getattr(self, name) for name in named}
         profile = None if self.profile is None else self.profile.to_dict()
-        return {**data, **measured, "memory": dict(self.memory), "profile": profile}
+        link = None if self.link is None else self.link.to_dict()
+        return {**data, **measured, "memory": dict(self.memory), "profile": profile, "link": link}
+
+    def saved_profile(self) -> str:
+        """The file of measured times that passes read (`passes/measured.py`)."""
+        data: dict[str, Any] = {"device": dict(self.device)}
+        if self.profile is not None:
+            data["ops"] = self.profile.seconds_by_signature()
+        if self.link is not None:
+            data["link"] = self.link.to_dict()
+        return json.dumps(data, indent=1)
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True)
@@ -116,6 +132,7 @@ def bench(
     threads: int | None = None,
     cuda_graph: bool = True,
     profiled_runs: int = 0,
+    measure_link: bool = False,
     progress: driver.Progress | None = None,
     **options: Unpack[Keywords],
 ) -> Benchmark:
@@ -130,6 +147,7 @@ def bench(
         threads: that kernels use, on the CPU; None for all.
         cuda_graph: whether runs on CUDA are launched as graphs.
         profiled_runs: further runs, which take the time of each op.
+        measure_link: whether to time copies between the device and its host, too, after the runs.
         **options: as for `memc.compile`.
 
     Raises:
@@ -137,10 +155,10 @@ def bench(
     """
     for name, value, least in (("warmup", warmup, 0), ("runs", runs, 1), ("profiled runs", profiled_runs, 0)):
         require(value, Annotated[int, Range(least=least, what="a number")], name)
-    _require_call(inputs, seed, threads, cuda_graph)
+    _require_call(inputs, seed, threads, cuda_graph, measure_link)
     min_seconds = require(min_seconds, Seconds, "min seconds")
     path, keeps = _artifact(source, progress, options)
-    measured = _Runs(warmup, runs, min_seconds, threads, profiled_runs, progress or (lambda stage: None))
+    measured = _Runs(warmup, runs, min_seconds, threads, profiled_runs, measure_link, progress or (lambda stage: None))
     return measured.of(path, keeps, cuda_graph, inputs or {}, seed)
 
 
@@ -153,6 +171,7 @@ class _Runs:
     min_seconds: float
     threads: int | None
     profiled_runs: int
+    measure_link: bool
     report: driver.Progress
 
     def of(
@@ -187,6 +206,7 @@ class _Runs:
             if self.profiled_runs:
                 self.report("profile")
                 profile = _profile(executable, profiling.profile(executable, given, self.profiled_runs))
+            link = self._link(manifest, executable.device) if self.measure_link else None
         grown = None if before is None or after is None else max(after - before, 0)
         return Benchmark(
             target=str(CodeTarget.create(manifest.kind, manifest.arch or None, manifest.cpu)),
@@ -198,14 +218,33 @@ class _Runs:
             memory=_memory(manifest.footprint),
             grown_bytes=grown,
             profile=profile,
+            device=_device(manifest, executable.device),
+            link=link,
         )
 
+    def _link(self, manifest: Manifest, device: Any) -> LinkTimes:
+        """The link of the device with its host."""
+        from memc.runtime.execute.copy_times import copy_times
+        from memc.runtime.execute.device_errors import device_errors
 
-def _require_call(inputs: object, seed: object, threads: object, cuda_graph: object) -> None:
+        self.report("link")
+        with device_errors(manifest, device, "measuring the link"):
+            return LinkTimes.of(copy_times(manifest.kind, int(device.index)))
+
+
+def _device(manifest: Manifest, device: Any) -> dict[str, str]:
+    """What ran the artifact, as files of measured times name it."""
+    if manifest.kind == "cuda":
+        return {"kind": "cuda", "arch": manifest.arch, "name": str(device.device_name)}
+    return {"kind": "llvm", "name": next(iter(device_names("llvm")), "")}
+
+
+def _require_call(inputs: object, seed: object, threads: object, cuda_graph: object, measure_link: object) -> None:
     """Raise UsageError for arguments of another kind."""
     require(threads, Optional[int], "threads")
     require(seed, Amount, "seed")
     require(cuda_graph, bool, "cuda_graph")
+    require(measure_link, bool, "measure_link")
     if inputs is not None and not isinstance(inputs, Mapping) and not callable(inputs):
         raise UsageError(f"inputs: expected a dict of arrays by name, got {type(inputs).__name__}")
 
