@@ -186,7 +186,8 @@ class Choices:
         """The copies of a choice, beside what recomputation alone costs within `budget` bytes."""
         plan = choice.plan
         alone = [other.plan.added for other in self.found if other.plan.peak <= budget and not other.plan.bytes_in]
-        reasons = zip(choice.graph.values, choice.graph.immovable(copies.least))
+        reasons = dict(zip(choice.graph.values, choice.graph.immovable(copies.least)))
+        immovable = {v.name: why for v, base in choice.graph.base.items() if (why := reasons.get(base)) is not None}
         return Copied(
             copies,
             sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
@@ -195,7 +196,7 @@ class Choices:
             choice.share(plan.makespan - plan.computing),
             choice.share(min(alone)) if alone else None,
             choice.share(copies_at_least(OffloadProblem(choice.graph.problem, (), copies.lanes), budget)),
-            {value.name: reason for value, reason in reasons if reason is not None},
+            immovable,
         )
 
 

@@ -41,6 +41,8 @@ class RecomputeGraph:
     problem: RecomputeProblem = field(init=False)
     values: list[Value] = field(init=False)
     """The problem's values, by their numbers."""
+    foreign: dict[Value, str] = field(init=False)
+    """The values that ops which memc does not know read, each with the name of such an op."""
 
     @staticmethod
     def of(function: Function, cost: Callable[[Op], int], alignment: int = ALIGNMENT) -> RecomputeGraph:
@@ -64,6 +66,13 @@ class RecomputeGraph:
                 units.append(chains.get(op, (op,)))
         graph = RecomputeGraph(function, units, base, views, aliased)
         graph.problem = graph._problem(cost, alignment)
+        graph.foreign = {
+            base[v]: op.name
+            for unit in units
+            for op in unit
+            if op.region is None and lookup(op.name) is None
+            for v in op.operands
+        }
         return graph
 
     def _problem(self, cost: Callable[[Op], int], alignment: int) -> RecomputeProblem:
@@ -148,21 +157,14 @@ class RecomputeGraph:
     def immovable(self, least: int) -> list[str | None]:
         """Of each value, why it may not be copied out of the arena while it is not used, in words; None if it may: one of at
         least so many bytes that nothing else shares and no foreign op, which might write to it, reads."""
-        foreign = {
-            self.base[v]: op.name
-            for unit in self.units
-            for op in unit
-            if op.region is None and lookup(op.name) is None
-            for v in op.operands
-        }
 
         def reason(value: Value, size: int) -> str | None:
             if size == 0 and value.type.nbytes:
                 return "is a result of the function"
             if self.aliased:
                 return "may share bytes with others, since the function had aliases already"
-            if value in foreign:
-                return f'is read by "{foreign[value]}", which memc does not know and which may write to it'
+            if value in self.foreign:
+                return f'is read by "{self.foreign[value]}", which memc does not know and which may write to it'
             return None if size >= max(1, least) else f"is below the least copy of {format_size(least)}"
 
         return list(map(reason, self.values, self.problem.sizes))

@@ -122,7 +122,7 @@ def _wants_stdout(files: dict[str, str | None]) -> bool:
 
 def _write(found: Benchmark, json: str | None, trace: str | None, save_profile: str | None) -> None:
     if found.profile is not None and trace is not None:
-        write_text(trace, json_module.dumps(found.profile.trace()))
+        write_text(trace, json_module.dumps(found.trace()))
     if save_profile is not None:
         write_text(save_profile, found.saved_profile())
     if json is not None:

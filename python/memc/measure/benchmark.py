@@ -10,7 +10,7 @@ import statistics
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -23,12 +23,13 @@ from memc.ir.checked import Amount, Range, require
 from memc.ir.core import Array
 from memc.ir.cost_model import DEVICES
 from memc.ir.durations import Seconds
-from memc.ir.errors import InvalidError, UsageError
+from memc.ir.errors import UsageError
 from memc.ir.footprint import Footprint
 from memc.ir.machine import device_names
 from memc.ir.spaces import IO
 from memc.measure.link import LinkTimes
 from memc.measure.op_times import Profile, make_profile
+from memc.measure.planned import planned_events, planned_module
 from memc.measure.verification import random_inputs
 from memc.runtime.target import CodeTarget
 
@@ -63,10 +64,13 @@ class Benchmark:
     """Measured: by how much the process, on CUDA the use of the device's memory, has grown since code was loaded: arena,
     weights, inputs, outputs, and whatever libraries take in their first calls. None where the system does not say."""
     profile: Profile | None
-    device: Mapping[str, str]
+    device: Mapping[str, str] = field(default_factory=dict)
     """`kind`, `arch` and `name` of what ran it."""
-    link: LinkTimes | None
+    link: LinkTimes | None = None
     """The device's link with its host; None unless asked for."""
+    planned: Sequence[Mapping[str, Any]] = ()
+    """The timeline of the plan as events of a trace, with the ops' times as profiled; empty without a profile, and for programs
+    without copies."""
 
     @property
     def runs(self) -> int:
@@ -100,12 +104,20 @@ class Benchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; times in seconds."""
-        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        data = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "planned"}
         named = ("runs", "median", "p90", "least", "runs_per_second", "items_per_second")
         measured = {name: getattr(self, name) for name in named}
         profile = None if self.profile is None else self.profile.to_dict()
         link = None if self.link is None else self.link.to_dict()
         return {**data, **measured, "memory": dict(self.memory), "profile": profile, "link": link}
+
+    def trace(self) -> dict[str, Any]:
+        """A profiled run in Chrome's trace format and, of a program with copies, the plan's timeline. Raises ValueError without a
+        profile."""
+        if self.profile is None:
+            raise ValueError("expected a benchmark with profiled runs")
+        found = self.profile.trace()
+        return {**found, "traceEvents": [*found["traceEvents"], *self.planned]}
 
     def saved_profile(self) -> str:
         """The file of measured times that passes read (`passes/measured.py`)."""
@@ -202,11 +214,14 @@ class _Runs:
             self.report("run")
             seconds = _timed(executable, given, self.warmup, self.runs, self.min_seconds)
             after = _bytes_in_use(executable.device, manifest)
-            profile = None
+            link = self._link(manifest, executable.device) if self.measure_link else None
+            profile, planned = None, []
             if self.profiled_runs:
                 self.report("profile")
-                profile = _profile(executable, profiling.profile(executable, given, self.profiled_runs))
-            link = self._link(manifest, executable.device) if self.measure_link else None
+                module = planned_module(manifest)
+                calls = profiling.profile(executable, given, self.profiled_runs)
+                profile = make_profile(module.main, calls, manifest.kind, DEVICES[manifest.kind])
+                planned = planned_events(manifest, module, profile, link)
         grown = None if before is None or after is None else max(after - before, 0)
         return Benchmark(
             target=str(CodeTarget.create(manifest.kind, manifest.arch or None, manifest.cpu)),
@@ -220,6 +235,7 @@ class _Runs:
             profile=profile,
             device=_device(manifest, executable.device),
             link=link,
+            planned=planned,
         )
 
     def _link(self, manifest: Manifest, device: Any) -> LinkTimes:
@@ -311,23 +327,6 @@ def _memory(footprint: Footprint) -> dict[str, int]:
     titles = {IO: "inputs_and_outputs"}
     spaces = {titles.get(space.name, space.name): space.bytes for space in footprint.spaces}
     return {**spaces, "peak": footprint.peak}
-
-
-def _profile(executable: Executable, calls: Any) -> Profile:
-    """The profile of the ops that the artifact's text shows."""
-    from memc.ir.text.parser import parse
-    from memc.runtime.artifact.manifest import TEXT
-    from memc.runtime.artifact.read import content
-
-    manifest = executable.manifest
-    path = manifest.path / TEXT
-    try:
-        function = parse(content(manifest, TEXT).decode("utf-8"), str(path)).main
-    except UnicodeDecodeError as error:
-        raise InvalidError(f"{path}: cannot read the planned module: {error}; compile again") from None
-    if any(op >= len(function.ops) for op, _ in manifest.calls):
-        raise InvalidError(f"{path}: has other ops than the plan; compile again")
-    return make_profile(function, calls, manifest.kind, DEVICES[manifest.kind])
 
 
 def _bytes_in_use(device: Any, manifest: Manifest) -> int | None:

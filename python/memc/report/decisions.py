@@ -23,6 +23,9 @@ Choice = Literal["kept", "recomputed", "offloaded", "offloaded and recomputed", 
 FULL = 0.99
 """Which share of the peak makes a moment one that a value's bytes are missed at."""
 
+UNREAD, UNBROKEN = "is not read", "is used by ops one after another"
+"""Why values are kept that there is no time without."""
+
 FIXED = {
     Role.INPUT: "is an input, which the caller holds",
     Role.WEIGHT: "is a weight, which stays on the device",
@@ -138,15 +141,18 @@ class _Judge:
     def _recomputed(self, life: Life, fixed: str | None) -> str:
         gaps = [(max(u for u in life.uses if u < run), run) for run in life.runs]
         begin, end = max(gaps, key=lambda gap: self._between(*gap))
-        why = f"it {fixed}" if fixed is not None else self._no_copy(life, begin, end) or "that is quicker as a whole"
+        why = f"it {fixed}" if fixed is not None else self._no_copy(life, begin, end)
+        if why is None:
+            took, room = (duration(time) for time in (self._round_trip(life, 1), self._between(begin, end)))
+            why = f"copies out and back would take {took} of the {room} without it"
         return f"{self._runs(life)}; {why}"
 
     def _kept(self, life: Life) -> str:
         gaps = [(a, b) for a, b in pairwise(life.uses) if self._between(a, b)]
         if len(life.uses) < 2:
-            return "is not read"
+            return UNREAD
         if not gaps:
-            return "is used by ops one after another"
+            return UNBROKEN
         begin, end = max(gaps, key=lambda gap: (self._most(*gap), self._between(*gap)))
         most = self._most(begin, end)
         if most < FULL * self.peak:

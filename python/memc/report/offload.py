@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from memc.ir.copies import is_copy
-from memc.ir.cost_model import CostModel
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.passes.manager import PassManager
 from memc.passes.offload.offload import Offload
 from memc.passes.recompute.choices import Copied, Recomputation
 from memc.passes.recompute.rematerialize import costs_of
-from memc.report.decisions import Decision, decisions_of
-from memc.report.timeline import WAYS, Timeline, Way, timeline
+from memc.report.decisions import UNBROKEN, UNREAD, Decision, decisions_of
+from memc.report.timeline import Copy, Timeline, Way, timeline
+from memc.solvers.offload import FULL_SPEED, Lane
 
 STALLS = 5
 """How many ops that wait are reported."""
@@ -30,6 +30,12 @@ class LaneUse:
     bytes: int
     busy_percent: float
     """While its bytes move, in percent of the whole run."""
+    bandwidth: float
+    """Bytes a second that were counted on, while nothing moves the other way."""
+    shared: float
+    """While something does."""
+    latency: float
+    """Seconds that each copy takes beside those of its bytes."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,9 @@ class Stall:
     """An op that waits for a copy."""
 
     op: str
+    """Its name; `return` for what the end of the run waits for."""
     result: str
+    """The name of its first result; empty for the end."""
     index: int
     """Of the op among the function's."""
     waits_for: str
@@ -107,8 +115,8 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
         recompute_only_percent=alone,
         copies_only_percent_bound=round(100 * copied.alone_at_least, 4),
         makespan_seconds=time.makespan / 1e12,
-        lanes={way: _use(time, way) for way in WAYS},
-        stalls=_stalls(time, costs, once),
+        lanes={"out": _use(time, "out", by.lanes.out), "in": _use(time, "in", by.lanes.back)},
+        stalls=_stalls(time, once),
         values=decided,
         small_values=sum(
             value.type.nbytes < by.least
@@ -129,28 +137,40 @@ def _verdict(found: Recomputation, copied: Copied, decided: list[Decision]) -> s
     if copied.by.host_budget is not None and copied.by.host_budget < copied.by.least:
         return f"nothing is copied: the host budget is {format_size(copied.by.host_budget)}"
     results = [each for each in decided if each.is_result]
-    if all(each.value in copied.immovable for each in results):
-        reasons = Counter(copied.immovable[each.value] for each in results)
-        why = f"each result {reasons.most_common(1)[0][0]}" if len(reasons) == 1 else "the table says why"
-        small = f"none has {format_size(copied.by.least)}, the least copy"
-        return f"nothing is copied: no value may be: {why if reasons else small}"
+    if all(each.value in copied.immovable or each.reason in (UNREAD, UNBROKEN) for each in results):
+        reasons = Counter(copied.immovable[each.value] for each in results if each.value in copied.immovable)
+        why = (
+            f"most often, it {reasons.most_common(1)[0][0]}" if reasons else f"none has {format_size(copied.by.least)}"
+        )
+        return f"nothing is copied: no value that is not used for a while may be: {why}"
     return f"nothing is copied: recomputation alone is as quick over the link {copied.by.link}"
 
 
-def _use(time: Timeline, way: Way) -> LaneUse:
+def _use(time: Timeline, way: Way, lane: Lane) -> LaneUse:
     copies = [copy for copy in time.copies if copy.way == way]
     busy = sum(copy.duration for copy in copies)
+    rate = 2**20 / lane.per_mib * 1e12
     return LaneUse(
-        len(copies), sum(copy.bytes for copy in copies), round(100 * busy / time.makespan, 4) if busy else 0.0
+        copies=len(copies),
+        bytes=sum(copy.bytes for copy in copies),
+        busy_percent=round(100 * busy / time.makespan, 4) if busy else 0.0,
+        bandwidth=rate,
+        shared=rate * lane.shared / FULL_SPEED,
+        latency=lane.latency / 1e12,
     )
 
 
-def _stalls(time: Timeline, costs: CostModel, once: int) -> list[Stall]:
+def _stalls(time: Timeline, once: int) -> list[Stall]:
     found = []
+
+    def stall(op: str, result: str, index: int, copy: Copy, waited: int) -> None:
+        times = (waited / 1e12, round(100 * waited / once, 4))
+        found.append(Stall(op, result, index, copy.value.name, copy.way, *times))
+
     for run in time.stalls(STALLS):
-        copy = run.waits_for
-        assert copy is not None
+        assert run.waits_for is not None
         name = run.op.name if run.op.region is None else "+".join(op.name for op in run.op.region.ops)
-        times = (run.waited / 1e12, round(100 * run.waited / once, 4))
-        found.append(Stall(name, run.op.results[0].name, run.index, copy.value.name, copy.way, *times))
-    return found
+        stall(name, run.op.results[0].name, run.index, run.waits_for, run.waited)
+    if time.last is not None:
+        stall("return", "", len(time.starts), time.last, time.makespan - time.ran)
+    return sorted(found, key=lambda each: -each.seconds)[:STALLS]

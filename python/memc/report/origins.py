@@ -29,7 +29,7 @@ class Life:
 def lives_of(function: Function) -> list[Life]:
     """The values of the program in the order in which they are made, parameters first."""
     origins = origins_of(function)
-    lives = {value: Life(value) for value in function.values() if origins.get(value, value) is value}
+    lives = {value: Life(value) for value, origin in origins.items() if origin is value}
     for index, op in enumerate(function.ops):
         if is_copy(op):
             life = lives[origins[op.operands[0]]]
@@ -45,7 +45,7 @@ def lives_of(function: Function) -> list[Life]:
         for value in op.results:
             if origins[value] is not value and view_offset(op) is None:
                 lives[origins[value]].runs.append(index)
-    return [life for value, life in lives.items() if value.op is None or not is_copy(value.op)]
+    return list(lives.values())
 
 
 def origins_of(function: Function) -> Mapping[Value, Value]:

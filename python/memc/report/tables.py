@@ -83,7 +83,11 @@ def _add_copies(table: Table, moved: Offloaded) -> None:
         )
     table.add_row("waits for copies", f"{moved.waiting_percent:.2f} %", "of the ops' time")
     for stall in moved.stalls:
-        table.add_row(f"  %{stall.result}", f"{stall.percent:.2f} %", f"for %{stall.waits_for}, {stall.direction}")
+        table.add_row(
+            f"  %{stall.result}" if stall.result else "  the end",
+            f"{stall.percent:.2f} %",
+            f"for %{stall.waits_for}, {stall.direction}",
+        )
     alone = moved.recompute_only_percent
     table.add_row("recomputation alone", "impossible" if alone is None else f"{alone:.2f} %", "more time")
     table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
@@ -106,9 +110,11 @@ def _print_decisions(console: Console, moved: Offloaded) -> None:
         table.add_row(f"%{each.value}", format_size(each.bytes), each.decision, each.reason)
     console.print(table)
     others = Counter(each.decision for each in results[SHOWN_VALUES:])
+    fixed = others.pop("none", 0)
     parts = [f"{count} {decision}" for decision, count in others.items()]
+    parts += [f"{fixed} that may not be copied"] if fixed else []
     outside = len(moved.values) - len(results)
-    parts += [f"{outside} outside the arena, or workspaces, that stay"] if outside else []
+    parts += [f"{outside} inputs, weights, states, constants and workspaces"] if outside else []
     parts += [f"{moved.small_values} below the least copy"] if moved.small_values else []
     if parts:
         console.print(f"and others: {', '.join(parts)}; --json has all", soft_wrap=True)

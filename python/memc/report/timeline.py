@@ -109,6 +109,8 @@ class Timeline:
     copies: list[Copy] = field(default_factory=list)
     """In the order of their starts."""
     makespan: int = 0
+    last: Copy | None = None
+    """Where nothing runs after the last wait: the copy that took longest of those that the end waits for."""
     starts: list[int] = field(default_factory=list)
     """Of each op of the function, copies too: when it is reached."""
 
@@ -129,7 +131,12 @@ class Timeline:
     def idle(self) -> Spans:
         """While no op runs."""
         waits = [(run.begin - run.waited, run.begin) for run in self.runs if run.waited]
-        return Spans.of([*waits, (self.runs[-1].end if self.runs else 0, self.makespan)])
+        return Spans.of([*waits, (self.ran, self.makespan)])
+
+    @property
+    def ran(self) -> int:
+        """When the last op has run."""
+        return self.runs[-1].end if self.runs else 0
 
     def stalls(self, most: int) -> list[Run]:
         """The ops that wait longest, longest first."""
@@ -159,7 +166,7 @@ def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes) -> Tim
             clock.advance(begin + duration)
             found.runs.append(Run(op, index, begin, clock.now, waited, longest))
             waited, longest = 0, None
-    found.makespan = clock.now
+    found.makespan, found.last = clock.now, longest
     return found
 
 
