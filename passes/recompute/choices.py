@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memc.ir.core import Function, Op
 from memc.ir.cost_model import CostModel
@@ -58,8 +58,8 @@ class Copies:
 class Copied:
     """Copies out of the arena and back."""
 
-    by: Copies
-    """What was counted on."""
+    link: str
+    """Whose rates were counted on."""
     count: int
     """Of both directions."""
     bytes_out: int
@@ -71,13 +71,15 @@ class Copied:
     where none keeps the budget."""
     alone_at_least: float
     """Below this no schedule of copies alone is that runs the ops once, in the order chosen, within the budget."""
-    immovable: Mapping[str, str]
+    by: Copies | None = None
+    """What was counted on."""
+    immovable: Mapping[str, str] = field(default_factory=dict)
     """Why values may not be copied, by their names."""
 
     @staticmethod
     def none(copies: Copies) -> Copied:
         """Where a budget is kept without copies and recomputation."""
-        return Copied(copies, 0, 0, 0, 0.0, 0.0, 0.0, {})
+        return Copied(copies.link, 0, 0, 0, 0.0, 0.0, 0.0, by=copies)
 
 
 @dataclass(frozen=True)
@@ -189,14 +191,15 @@ class Choices:
         reasons = dict(zip(choice.graph.values, choice.graph.immovable(copies.least)))
         immovable = {v.name: why for v, base in choice.graph.base.items() if (why := reasons.get(base)) is not None}
         return Copied(
-            copies,
+            copies.link,
             sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
             plan.bytes_out,
             plan.bytes_in,
             choice.share(plan.makespan - plan.computing),
             choice.share(min(alone)) if alone else None,
             choice.share(copies_at_least(OffloadProblem(choice.graph.problem, (), copies.lanes), budget)),
-            immovable,
+            by=copies,
+            immovable=immovable,
         )
 
 

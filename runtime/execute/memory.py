@@ -10,6 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.errors import DeviceMemoryError, InvalidError
+from memc.ir.machine import memory_bytes
+from memc.ir.sizes import format_size
+from memc.ir.spaces import HOST
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.manifest import WEIGHTS, Manifest
 from memc.runtime.artifact.storages import Storage
@@ -25,6 +28,7 @@ PIN = "cannot pin"
 def allocate(loaded: Loaded, virtual_machine: Any, shared: Mapping[str, Any]) -> dict[str, Any]:
     """A storage for each space that `virtual_machine` allocates, by name, in the order in which runs are given them: of those
     in `shared` the storage there, of others a new one, with its weights."""
+    _require_memory(loaded.manifest)
     found: dict[str, Any] = {}
     filled = {weight.spec.space for weight in loaded.manifest.weights if weight.spec.nbytes}
     for space in loaded.manifest.spaces:
@@ -35,6 +39,18 @@ def allocate(loaded: Loaded, virtual_machine: Any, shared: Mapping[str, Any]) ->
             if space.name in filled:
                 upload(loaded.manifest, space, virtual_machine[space.viewer](found[space.name]))
     return found
+
+
+def _require_memory(manifest: Manifest) -> None:
+    """Raise DeviceMemoryError for copies on the host that its memory cannot hold: on the CPU they would be promised, and the process
+    ended when they are written."""
+    there = memory_bytes()
+    for space in manifest.spaces:
+        if space.name == HOST and space.device.kind == "cpu" and there is not None and space.bytes > there:
+            raise DeviceMemoryError(
+                f"{manifest.path}: loading: the space {HOST} takes {space.bytes} bytes ({format_size(space.bytes)}), this machine "
+                f"has {there} ({format_size(there)}) of memory; compile with a smaller --host-budget"
+            )
 
 
 def allocated(loaded: Loaded, virtual_machine: Any, space: Storage) -> Any:

@@ -11,8 +11,9 @@ from memc.ir.copies import is_copy
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.passes.manager import PassManager
+from memc.passes.offload.links import link_of
 from memc.passes.offload.offload import Offload
-from memc.passes.recompute.choices import Copied, Recomputation
+from memc.passes.recompute.choices import Copied, Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of
 from memc.report.decisions import UNBROKEN, UNREAD, Decision, decisions_of
 from memc.report.timeline import Copy, Timeline, Way, timeline
@@ -95,7 +96,7 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
     copied, item = found.copied, next((item for item in manager.passes if isinstance(item, Offload)), None)
     if copied is None or item is None:
         return None
-    function, by = module.main, copied.by
+    function, by = module.main, copied.by or _counted_on(item, module)
     costs = costs_of(module, item.target, item.profile)
     time = timeline(function, costs.cost, by.lanes)
     once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
@@ -105,8 +106,8 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
         decided = decisions_of(function, time, costs.cost, *how)
     alone = None if copied.alone is None else round(100 * copied.alone, 4)
     return Offloaded(
-        verdict=_verdict(found, copied, decided),
-        link=by.link,
+        verdict=_verdict(found, copied, by, decided),
+        link=copied.link,
         link_origin=by.origin,
         copies=copied.count,
         offloaded_bytes=copied.bytes_out,
@@ -127,23 +128,27 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
     )
 
 
-def _verdict(found: Recomputation, copied: Copied, decided: list[Decision]) -> str:
+def _counted_on(item: Offload, module: Module) -> Copies:
+    """What the options of the pass say of links."""
+    link = link_of(item.link, module.target)
+    return Copies(link.name, link.lanes(), item.least_copy, item.host_budget, link.origin)
+
+
+def _verdict(found: Recomputation, copied: Copied, by: Copies, decided: list[Decision]) -> str:
     if copied.count:
         moved = [each for each in decided if each.decision.startswith("offloaded")]
         values = "1 value is" if len(moved) == 1 else f"{len(moved)} values are"
         return f"{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
     if not found.repeats:
         return "nothing is copied: the budget is kept without"
-    if copied.by.host_budget is not None and copied.by.host_budget < copied.by.least:
-        return f"nothing is copied: the host budget is {format_size(copied.by.host_budget)}"
+    if by.host_budget is not None and by.host_budget < by.least:
+        return f"nothing is copied: the host budget is {format_size(by.host_budget)}"
     results = [each for each in decided if each.is_result]
     if all(each.value in copied.immovable or each.reason in (UNREAD, UNBROKEN) for each in results):
         reasons = Counter(copied.immovable[each.value] for each in results if each.value in copied.immovable)
-        why = (
-            f"most often, it {reasons.most_common(1)[0][0]}" if reasons else f"none has {format_size(copied.by.least)}"
-        )
+        why = f"most often, it {reasons.most_common(1)[0][0]}" if reasons else f"none has {format_size(by.least)}"
         return f"nothing is copied: no value that is not used for a while may be: {why}"
-    return f"nothing is copied: recomputation alone is as quick over the link {copied.by.link}"
+    return f"nothing is copied: recomputation alone is as quick over the link {by.link}"
 
 
 def _use(time: Timeline, way: Way, lane: Lane) -> LaneUse:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from memc.ir import machine
+
 CHAIN = """func @main(%x: f32[256,256] {role = input}) -> f32[64,64] {
   %a = matmul(%x, %x) {transpose_a = false, transpose_b = false} : f32[256,256]
   %b = matmul(%a, %x) {transpose_a = false, transpose_b = false} : f32[256,256]
@@ -184,3 +186,17 @@ def test_bad_input(memc, chain: str, arguments: tuple[str, ...], code: int, said
     result = memc("compile", chain, "--offload", "auto", *given)
     assert result.code == code and said in result.err and result.err.count("\n") == 1
     assert result.err.startswith("memc: error: ") and not Path("chain.memc").exists()
+
+
+def test_host_memory_that_is_not_there(memc, chain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memc("compile", chain, *BUDGET, "-o", "chain.memc", "-q").code == 0
+    monkeypatch.setattr(machine, "PROC", tmp_path)
+    (tmp_path / "meminfo").write_text("MemTotal:       255 kB\nMemFree:      100 kB\n")
+    result = memc("run", "chain.memc", "--input", "x=random")
+    assert result.code == 4 and result.err.count("\n") == 1
+    assert result.err == (
+        "memc: error: chain.memc: loading: the space host takes 262144 bytes (256.00 KiB), this machine has 261120 (255.00 KiB) of "
+        "memory; compile with a smaller --host-budget\n"
+    )
+    (tmp_path / "meminfo").write_text("MemTotal:       256 kB\n")
+    assert memc("run", "chain.memc", "--input", "x=random", "-q").code == 0
