@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
@@ -77,4 +78,12 @@ def _text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return "[" + ",".join(map(str, value)) + "]"
-    return str(value)
+    return quoted(value) if isinstance(value, str) else str(value)
+
+
+def quoted(text: str) -> str:
+    """Text as pipeline text has it, between quotes if it has separators, brackets or quotes. One with quotes of both kinds has no such
+    form."""
+    if re.fullmatch(r"[^\s,{}()\[\]\"']+", text):
+        return text
+    return f"'{text}'" if '"' in text else f'"{text}"'

@@ -11,6 +11,7 @@ from memc.ir.checked import Range
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.target import Kind
+from memc.passes.base import quoted
 
 Kernels = Literal["auto", "library", "generated"]
 
@@ -47,6 +48,7 @@ def pipeline(
     offload: Offload = "none",
     host_budget: int | None = None,
     link: str | None = None,
+    profile: str | None = None,
 ) -> str:
     """The passes of -O`level` for modules of a kind of target.
 
@@ -61,6 +63,7 @@ def pipeline(
         offload: `auto`, to keep a memory budget by copies to the host, too, where that takes less time.
         host_budget: bytes of copies on the host at one time; None for any number.
         link: how fast values are copied, as the pass `offload` takes it.
+        profile: a file of measured times, as `rematerialize` and `offload` take it.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -72,7 +75,7 @@ def pipeline(
     """
     if level not in (0, 1, 2, 3):
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")
-    wanted = _Wanted(target, kernels, memory_budget, workspace, precision, offload, host_budget, link)
+    wanted = _Wanted(target, kernels, memory_budget, workspace, precision, offload, host_budget, link, profile)
     passes = _unplanned(wanted) if level == 0 else _linear(wanted) if level == 1 else _searched(wanted, level)
     if precision == "tf32":
         passes.append("set-precision{mode=tf32}")
@@ -91,6 +94,7 @@ class _Wanted:
     offload: Offload
     host_budget: int | None
     link: str | None
+    profile: str | None
 
     @property
     def library(self) -> str:
@@ -122,11 +126,12 @@ class _Wanted:
         """The pass that orders the ops, and keeps the budget if there is one."""
         if self.memory_budget is None:
             return _with("reorder", *effort, *search)
-        budget = (f"budget={self.memory_budget}", "total")
+        profile = "" if self.profile is None else f"profile={quoted(self.profile)}"
+        budget = (f"budget={self.memory_budget}", "total", profile)
         if self.offload == "none":
             return _with("rematerialize", *budget, *effort)
         host = "" if self.host_budget is None else f"host-budget={self.host_budget}"
-        return _with("offload", *budget, host, "" if self.link is None else f'link="{self.link}"', *effort)
+        return _with("offload", *budget, host, "" if self.link is None else f"link={quoted(self.link)}", *effort)
 
     @property
     def half(self) -> list[str]:

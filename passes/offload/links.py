@@ -66,9 +66,13 @@ DEFAULTS = {"cuda": "h200", "llvm": "memory"}
 """The link of a kind of target where none is said."""
 
 
-def link_of(named: str | None, target: Target) -> HostLink:
-    """The link that an option names, or else that of the target, or else its kind's in `DEFAULTS`. Raises UsageError for a name
-    that is none and a file that says none, or one of another device."""
+def link_of(named: str | None, target: Target, profile: str | None = None) -> HostLink:
+    """The link that an option names, or else that of a `profile` (a file of measured times), or else that of the target, or else its
+    kind's in `DEFAULTS`. Raises UsageError for a name that is none and a file that says none, or one of another device."""
+    if named is None and profile is not None:
+        measured = read_measured(profile, "profile", target)
+        if measured.link is not None:
+            return HostLink(profile, *measured.link, origin=measured.where)
     if named is None:
         default = LINKS[DEFAULTS[target.kind]]
         return _of_target(target) or replace(

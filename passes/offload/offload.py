@@ -38,13 +38,13 @@ class Offload(Pass):
     """Bytes of copies at one time; any number without one."""
     link: str | None = None
     """How fast values are copied: `h200`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates. Without
-    one, the target's own link, and where it has none `h200` for CUDA and `memory` for the CPU."""
+    one, the profile's or the target's own link, and where it has none `h200` for CUDA and `memory` for the CPU."""
     least_copy: Amount = Copies.least
     """Bytes that a value must have to be copied."""
     target: Optional[Kind] = None
     """Whose speed the duration of an op is guessed from."""
     profile: str | None = None
-    """A JSON file of measured seconds by op signature, which count instead."""
+    """A JSON file of measured times: seconds by op signature, which count instead, and perhaps a link."""
     slack: Share = 0.0
     work: Amount = Search.work
     """How orders are sought, as in `reorder`."""
@@ -52,7 +52,7 @@ class Offload(Pass):
 
     def apply(self, module: Module) -> Recomputation | None:
         costs = costs_of(module, self.target, self.profile)
-        link = link_of(self.link, module.target)
+        link = link_of(self.link, module.target, self.profile)
         copies = Copies(link.name, link.lanes(), self.least_copy, self.host_budget, link.origin)
         search = Search(slack=self.slack, work=self.work)
         alignment = alignment_of(self.alignment, module)

@@ -134,6 +134,14 @@ class Options(Checked):
         metavar="NAME|FILE",
         help="How fast values are copied: h200, h100, a100, titanx, gh200, memory, or a JSON file.",
     )
+    profile: Optional[str] = _option(
+        None,
+        "a JSON file of measured times, as `memc bench --save-profile` writes it, by which a memory budget is kept in the least time, "
+        "the link's rates included where it has them and `link` says nothing; None: a roofline of the target",
+        "--profile",
+        metavar="FILE",
+        help="Measured times, of memc bench --save-profile, by which to keep the budget.",
+    )
     train: Optional[Annotated[BuildGradient, What("a BuildGradient, such as memc.BuildGradient()")]] = _option(
         None,
         "make a training step of the model, as this `memc.BuildGradient` says",
@@ -203,6 +211,12 @@ class Options(Checked):
         for name in ("host_budget", "link"):
             if getattr(self, name) is not None and self.offload == "none":
                 raise UsageError(f"{name}: expected offload auto beside it, got none")
+        if self.profile is not None and (
+            self.memory_budget is None or self.opt_level < 2 or self.pass_pipeline is not None
+        ):
+            raise UsageError(
+                "profile: expected a memory budget beside it, -O2 or -O3 and no pass pipeline, whose own passes take one"
+            )
         if self.precision != "tf32":
             return
         if self.target != "cuda":
@@ -232,6 +246,7 @@ class Keywords(TypedDict, total=False):
     offload: Offload
     host_budget: int | None
     link: str | None
+    profile: str | None
     train: BuildGradient | None
     alignment: int | None
     kernels: Kernels

@@ -21,9 +21,10 @@ PROFILED_RUNS = 10
 
 NOT_MEASURED = (
     *("plan_only", "print_ir_after_all", "print_ir_after_change"),
-    *("labels", "ignore_index", "check_labels", "seed"),
+    *("labels", "ignore_index", "check_labels", "seed", "profile"),
 )
-"""Options of a compilation, and of its training step, that this verb does not have; its own seed is dropout's, too."""
+"""Options of a compilation, and of its training step, that this verb does not have; its own seed is dropout's, too, and its
+profile is what it measures."""
 
 
 Warmup = Annotated[int, typer.Option("--warmup", metavar="N", help="Runs before those that count.")]

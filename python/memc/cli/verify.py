@@ -21,7 +21,7 @@ from .console import progress, set_up_logging, write_text
 from .values import parse_inputs, parse_pairs
 
 NOT_VERIFIED = (
-    *("memory_budget", "offload", "host_budget", "link", "train", "alignment"),
+    *("memory_budget", "offload", "host_budget", "link", "profile", "train", "alignment"),
     *("plan_only", "print_ir_after_all", "print_ir_after_change"),
 )
 """Options of a compilation that this verb does not have."""

@@ -130,7 +130,7 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
 
 def _counted_on(item: Offload, module: Module) -> Copies:
     """What the options of the pass say of links."""
-    link = link_of(item.link, module.target)
+    link = link_of(item.link, module.target, item.profile)
     return Copies(link.name, link.lanes(), item.least_copy, item.host_budget, link.origin)
 
 

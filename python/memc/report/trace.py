@@ -30,8 +30,9 @@ THREADS: Mapping[Way | None, tuple[int, str]] = {
 def plan_trace(module: Module, pipeline: str) -> Event:
     """The trace of a planned module in the cost model with which the passes of `pipeline`, its text, have planned it."""
     items = [item for item in PassManager.parse(pipeline).passes if isinstance(item, (Offload, Rematerialize))]
-    costs = costs_of(module, items[0].target if items else None, items[0].profile if items else None)
-    link = link_of(items[0].link if items and isinstance(items[0], Offload) else None, module.target)
+    profile = items[0].profile if items else None
+    costs = costs_of(module, items[0].target if items else None, profile)
+    link = link_of(items[0].link if items and isinstance(items[0], Offload) else None, module.target, profile)
     time = timeline(module.main, costs.cost, link.lanes())
     return {"traceEvents": events_of(module.main, time, module.target.alignment), "displayTimeUnit": "ms"}
 

@@ -5,6 +5,7 @@ from memc.ir.errors import UsageError
 from memc.passes.kernels.fuse import Fuse
 from memc.passes.kernels.select_kernels import SelectKernels
 from memc.passes.manager import PassManager
+from memc.passes.offload.offload import Offload
 from memc.passes.pipeline_text import _convert
 from memc.passes.placement.assign_addresses import AssignAddresses
 from memc.passes.placement.in_place import InPlace
@@ -95,3 +96,13 @@ def test_unknown_solver_lists_the_known_ones():
 )
 def test_option_types(text, hint, value):
     assert _convert(text, hint) == value
+
+
+@pytest.mark.parametrize(
+    "path", ["p.json", "slow, and spaced.json", 'an"inch.json', "it's.json", "{a}[b](c).json", "d/e-f_1.json"]
+)
+def test_texts_are_read_back(path: str) -> None:
+    text = str(Offload(link=path))
+    (found,) = PassManager.parse(f"{text},reorder").passes[:1]
+    assert found == Offload(link=path)
+    assert (text == f"offload{{link={path}}}") == (path in ("p.json", "d/e-f_1.json"))

@@ -200,3 +200,36 @@ def test_host_memory_that_is_not_there(memc, chain: str, tmp_path: Path, monkeyp
     )
     (tmp_path / "meminfo").write_text("MemTotal:       256 kB\n")
     assert memc("run", "chain.memc", "--input", "x=random", "-q").code == 0
+
+
+def test_profiles_have_the_link_too(memc, chain: str) -> None:
+    way = {"bandwidth": 2e10, "shared": 1e10, "latency": 1e-6}
+    product = "matmul(f32[256,256], f32[256,256]) : f32[256,256]"
+    Path("p.json").write_text(json.dumps({"ops": {product: 0.5}, "link": {"out": way, "in": way}}))
+    found = json.loads(memc("compile", chain, "--plan-only", *BUDGET, "--profile", "p.json", "--json", "-").out)
+    assert found["link"] == "p.json" and found["offload"]["makespan_seconds"] == pytest.approx(3.5, rel=1e-3)
+    assert found["offload"]["lanes"]["out"]["bandwidth"] == pytest.approx(2e10, rel=1e-3)
+    named = ("--profile", "p.json", "--link", "memory", "--json", "-")
+    assert json.loads(memc("compile", chain, "--plan-only", *BUDGET, *named).out)["link"] == "memory"
+    alone = memc("compile", chain, "--plan-only", "--memory-budget", "1100000", "--profile", "p.json", "--json", "-")
+    found = json.loads(alone.out)
+    assert found["offload"] is None and "rematerialize{budget=1100000 total=true profile=p.json" in found["pipeline"]
+    assert found["recomputation"]["added_percent"] == pytest.approx(100 / 7, rel=1e-3)
+
+
+def test_profiles_that_are_refused(memc, chain: str) -> None:
+    gpu = {"kind": "cuda", "arch": "sm_90", "name": "NVIDIA H200"}
+    Path("p.json").write_text(json.dumps({"device": gpu, "ops": {}}))
+    result = memc("compile", chain, *BUDGET, "--profile", "p.json")
+    assert result.code == 2
+    assert result.err == (
+        "memc: error: profile p.json: measured on NVIDIA H200 (cuda sm_90), the target is llvm; measure there with memc bench "
+        "--save-profile\n"
+    )
+    result = memc("compile", chain, "--profile", "p.json")
+    assert result.code == 2 and result.err.startswith("memc: error: profile: expected a memory budget beside it")
+    result = memc("compile", chain, *BUDGET, "--profile", "none.json")
+    assert result.code == 2 and result.err.count("\n") == 1
+    assert result.err.startswith(
+        "memc: error: profile none.json: expected JSON as `memc bench --save-profile` writes it: No such"
+    )
