@@ -160,7 +160,8 @@ class RecomputeGraph:
 
         def reason(value: Value, size: int) -> str | None:
             if size == 0 and value.type.nbytes:
-                return "is a result of the function"
+                updates = value.op is not None and assigned_state(value.op) is not None
+                return "is the new content of a state" if updates else "is a result of the function"
             if self.aliased:
                 return "may share bytes with others, since the function had aliases already"
             if value in self.foreign:

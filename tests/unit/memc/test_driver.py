@@ -157,6 +157,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "offload": ("Auto", "", None, 1),
     "host_budget": (-1, 1.5, "1GiB", True, float("nan"), 2**70),
     "link": (3, b"h200", ["h200"]),
+    "profile": (3, b"p.json", ["p.json"], "p.json"),  # The last: without a budget.
     "plan_only": (1, "yes", None),
     "print_ir_after_all": (1, None),
     "print_ir_after_change": ("", 0),
