@@ -8,7 +8,7 @@ One search decides for every value and every time that it is not needed whether 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from memc.ir.checked import Alignment, Amount, Share
@@ -20,7 +20,7 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget
 from memc.passes.offload.links import link_of
 from memc.passes.order.reorder import Search
-from memc.passes.recompute.choices import Copied, Copies, Recomputation
+from memc.passes.recompute.choices import Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of, rematerialize, require_unplaced
 
 
@@ -64,8 +64,6 @@ class Offload(Pass):
                     raise UsageError("offload: expected a function without copies; run it once")
                 how = (self.budget, costs, alignment, self.total, search)
                 found = rematerialize(module, function, *how, copies=copies)
-                if found.copied is None:  # The budget is kept without.
-                    found = replace(found, copied=Copied.none(copies))
                 said = found if function.name == "main" else said
         finally:  # A later function's budget may be refused.
             if any(map(has_copies, module.functions)):

@@ -76,11 +76,6 @@ class Copied:
     immovable: Mapping[str, str] = field(default_factory=dict)
     """Why values may not be copied, by their names."""
 
-    @staticmethod
-    def none(copies: Copies) -> Copied:
-        """Where a budget is kept without copies and recomputation."""
-        return Copied(copies.link, 0, 0, 0, 0.0, 0.0, 0.0, by=copies)
-
 
 @dataclass(frozen=True)
 class Choice:

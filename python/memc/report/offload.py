@@ -93,10 +93,12 @@ class Offloaded:
 
 def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Offloaded | None:
     """The copies of a planned module. None where the pass did not ask for any."""
-    copied, item = found.copied, next((item for item in manager.passes if isinstance(item, Offload)), None)
-    if copied is None or item is None:
+    item = next((item for item in manager.passes if isinstance(item, Offload)), None)
+    if item is None:
         return None
-    function, by = module.main, copied.by or _counted_on(item, module)
+    by = (found.copied and found.copied.by) or _counted_on(item, module)
+    copied = found.copied or Copied(by.link, 0, 0, 0, 0.0, 0.0, 0.0)  # The budget is kept without.
+    function = module.main
     costs = costs_of(module, item.target, item.profile)
     time = timeline(function, costs.cost, by.lanes)
     once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
