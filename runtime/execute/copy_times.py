@@ -114,8 +114,7 @@ class _Lanes:
         self.start = tvm_ffi.get_global_func("memc.copy.start")
         self.done = tvm_ffi.get_global_func("memc.copy.done")
         self.arrays = {way: (np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)) for way in WAYS}
-        self.at = 0
-        """Where the next copy begins: not where the last was, which caches still hold."""
+        self.at = 0  # Where the next copy begins: not where the last was, which caches still hold.
         self.last: dict[Way, Any] = {}
 
     def begin(self, way: Way, nbytes: int) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from memc.ir.build import IRBuilder
 from memc.ir.copies import has_copies
-from memc.ir.core import Function, Role, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import BudgetError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, space_bytes
@@ -24,8 +25,11 @@ from memc.ir.types import DType, TensorType
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.problem import RecomputeGraph
+from memc.passes.recompute.problem import RecomputeGraph, is_whole_view
 from memc.passes.recompute.rewrite import rewrite
+from memc.report.decisions import decisions_of
+from memc.report.origins import lives_of
+from memc.report.timeline import timeline
 from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
 
 from .graphs import inputs_of, modules
@@ -121,4 +125,35 @@ def test_functions_take_what_their_schedules_say(module: Module, fused: bool) ->
         for step, name in ((Step.OUT_START, "offload_start"), (Step.IN_DONE, "prefetch_done")):
             assert names.count(name) == sum(item is step for item, _ in plan.items)
         assert planned_arena(module.main) >= 0
+        before.restore()
+
+
+@given(modules(), st.sampled_from([(10, 1 << 20, 1024), (500, 1 << 24, 600), (0, 1 << 22, 512)]))
+def test_reports_find_the_schedule_in_the_function(module: Module, rates: tuple[int, int, int]) -> None:
+    """Its time to the picosecond, its copies, and what is recomputed."""
+    PassManager.parse("materialize-returns,decompose").run(module)
+    graph = RecomputeGraph.of(module.main, lambda op: 1000, alignment=1)
+    lanes = Lanes(Lane(*rates), QUICK)
+    problem = OffloadProblem(graph.problem, graph.movable(1), lanes)
+    before = Snapshot.of(module, module.main)
+
+    def cost(op: Op) -> int:
+        return 0 if op.name == "constant" or is_whole_view(op) else 1000
+
+    for plan in offload_ladder(problem, 0):
+        rewrite(graph, plan.items)
+        time = timeline(module.main, cost, lanes)
+        assert (time.makespan, time.computing) == (plan.makespan, plan.computing)
+        assert sum(copy.bytes for copy in time.copies if copy.way == "in") <= plan.bytes_in
+        assert all(time.idle().within(copy.begin, copy.end) <= copy.duration for copy in time.copies)
+        lives = {life.value: life for life in lives_of(module.main)}
+        counts = Counter(plan.items)
+        for number, value in enumerate(graph.values):
+            assert len(lives[value].leaves) == counts[Step.OUT_START, number]
+            assert len(lives[value].comes) == counts[Step.IN_START, number]
+        made = sum((counts[Step.RUN, n] - 1) * len(op.results) for n, unit in enumerate(graph.units) for op in unit)
+        assert sum(len(life.runs) for life in lives.values()) == made
+        decided = decisions_of(module.main, time, cost, lanes, {}, 1, 64)
+        moved = {each.value for each in decided if each.decision.startswith("offloaded")}
+        assert moved == {value.name for n, value in enumerate(graph.values) if counts[Step.IN_START, n]}
         before.restore()

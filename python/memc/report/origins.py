@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from memc.ir.copies import is_copy, is_done
 from memc.ir.core import Block, Function, Op, Value
-from memc.ir.op_rules import view_offset
+from memc.ir.op_rules import origin_of
+from memc.passes.recompute.problem import is_whole_view
 
 
 @dataclass
@@ -17,7 +18,8 @@ class Life:
 
     value: Value
     uses: list[int] = field(default_factory=list)
-    """Where it is made, recomputed, copied in or read, in ascending order; without its copies' starts and ends out."""
+    """Where it is made, recomputed, copied in or read, also through views, in ascending order; without starts of its copies and ends
+    of those out."""
     runs: list[int] = field(default_factory=list)
     """Where its op is run again."""
     leaves: list[int] = field(default_factory=list)
@@ -40,31 +42,36 @@ def lives_of(function: Function) -> list[Life]:
             elif op.name == "prefetch_done":
                 life.uses.append(index)
             continue
-        for value in dict.fromkeys(origins[v] for v in (*op.operands, *op.results)):
+        touched = (*op.operands, *op.results, *(origin_of(v)[0] for v in op.operands))
+        for value in dict.fromkeys(origins[v] for v in touched):
             lives[value].uses.append(index)
         for value in op.results:
-            if origins[value] is not value and view_offset(op) is None:
+            if origins[value] is not value and not is_whole_view(op):
                 lives[origins[value]].runs.append(index)
     return list(lives.values())
 
 
 def origins_of(function: Function) -> Mapping[Value, Value]:
-    """Of each parameter and result, the value of the program that it is, or is a view of.
+    """Of each parameter and result, the value of the program that it is, or is a view of as a whole.
 
-    A recomputed op is an equal one that reads the same values of the program, and is marked as one more run of it.
+    A recomputed op is an equal one that reads the same values of the program, and is marked as one more run of it. Of equal ops in
+    the program it is taken for the first.
     """
     origins: dict[Value, Value] = {p: p for p in function.params}
     first: dict[Hashable, Op] = {}
+    equals = {p: n for n, p in enumerate(function.params)}  # The same number for results of equal ops in the program.
     for op in function.ops:
         if is_copy(op):
             origins[op.results[0]] = origins[op.operands[1 if is_done(op) else 0]]
             continue
-        if view_offset(op) is not None:
+        if op.operands and op.name != "constant" and is_whole_view(op):
             origins[op.results[0]] = origins[op.operands[0]]
             continue
-        key = (_meaning(op), tuple(id(origins[v]) for v in op.operands))
+        key = (_meaning(op), tuple(equals[origins[v]] for v in op.operands))
         again = first.get((key, op.plan.recompute[:-1])) if op.plan.recompute else None
-        first.setdefault((key, op.plan.recompute), op)
+        like = first.setdefault((key, op.plan.recompute), op)
+        for value, other in zip(op.results, like.results):
+            equals[value] = equals.get(other, len(equals))
         made = op.results if again is None else [origins[v] for v in again.results]
         origins.update(zip(op.results, made))
     return origins

@@ -52,11 +52,11 @@ def test_copies_recomputed_results_and_views_are_of_the_programs_values() -> Non
     function = parse(PLANNED).main
     origins = {value.name: origin.name for value, origin in origins_of(function).items()}
     assert {name: of for name, of in origins.items() if name != of} == {
-        **{"s": "a", "v": "a", "a2": "a", "v2": "a"},
+        **{"v": "a", "a2": "a", "v2": "a"},
         **{"h0": "b", "h": "b", "p0": "b", "p": "b", "c2": "c", "y": "g"},
     }
     lives = {life.value.name: life for life in lives_of(function)}
-    assert set(lives) == {"x", "w", "a", "b", "c", "d", "e", "f", "g", "z"}
+    assert set(lives) == {"x", "w", "a", "s", "b", "c", "d", "e", "f", "g", "z"}
     assert (lives["b"].uses, lives["b"].leaves, lives["b"].comes, lives["b"].runs) == ([3, 5, 10, 11], [4], [8], [])
     assert lives["a"].runs == [13] and lives["c"].runs == [11] and lives["c"].uses == [5, 7, 11, 12]
 
