@@ -20,6 +20,7 @@ from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
+from memc.ir.sizes import format_size
 from memc.ir.snapshot import Beginning, is_raw
 from memc.ir.verify.copies import check_copies
 from memc.ir.verify.plan import check_plan
@@ -249,7 +250,8 @@ def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
 def _keep_host_budget(report: Report, budget: int | None) -> None:
     if budget is not None and report.host_bytes > budget:
         raise BudgetError(
-            f"host budget of {budget} bytes cannot be met: copies take {report.host_bytes} bytes with their addresses"
+            f"host budget of {budget} bytes ({format_size(budget)}) cannot be met: copies take {report.host_bytes} bytes with their "
+            "addresses; allow as many, or a larger memory budget"
         )
 
 

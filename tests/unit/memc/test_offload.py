@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import memc
+from memc import driver
 from memc.ir import machine
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.errors import BudgetError, UsageError
@@ -262,3 +263,15 @@ def test_what_is_not_copied_is_said(model: onnx.ModelProto, link: str, tmp_path:
     assert slow is not None and slow.copies == 0
     assert slow.verdict.startswith("nothing is copied: recomputation alone is as quick over the link ")
     assert any(each.decision == "recomputed" and "a copy out and back takes" in each.reason for each in slow.values)
+
+
+def test_addresses_above_the_host_budget_are_refused(model: onnx.ModelProto, link: str) -> None:
+    options: dict[str, Any] = {"train": memc.BuildGradient(), "plan_only": True, "offload": "auto", "link": link}
+    plain = memc.compile(model, train=memc.BuildGradient(), plan_only=True).report
+    report = memc.compile(model, **options, memory_budget=plain.peak_bytes - plain.arena_bytes // 2).report
+    driver._keep_host_budget(report, report.host_bytes)
+    with pytest.raises(
+        BudgetError, match=f"copies take {report.host_bytes} bytes with their addresses; allow as many"
+    ) as error:
+        driver._keep_host_budget(report, report.host_bytes - 1)
+    assert error.value.exit_code == 4
