@@ -69,6 +69,8 @@ class Copied:
     where none keeps the budget."""
     alone_at_least: float
     """Below this no schedule of copies alone is that runs the ops once, in the order chosen, within the budget."""
+    policy: str = "auto"
+    """What decided: the search, or a published policy by its name."""
 
 
 @dataclass(frozen=True)
