@@ -96,7 +96,8 @@ class _Walk:
         return found
 
     def run(self) -> None:
-        for self.layer, layer in enumerate(self.problem.layers):
+        for number, layer in enumerate(self.problem.layers):
+            self.layer = number
             if self.layer == self.problem.forward:
                 self._await_copies_out(self.leaving[-1][1] if self.leaving else -1)
             if self.layer >= self.problem.forward:
