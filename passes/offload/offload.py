@@ -8,7 +8,7 @@ One search decides for every value and every time that it is not needed whether 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional, Union
 
 from memc.ir.checked import Alignment, Amount, Share
@@ -74,7 +74,7 @@ class Offload(Pass):
                 else:
                     kept = Followed(self.policy, self.budget, self.total, copies, search)
                     found = follow_policy(module, function, kept, costs, alignment)
-                said = found if function.name == "main" else said
+                said = replace(found, policy=self.policy) if function.name == "main" else said
         finally:  # A later function's budget may be refused.
             if any(map(has_copies, module.functions)):
                 module.target = link.target(module.target)

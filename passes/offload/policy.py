@@ -21,6 +21,7 @@ from memc.passes.recompute.choices import Choice, Choices, Copied, Copies, Recom
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rematerialize import SPARE, bytes_taken
+from memc.solvers.exact.offload_bound import added_at_least
 from memc.solvers.offload import OffloadProblem, Schedule, Step, copies_at_least
 from memc.solvers.policies.choose import PolicyName, schedules
 from memc.solvers.recompute import recompute_ladder
@@ -75,6 +76,7 @@ def follow_policy(module: Module, function: Function, how: Followed, costs: Cost
 def _copied(how: Followed, problem: OffloadProblem, plan: Schedule, most: int) -> Copied:
     """What a policy's plan copies, beside what recomputation alone costs in the same order within the same arena."""
     whole = max(1, sum(problem.ops.costs))
+    at_least = added_at_least(problem, most, plan.first_runs)
     alone = [other.added_cost for other in recompute_ladder(problem.ops, most) if other.peak <= most]
     return Copied(
         link=how.copies.link,
@@ -84,5 +86,5 @@ def _copied(how: Followed, problem: OffloadProblem, plan: Schedule, most: int) -
         waiting=(plan.makespan - plan.computing) / whole,
         alone=min(alone) / whole if alone else None,
         alone_at_least=copies_at_least(problem, most) / whole,
-        policy=how.policy,
+        at_least=None if at_least is None else at_least / whole,
     )
