@@ -23,6 +23,10 @@ class Kind(enum.Enum):
     """Activations, normalization, joins."""
 
 
+CHECKPOINTS = (Kind.CONV, Kind.DENSE, Kind.SOFTMAX)
+"""Layers that SuperNeurons does not recompute, since they take long."""
+
+
 @dataclass(frozen=True)
 class Layer:
     """Ops one after another: a layer of the model in the forward pass, or what the backward pass does for one."""
@@ -83,14 +87,21 @@ class LayeredProblem:
         return self.maker[value] < self.boundary and bool(readers) and readers[-1] >= self.boundary
 
     @cached_property
-    def last_saved_read(self) -> int:
-        """The last op that reads what waits for the backward pass."""
-        return max((readers[-1] for v, readers in enumerate(self.readers) if self.is_saved(v)), default=-1)
+    def needed_until(self) -> list[int]:
+        """Of each value the last op that reads it, or what the forward pass makes of it in layers that are no checkpoints."""
+        found = [max(readers, default=self.maker[value]) for value, readers in enumerate(self.readers)]
+        for op in reversed(range(self.boundary)):
+            if self.layers[self.layer_of[op]].kind not in CHECKPOINTS:
+                last = max((found[value] for value in self.problem.ops.makes[op]), default=op)
+                for value in self.problem.ops.reads[op]:
+                    found[value] = max(found[value], last)
+        return found
 
     def may_recompute(self, value: int) -> bool:
-        """Whether the op of the forward pass that makes the value may run again as long as something waits for the backward pass."""
+        """Whether the op of the forward pass that makes the value may run again as long as something needs it that is recomputed from
+        checkpoints."""
         ops, maker = self.problem.ops, self.maker[value]
-        return not ops.once[maker] and all(op > self.last_saved_read for op in ops.until[maker])
+        return not ops.once[maker] and all(op > self.needed_until[value] for op in ops.until[maker])
 
 
 def pass_boundary(problem: OffloadProblem) -> int:

@@ -16,7 +16,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .layers import Kind, LayeredProblem
+from .layers import CHECKPOINTS, Kind, LayeredProblem
 
 
 class Answer(enum.Enum):
@@ -117,10 +117,6 @@ def offload_convolved(problem: LayeredProblem, value: int) -> Answer:
     made_by = problem.layers[problem.layer_of[maker]].kind
     may_leave = maker < problem.boundary and made_by is Kind.CONV and problem.problem.movable[value]
     return Answer.OFFLOAD if may_leave else Answer.SAVE
-
-
-CHECKPOINTS = (Kind.CONV, Kind.DENSE, Kind.SOFTMAX)
-"""What SuperNeurons does not recompute: layers that take long to compute."""
 
 
 def recompute_cheap(problem: LayeredProblem, value: int) -> Answer:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,16 @@ def test_boundary_is_where_most_waits() -> None:
     assert pass_boundary(problem.problem) == problem.boundary == 5
     assert [problem.is_saved(v) for v in range(10)] == [True] * 5 + [False] * 5
     assert [problem.last_forward(v) for v in range(5)] == [1, 2, 3, 4, 4]
+
+
+def test_what_runs_again_reads_no_new_weights() -> None:
+    # Value 2 is needed up to op 6, and 1 up to op 7; from value 2 a convolution makes 3, which is not recomputed.
+    problem = chain(MIXED)
+    assert [problem.needed_until[v] for v in (1, 2)] == [7, 6]
+    for update, may in ((6, False), (7, True)):
+        ops = replace(problem.problem.ops, until=[[update] if op == 2 else [] for op in range(10)])
+        changed = replace(problem, problem=replace(problem.problem, ops=ops))
+        assert changed.may_recompute(2) is may, update
 
 
 def test_vdnn_waits_after_each_layer_and_fetches_one_layer_ahead() -> None:
