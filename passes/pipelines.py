@@ -24,7 +24,10 @@ PRECISIONS: tuple[Precision, ...] = ("f32", "tf32", "f16", "bf16")
 HALVES: tuple[Precision, ...] = ("f16", "bf16")
 """What the values of a model are rounded to, where `tf32` concerns single calls of libraries."""
 
-Offload = Literal["none", "auto"]
+Offload = Literal[
+    "none", "auto", "vdnn-all", "vdnn-conv", "vdnn-dynamic", "superneurons", "dymem", "largest-first", "all"
+]
+"""What decides on copies to the host: nothing, the search, or a published policy by its name."""
 
 Workspace = Union[Literal["none", "free"], Annotated[int, Range(least=0, what="a number of bytes")]]
 
@@ -60,7 +63,8 @@ def pipeline(
         workspace: what library kernels may use beyond the least that they need: `none`; `free`, from -O2 on, what lies
             free in the arena while they run; or as many bytes, even if the arena grows.
         precision: of the model's values, `tf32` of library calls alone.
-        offload: `auto`, to keep a memory budget by copies to the host, too, where that takes less time.
+        offload: `auto`, to keep a memory budget by copies to the host, too, where that takes less time; or a published policy, to
+            keep it by that instead.
         host_budget: bytes of copies on the host at one time; None for any number.
         link: how fast values are copied, as the pass `offload` takes it.
         profile: a file of measured times, as `rematerialize` and `offload` take it.
@@ -131,7 +135,10 @@ class _Wanted:
         if self.offload == "none":
             return _with("rematerialize", *budget, *effort)
         host = "" if self.host_budget is None else f"host-budget={self.host_budget}"
-        return _with("offload", *budget, host, "" if self.link is None else f"link={quoted(self.link)}", *effort)
+        policy = "" if self.offload == "auto" else f"policy={self.offload}"
+        return _with(
+            "offload", policy, *budget, host, "" if self.link is None else f"link={quoted(self.link)}", *effort
+        )
 
     @property
     def half(self) -> list[str]:

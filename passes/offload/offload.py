@@ -8,8 +8,8 @@ One search decides for every value and every time that it is not needed whether 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Optional
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Optional, Union
 
 from memc.ir.checked import Alignment, Amount, Share
 from memc.ir.copies import has_copies
@@ -19,9 +19,13 @@ from memc.ir.target import Kind
 from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget
 from memc.passes.offload.links import link_of
+from memc.passes.offload.policy import Followed, follow_policy
 from memc.passes.order.reorder import Search
 from memc.passes.recompute.choices import Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of, rematerialize, require_unplaced
+from memc.solvers.policies.choose import PolicyName
+
+Policy = Union[Literal["auto"], PolicyName]
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Offload(Pass):
 
     name: ClassVar[str] = "offload"
     orders: ClassVar[bool] = True
+    policy: Policy = "auto"
+    """`auto`: the search; or what a published policy does, whether it is quick or not."""
     budget: Budget = Budget(percent=100.0)
     """Bytes, for example `4GiB`, or percent of what it takes without copies and recomputation, of each function's arena."""
     total: bool = False
@@ -62,9 +68,13 @@ class Offload(Pass):
                 require_unplaced(self.name, function)
                 if has_copies(function):
                     raise UsageError("offload: expected a function without copies; run it once")
-                how = (self.budget, costs, alignment, self.total, search)
-                found = rematerialize(module, function, *how, copies=copies)
-                said = found if function.name == "main" else said
+                if self.policy == "auto":
+                    how = (self.budget, costs, alignment, self.total, search)
+                    found = rematerialize(module, function, *how, copies=copies)
+                else:
+                    kept = Followed(self.policy, self.budget, self.total, copies, search)
+                    found = follow_policy(module, function, kept, costs, alignment)
+                said = replace(found, policy=self.policy) if function.name == "main" else said
         finally:  # A later function's budget may be refused.
             if any(map(has_copies, module.functions)):
                 module.target = link.target(module.target)

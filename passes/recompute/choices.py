@@ -15,6 +15,7 @@ from memc.passes.recompute.bound import least_possible
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rewrite import rewrite
+from memc.solvers.exact.offload_bound import added_at_least
 from memc.solvers.exact.recompute import solve_recompute
 from memc.solvers.offload import Lanes, OffloadProblem, Schedule, Step, copies_at_least, offload_ladder
 from memc.solvers.recompute import RecomputeProblem, measure_sequence, recompute_ladder
@@ -37,6 +38,8 @@ class Recomputation(Finding):
     """Recomputed ops, each time counted."""
     copied: Copied | None = None
     """None where copies were not asked for."""
+    policy: str = "none"
+    """What decided on copies: nothing, `auto` for the search, or a published policy by its name."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,9 @@ class Copied:
     where none keeps the budget."""
     alone_at_least: float
     """Below this no schedule of copies alone is that runs the ops once, in the order chosen, within the budget."""
+    at_least: float | None = None
+    """Below this no schedule of copies and recomputation is that runs the ops for the first time in the sequence of this one, within
+    the budget; None where no bound was found."""
     by: Copies | None = None
     """What was counted on."""
     immovable: Mapping[str, str] = field(default_factory=dict)
@@ -185,6 +191,8 @@ class Choices:
         alone = [other.plan.added for other in self.found if other.plan.peak <= budget and not other.plan.bytes_in]
         reasons = dict(zip(choice.graph.values, choice.graph.immovable(copies.least)))
         immovable = {v.name: why for v, base in choice.graph.base.items() if (why := reasons.get(base)) is not None}
+        problem = OffloadProblem(choice.graph.problem, choice.graph.movable(copies.least), copies.lanes)
+        at_least = added_at_least(problem, budget, plan.first_runs)
         return Copied(
             copies.link,
             sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
@@ -192,7 +200,8 @@ class Choices:
             plan.bytes_in,
             choice.share(plan.makespan - plan.computing),
             choice.share(min(alone)) if alone else None,
-            choice.share(copies_at_least(OffloadProblem(choice.graph.problem, (), copies.lanes), budget)),
+            choice.share(copies_at_least(problem, budget)),
+            None if at_least is None else choice.share(at_least),
             by=copies,
             immovable=immovable,
         )

@@ -68,7 +68,7 @@ def rematerialize(
     given = list(function.ops)
     reorder(function, search, alignment)
     arena = planned_arena(function, alignment)
-    taken = _footprint(module, function, alignment, total).with_bytes(ARENA, arena)
+    taken = bytes_taken(module, function, alignment, total).with_bytes(ARENA, arena)
     whole = budget.of(taken.peak)
     most = whole - (taken.peak - arena)
     if arena <= most:
@@ -98,7 +98,7 @@ def rematerialize(
     raise over_budget(whole, taken.with_bytes(ARENA, least), host_budget)
 
 
-def _footprint(module: Module, function: Function, alignment: int, total: bool) -> Footprint:
+def bytes_taken(module: Module, function: Function, alignment: int, total: bool) -> Footprint:
     """What a function takes, the arena alone without `total`. New contents of states will lie in the states."""
     taken = footprint_of(function, replace(module.target, alignment=alignment))
     updates = (v for v in function.returns if v.op is not None and assigned_state(v.op) is not None)

@@ -115,9 +115,12 @@ class Options(Checked):
     offload: Offload = _option(
         "none",
         '`"auto"`: also keep the memory budget by copying values to the host and back while ops run, where that takes less time '
-        'than recomputation; `"none"`: by recomputation alone',
+        'than recomputation; `"none"`: by recomputation alone; `"vdnn-all"`, `"vdnn-conv"`, `"vdnn-dynamic"`, `"superneurons"`, '
+        '`"dymem"`, `"largest-first"`, `"all"`: by what that published policy copies instead, or `BudgetError`',
         "--offload",
-        help="none or auto: keep the budget by copies to the host, too.",
+        metavar="POLICY",
+        help="auto: keep the budget by copies to the host, too; or as a published policy does: vdnn-all, vdnn-conv, "
+        "vdnn-dynamic, superneurons, dymem, largest-first, all (default: none).",
     )
     host_budget: Optional[Amount] = _option(
         None,

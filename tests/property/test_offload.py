@@ -8,6 +8,7 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ from memc.report.decisions import decisions_of
 from memc.report.origins import lives_of
 from memc.report.timeline import timeline
 from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
+from memc.solvers.policies.choose import PolicyName
 
 from .graphs import inputs_of, modules
 
@@ -95,6 +97,22 @@ def test_budgets_are_kept_and_bits_stay(link: Path) -> None:
         for name, value in evaluate_in_arena(changed, inputs).items():
             assert value.tobytes() == expected[name].tobytes(), (seed, name)
     assert copied > 5
+
+
+@pytest.mark.parametrize("policy", get_args(PolicyName))
+def test_policies_keep_bits_and_budgets(policy: str, link: Path) -> None:
+    copied = 0
+    for seed in range(12):
+        module = step(seed)
+        changed = planned(module, 70 + seed % 3 * 15, f"link={link} policy={policy}")
+        if changed is None:
+            continue
+        copied += has_copies(changed.main)
+        inputs = inputs_of(module, seed)
+        expected = evaluate(module, inputs)
+        for name, value in evaluate_in_arena(changed, inputs).items():
+            assert value.tobytes() == expected[name].tobytes(), (seed, name)
+    assert copied > 2 or policy in ("superneurons", "vdnn-conv")  # There are no convolutions.
 
 
 def test_host_budgets_are_kept(link: Path) -> None:

@@ -88,11 +88,21 @@ class Report:
     recomputation: Recomputed | None = None
     """None where `rematerialize` did not run, which is without a memory budget."""
     offload: Offloaded | None = None
-    """None where no copies were asked for."""
+    """None where no copies were asked for, or the budget is kept without."""
+    policy: str = "none"
+    """What decided on copies to the host: nothing, `auto` for the search, or a published policy by its name."""
+    added_percent_bound: float | None = None
+    """What `added_percent` is at least for every plan within the budget that runs the ops for the first time in this sequence; None
+    where no bound was found or copies were not asked for."""
     training: Trained | None = None
     """None for a model that is not trained."""
     labels: list[LabelInput] = field(default_factory=list)
     """Inputs that hold labels, and what runs check them for."""
+
+    @property
+    def added_percent(self) -> float | None:
+        """Time that keeping the budget adds in the cost model, in percent of one run of every op; None without a budget."""
+        return None if self.recomputation is None else self.recomputation.added_percent
 
     @property
     def arena_bytes(self) -> int:
@@ -171,6 +181,7 @@ class Report:
             for name in (*names, "host_bytes", "host_lower_bound_bytes", "offloaded_bytes", "link")
         }
         data |= {name: round(getattr(self, name), 4) for name in ("gap_percent", "host_gap_percent")}
+        data["added_percent"] = self.added_percent
         data["order_gain_percent"] = None if self.order_gain_percent is None else round(self.order_gain_percent, 4)
         return data
 
@@ -233,6 +244,8 @@ def make_report(
         pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
         recomputation=None if recomputation is None else _recomputed(recomputation, footprint),
         offload=None if recomputation is None else offloaded(module, manager, recomputation),
+        policy="none" if recomputation is None else recomputation.policy,
+        added_percent_bound=None if recomputation is None else _bound(recomputation),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
         labels=list(measured.labels if training is None else training.labels),
     )
@@ -241,6 +254,13 @@ def make_report(
 def _found(manager: PassManager, kind: type[F]) -> F | None:
     """The first finding of a kind."""
     return next((found for found in manager.findings if isinstance(found, kind)), None)
+
+
+def _bound(found: Recomputation) -> float | None:
+    """Percent that every plan adds."""
+    if found.copied is None:
+        return None if found.policy == "none" else 0.0  # The budget is kept without.
+    return None if found.copied.at_least is None else round(100 * found.copied.at_least, 4)
 
 
 def _recomputed(found: Recomputation, footprint: Footprint) -> Recomputed:

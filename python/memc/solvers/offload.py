@@ -96,6 +96,11 @@ class Schedule:
         return Schedule(items, plan.peak, 0, time, time, plan.added_cost, 0, 0)
 
     @property
+    def first_runs(self) -> tuple[int, ...]:
+        """The ops in the sequence in which they run for the first time."""
+        return tuple(dict.fromkeys(number for step, number in self.items if step is Step.RUN))
+
+    @property
     def added(self) -> int:
         """Picoseconds beyond those of one run of every op."""
         return self.makespan - self.computing + self.added_cost
@@ -119,7 +124,7 @@ def copies_at_least(problem: OffloadProblem, budget: int) -> int:
     What is live at an op beyond the budget has left before it and comes back after it, each at a lane's full speed. Latency does
     not count.
     """
-    costs, over = problem.ops.costs, [live - budget for live in _live_bytes(problem.ops)]
+    costs, over = problem.ops.costs, [live - budget for live in live_bytes(problem.ops)]
     before, whole = 0, sum(costs)
     least = whole
     for cost, bytes_over in zip(costs, over):
@@ -131,7 +136,7 @@ def copies_at_least(problem: OffloadProblem, budget: int) -> int:
     return least - whole
 
 
-def _live_bytes(problem: RecomputeProblem) -> list[int]:
+def live_bytes(problem: RecomputeProblem) -> list[int]:
     """Bytes live at each op if nothing leaves the arena, and the op takes over all that it may."""
     sizes = problem.sizes
     change = [0] * (len(problem.costs) + 1)

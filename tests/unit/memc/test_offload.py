@@ -75,10 +75,46 @@ def test_losses_keep_their_bits(model: onnx.ModelProto, link: str, monkeypatch: 
     assert (
         data["offload"]["offloaded_bytes"] == report.offload.offloaded_bytes and data["host_bytes"] == report.host_bytes
     )
+    assert data["policy"] == "auto" and data["added_percent"] == report.recomputation.added_percent
+    assert data["added_percent_bound"] is not None and 0 <= data["added_percent_bound"] <= data["added_percent"]
     expected = steps(plain)
     for mode in ("thread", "at-start", "at-done", "random:3"):
         monkeypatch.setenv("MEMC_COPIES", mode)
         assert steps(moved) == expected, mode
+
+
+@pytest.mark.parametrize("policy", ["vdnn-all", "vdnn-dynamic", "largest-first", "all"])
+def test_policies_keep_bits_too(
+    policy: Any, model: onnx.ModelProto, link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = memc.compile(model, train=memc.BuildGradient())
+    budget = plain.report.peak_bytes - plain.report.arena_bytes // 3
+    moved = memc.compile(model, train=memc.BuildGradient(), memory_budget=budget, offload=policy, link=link)
+    data = moved.report.to_dict()
+    assert data["peak_bytes"] <= budget and data["offload"]["offloaded_bytes"] >= 2**17
+    assert data["policy"] == policy and 0 <= data["added_percent_bound"] <= data["added_percent"]
+    for mode in ("at-start", "at-done", "random:5"):
+        monkeypatch.setenv("MEMC_COPIES", mode)
+        assert steps(moved) == steps(plain), mode
+
+
+def test_a_policy_that_exceeds_the_budget_is_refused(model: onnx.ModelProto, link: str) -> None:
+    options: dict[str, Any] = {"train": memc.BuildGradient(), "plan_only": True, "link": link}
+    with pytest.raises(BudgetError) as error:  # There are no convolutions.
+        memc.compile(model, **options, memory_budget=2**20, offload="vdnn-conv")
+    assert str(error.value).startswith(
+        "offload policy vdnn-conv: memory budget of 1048576 bytes (1.00 MiB) cannot be met"
+    )
+    assert error.value.exit_code == 4
+
+
+def test_what_is_reported_without_copies(model: onnx.ModelProto, link: str) -> None:
+    plain = memc.compile(model, plan_only=True).report.to_dict()
+    assert [plain[key] for key in ("policy", "added_percent", "added_percent_bound")] == ["none", None, None]
+    roomy = memc.compile(model, plan_only=True, memory_budget=2**40, offload="auto", link=link).report.to_dict()
+    assert [roomy[key] for key in ("policy", "added_percent", "added_percent_bound")] == ["auto", 0.0, 0.0]
+    alone = memc.compile(model, plan_only=True, memory_budget=2**40).report.to_dict()
+    assert [alone[key] for key in ("policy", "added_percent", "added_percent_bound")] == ["none", 0.0, None]
 
 
 def test_a_slow_link_leaves_recomputation(model: onnx.ModelProto, tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Published policies of copies to the host, instead of the search: what a function becomes if it follows one.
+
+They keep the order of the ops that they are given, which exporters of models write depth first, and see layers (`layers.py`). Within
+a budget they behave as in a pool of that size: those that can wait for room do. The addresses are memc's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memc.ir.core import Function
+from memc.ir.cost_model import CostModel
+from memc.ir.module import Module
+from memc.ir.snapshot import Snapshot
+from memc.ir.spaces import ARENA
+from memc.passes.budget import Budget, over_budget
+from memc.passes.offload.layers import layered
+from memc.passes.order.reorder import Search, reorder
+from memc.passes.recompute.choices import Choice, Choices, Copied, Copies, Recomputation
+from memc.passes.recompute.planned_arena import planned_arena
+from memc.passes.recompute.problem import RecomputeGraph
+from memc.passes.recompute.rematerialize import SPARE, bytes_taken
+from memc.solvers.exact.offload_bound import added_at_least
+from memc.solvers.offload import OffloadProblem, Schedule, Step, copies_at_least
+from memc.solvers.policies.choose import PolicyName, schedules
+from memc.solvers.recompute import recompute_ladder
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a policy is to keep."""
+
+    policy: PolicyName
+    budget: Budget
+    total: bool
+    """Whether the budget is for weights, states, inputs and outputs too."""
+    copies: Copies
+    search: Search
+    """For the order without copies, of whose arena a budget is a share."""
+
+
+def follow_policy(module: Module, function: Function, how: Followed, costs: CostModel, alignment: int) -> Recomputation:
+    """Have a function, which must not have placements or aliases, copy and recompute as a policy says.
+
+    Raises BudgetError, leaving the function as it was, if the arena that comes of it is above the budget: a policy that takes none
+    into account may be.
+    """
+    given = list(function.ops)
+    reorder(function, how.search, alignment)
+    arena = planned_arena(function, alignment)
+    function.ops = given
+    taken = bytes_taken(module, function, alignment, how.total).with_bytes(ARENA, arena)
+    whole = how.budget.of(taken.peak)
+    most = whole - (taken.peak - arena)
+    graph = RecomputeGraph.of(function, costs.cost, alignment)
+    problem = OffloadProblem(graph.problem, graph.movable(how.copies.least), how.copies.lanes)
+    before = Snapshot.of(module, function)
+    layers = layered(graph, problem)
+    least: int | None = None
+    for limit in (most, int(SPARE * most)):
+        for plan in schedules(layers, how.policy, limit):
+            if how.copies.host_budget is not None and plan.copied_peak > how.copies.host_budget:
+                continue
+            choice = Choice(graph, tuple(given), plan)
+            found = Choices(function, alignment, (choice,)).follow(choice, arena)
+            if found.arena <= most:
+                copied = _copied(how, problem, plan, most)
+                return Recomputation(found.without, found.arena, found.added, found.repeats, copied)
+            least = found.arena if least is None else min(least, found.arena)
+            before.restore()
+    error = over_budget(whole, taken.with_bytes(ARENA, least if least is not None else arena))
+    raise type(error)(f"offload policy {how.policy}: {error}")
+
+
+def _copied(how: Followed, problem: OffloadProblem, plan: Schedule, most: int) -> Copied:
+    """What a policy's plan copies, beside what recomputation alone costs in the same order within the same arena."""
+    whole = max(1, sum(problem.ops.costs))
+    at_least = added_at_least(problem, most, plan.first_runs)
+    alone = [other.added_cost for other in recompute_ladder(problem.ops, most) if other.peak <= most]
+    return Copied(
+        link=how.copies.link,
+        count=sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
+        bytes_out=plan.bytes_out,
+        bytes_in=plan.bytes_in,
+        waiting=(plan.makespan - plan.computing) / whole,
+        alone=min(alone) / whole if alone else None,
+        alone_at_least=copies_at_least(problem, most) / whole,
+        at_least=None if at_least is None else at_least / whole,
+    )
