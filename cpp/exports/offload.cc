@@ -5,6 +5,7 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
 
 #include <stdexcept>
 #include <utility>
@@ -48,20 +49,22 @@ memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& mova
 }
 
 // The figures in the order of `memc.solvers.offload.Schedule`, then step and number of each item.
-ffi::Array<int64_t> Flat(const memc::Schedule& plan) {
-  ffi::Array<int64_t> found{plan.peak,       plan.copied_peak, plan.makespan, plan.computing,
-                            plan.added_cost, plan.bytes_out,   plan.bytes_in};
+// As bytes of i64: an array of numbers would be an object for each.
+ffi::Bytes Flat(const memc::Schedule& plan) {
+  std::vector<int64_t> found{plan.peak,       plan.copied_peak, plan.makespan, plan.computing,
+                             plan.added_cost, plan.bytes_out,   plan.bytes_in};
+  found.reserve(found.size() + 2 * plan.items.size());
   for (const memc::Item& item : plan.items) {
     found.push_back(static_cast<int64_t>(item.step));
     found.push_back(item.number);
   }
-  return found;
+  return ffi::Bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(found[0]));
 }
 
-ffi::Array<ffi::Array<int64_t>> OffloadLadder(Tensors columns, ffi::Tensor movable,
-                                              ffi::Tensor lanes, int64_t lowest, int64_t bound) {
+ffi::Array<ffi::Bytes> OffloadLadder(Tensors columns, ffi::Tensor movable, ffi::Tensor lanes,
+                                     int64_t lowest, int64_t bound) {
   return memc::Translate([&] {
-    ffi::Array<ffi::Array<int64_t>> found;
+    ffi::Array<ffi::Bytes> found;
     const memc::OffloadProblem problem = MakeProblem(columns, movable, lanes);
     for (const memc::Schedule& plan : memc::OffloadLadder(problem, lowest, bound)) {
       found.push_back(Flat(plan));
@@ -71,8 +74,8 @@ ffi::Array<ffi::Array<int64_t>> OffloadLadder(Tensors columns, ffi::Tensor movab
 }
 
 // `items`: step and number of each.
-ffi::Array<int64_t> MeasureSchedule(Tensors columns, ffi::Tensor movable, ffi::Tensor lanes,
-                                    ffi::Tensor items) {
+ffi::Bytes MeasureSchedule(Tensors columns, ffi::Tensor movable, ffi::Tensor lanes,
+                           ffi::Tensor items) {
   return memc::Translate([&] {
     const memc::OffloadProblem problem = MakeProblem(columns, movable, lanes);
     const std::vector<int64_t> numbers = memc::Numbers(items, -1, "items");

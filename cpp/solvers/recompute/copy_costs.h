@@ -26,11 +26,17 @@ class CopyCosts {
     return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice;
   }
 
+  // What is known of a moment: whatever is absent there left in the time before it, and comes back
+  // in the time after it.
+  struct Moment {
+    int64_t before, after;  // Picoseconds of runs.
+    int64_t out, in;        // Of the copies of what is absent.
+  };
+  Moment At(const RecomputeState& state, int32_t slot) const;
+
   // By how much the sequence takes longer, in picoseconds, if the value is also absent from `last`,
-  // the slot of its last use before `moment`, to `next`, that of its next one.
-  //
-  // Whatever is absent at a moment left in the time before it, and comes back in the time after it.
-  int64_t Stall(const RecomputeState& state, int32_t value, int32_t last, int32_t moment,
+  // the slot of its last use before the moment, to `next`, that of its next one.
+  int64_t Stall(const RecomputeState& state, int32_t value, int32_t last, const Moment& moment,
                 int32_t next) const;
 
  private:

@@ -154,8 +154,11 @@ def _uses(problem: RecomputeProblem) -> tuple[list[int], list[int]]:
 
 
 def _schedule(found: Any) -> Schedule:
-    figures, items = list(map(int, found[:7])), list(map(int, found[7:]))
-    return Schedule(tuple((Step(a), b) for a, b in zip(items[::2], items[1::2])), *figures)
+    numbers = np.frombuffer(bytes(found), np.int64).tolist()
+    return Schedule(tuple(zip(map(_STEPS.__getitem__, numbers[7::2]), numbers[8::2])), *numbers[:7])
+
+
+_STEPS = tuple(Step)
 
 
 def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:

@@ -120,3 +120,22 @@ def test_copies_that_would_take_hours_are_refused() -> None:
     slow = Lane(10**16, 1)
     with pytest.raises(ValueError, match="at most an hour"):
         offload_ladder(OffloadProblem(problem.ops, problem.movable, Lanes(slow, slow)), 0)
+
+
+def test_values_come_back_no_earlier_than_they_must() -> None:
+    """A copy that takes less than a run starts before the run in front of its reader, and not as soon as there is room."""
+    quick = Lane(0, 1)
+    fetched = 0
+    for seed in range(12):
+        problem = step_problem(seed)
+        problem = OffloadProblem(problem.ops, problem.movable, Lanes(quick, quick))
+        for plan in offload_ladder(problem, 0):
+            runs, started = 0, {}
+            for step, number in plan.items:
+                runs += step is Step.RUN
+                if step is Step.IN_START:
+                    started[number] = runs
+                elif step is Step.IN_DONE:
+                    fetched += 1
+                    assert runs - started[number] <= 1, (seed, plan)
+    assert fetched > 100
