@@ -22,7 +22,8 @@ using memc::Tensors;
 
 constexpr int64_t kLongest = int64_t{3600} * 1'000'000'000'000;  // Picoseconds.
 
-// `lanes`: latency, picoseconds a MiB and shared speed, of copies out and of copies in.
+// `lanes`: latency, picoseconds a MiB and shared speed, of copies out and of copies in, and the
+// host budget, negative for none.
 memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& movable,
                                  const ffi::Tensor& lanes) {
   memc::OffloadProblem problem;
@@ -31,9 +32,10 @@ memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& mova
   const auto values = static_cast<int64_t>(problem.ops.sizes.size());
   const std::vector<int64_t> may = memc::Numbers(movable, values, "movable");
   problem.movable.assign(may.begin(), may.end());
-  const std::vector<int64_t> numbers = memc::Numbers(lanes, 6, "lanes");
+  const std::vector<int64_t> numbers = memc::Numbers(lanes, 7, "lanes");
   problem.lanes.out = {numbers[0], numbers[1], numbers[2]};
   problem.lanes.in = {numbers[3], numbers[4], numbers[5]};
+  if (numbers[6] >= 0) problem.host_budget = numbers[6];
   for (const memc::Lane& lane : {problem.lanes.out, problem.lanes.in}) {
     if (lane.latency < 0 || lane.per_mib < 0 || lane.shared < 1 || lane.shared > memc::kFullSpeed) {
       throw std::invalid_argument("expected lanes of no negative duration that move");

@@ -36,6 +36,10 @@ class Dispatcher {
   }
 
   Schedule Run(int64_t most) {
+    if (!KeepsHostBudget()) {
+      schedule_.makespan = INT64_MAX;
+      return std::move(schedule_);
+    }
     int64_t left = state_.CostUpTo(state_.last_slot());  // Of runs that are still to come.
     for (int32_t at = 0; at < static_cast<int32_t>(runs_.size()); ++at) {
       MakeRoom(at);
@@ -96,6 +100,27 @@ class Dispatcher {
     }
     std::stable_sort(by_last_.begin(), by_last_.end(),
                      [](const Absence* a, const Absence* b) { return a->last < b->last; });
+  }
+
+  // A copy is needed from when its value first leaves to when it comes back last.
+  bool KeepsHostBudget() const {
+    if (problem_.host_budget == INT64_MAX) return true;
+    std::vector<int32_t> first(problem_.ops.sizes.size(), -1), last = first;
+    for (const Absence& absence : absences_) {  // In the order of `next`, and so of `last`.
+      if (first[absence.value] < 0) first[absence.value] = absence.last;
+      last[absence.value] = absence.next;
+    }
+    std::vector<int64_t> change(runs_.size() + 1, 0);
+    for (size_t value = 0; value < first.size(); ++value) {
+      if (first[value] < 0) continue;
+      change[first[value]] += problem_.ops.sizes[value];
+      change[last[value]] -= problem_.ops.sizes[value];
+    }
+    int64_t copied = 0;
+    return std::all_of(change.begin(), change.end(), [&](int64_t amount) {
+      copied += amount;
+      return copied <= problem_.host_budget;
+    });
   }
 
   void MeasureRoom() {

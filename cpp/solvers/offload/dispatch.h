@@ -18,7 +18,8 @@ using Positions = std::vector<int32_t>;
 
 // A schedule within `limit` bytes, which the state's peak keeps. Its items and peaks are left out
 // unless `list`. Where it takes longer than `most`, its makespan is a lower bound above that, and
-// the rest is left out.
+// the rest is left out; so it is where its copies do not keep the host budget, with a makespan
+// above all others.
 Schedule Dispatch(const OffloadProblem& problem, const RecomputeState& state, int64_t limit,
                   bool list, int64_t most, Positions* positions);
 

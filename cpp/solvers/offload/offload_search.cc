@@ -29,7 +29,7 @@ OffloadSearch::OffloadSearch(const OffloadProblem& problem, const RecomputeState
       recompute_(recompute),
       state_(state),
       random_(seed, true),
-      copies_(problem.ops.sizes, problem.movable, problem.lanes),
+      copies_(problem.ops.sizes, problem.movable, problem.lanes, problem.host_budget),
       relief_(problem.ops, &state_, &random_, &copies_) {}
 
 Schedule OffloadSearch::Dispatch(bool list, int64_t most) const {

@@ -19,7 +19,7 @@ CopyCosts::Moment CopyCosts::At(const RecomputeState& state, int32_t slot) const
   const int64_t bytes = state.Absent(slot), count = state.AbsentCount(slot);
   const int64_t before = state.CostUpTo(slot - 1);
   return {before, state.CostUpTo(state.last_slot()) - before, lanes_.out.Duration(bytes, count),
-          lanes_.in.Duration(bytes, count)};
+          lanes_.in.Duration(bytes, count), bytes};
 }
 
 int64_t CopyCosts::Stall(const RecomputeState& state, int32_t value, int32_t last,

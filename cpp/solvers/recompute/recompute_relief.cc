@@ -125,7 +125,7 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
       if (range.lower >= moment || range.upper < moment) continue;
       const int32_t run = state_->NextRead(value, moment);
       if (run < 0 || state_->slot_of(run) == moment) continue;
-      if (copies_ != nullptr && copies_->MayMove(value)) AddCopy(value, run, moment, vary);
+      if (copies_ != nullptr && copies_->MayMove(value, here_)) AddCopy(value, run, moment, vary);
       if (!runs_allowed_) continue;
       double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
       if (vary) gain *= random_->Factor();

@@ -51,6 +51,8 @@ class OffloadProblem:
     movable: Sequence[bool]
     """Whether each value may be copied."""
     lanes: Lanes
+    host_budget: int | None = None
+    """Bytes of copies that are needed at one time at most; None for any number."""
 
 
 class Step(enum.IntEnum):
@@ -170,5 +172,5 @@ def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
     return (
         columns(problem.ops),
         tensor(np.array(problem.movable, np.int64)),
-        tensor(np.array(lanes, np.int64)),
+        tensor(np.array([*lanes, -1 if problem.host_budget is None else problem.host_budget], np.int64)),
     )
