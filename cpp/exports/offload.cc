@@ -5,6 +5,7 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
+#include <tvm/ffi/string.h>
 
 #include <stdexcept>
 #include <utility>
@@ -21,7 +22,8 @@ using memc::Tensors;
 
 constexpr int64_t kLongest = int64_t{3600} * 1'000'000'000'000;  // Picoseconds.
 
-// `lanes`: latency, picoseconds a MiB and shared speed, of copies out and of copies in.
+// `lanes`: latency, picoseconds a MiB and shared speed, of copies out and of copies in, and the
+// host budget, negative for none.
 memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& movable,
                                  const ffi::Tensor& lanes) {
   memc::OffloadProblem problem;
@@ -30,9 +32,10 @@ memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& mova
   const auto values = static_cast<int64_t>(problem.ops.sizes.size());
   const std::vector<int64_t> may = memc::Numbers(movable, values, "movable");
   problem.movable.assign(may.begin(), may.end());
-  const std::vector<int64_t> numbers = memc::Numbers(lanes, 6, "lanes");
+  const std::vector<int64_t> numbers = memc::Numbers(lanes, 7, "lanes");
   problem.lanes.out = {numbers[0], numbers[1], numbers[2]};
   problem.lanes.in = {numbers[3], numbers[4], numbers[5]};
+  if (numbers[6] >= 0) problem.host_budget = numbers[6];
   for (const memc::Lane& lane : {problem.lanes.out, problem.lanes.in}) {
     if (lane.latency < 0 || lane.per_mib < 0 || lane.shared < 1 || lane.shared > memc::kFullSpeed) {
       throw std::invalid_argument("expected lanes of no negative duration that move");
@@ -48,20 +51,22 @@ memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& mova
 }
 
 // The figures in the order of `memc.solvers.offload.Schedule`, then step and number of each item.
-ffi::Array<int64_t> Flat(const memc::Schedule& plan) {
-  ffi::Array<int64_t> found{plan.peak,       plan.copied_peak, plan.makespan, plan.computing,
-                            plan.added_cost, plan.bytes_out,   plan.bytes_in};
+// As bytes of i64: an array of numbers would be an object for each.
+ffi::Bytes Flat(const memc::Schedule& plan) {
+  std::vector<int64_t> found{plan.peak,       plan.copied_peak, plan.makespan, plan.computing,
+                             plan.added_cost, plan.bytes_out,   plan.bytes_in};
+  found.reserve(found.size() + 2 * plan.items.size());
   for (const memc::Item& item : plan.items) {
     found.push_back(static_cast<int64_t>(item.step));
     found.push_back(item.number);
   }
-  return found;
+  return ffi::Bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(found[0]));
 }
 
-ffi::Array<ffi::Array<int64_t>> OffloadLadder(Tensors columns, ffi::Tensor movable,
-                                              ffi::Tensor lanes, int64_t lowest, int64_t bound) {
+ffi::Array<ffi::Bytes> OffloadLadder(Tensors columns, ffi::Tensor movable, ffi::Tensor lanes,
+                                     int64_t lowest, int64_t bound) {
   return memc::Translate([&] {
-    ffi::Array<ffi::Array<int64_t>> found;
+    ffi::Array<ffi::Bytes> found;
     const memc::OffloadProblem problem = MakeProblem(columns, movable, lanes);
     for (const memc::Schedule& plan : memc::OffloadLadder(problem, lowest, bound)) {
       found.push_back(Flat(plan));
@@ -71,8 +76,8 @@ ffi::Array<ffi::Array<int64_t>> OffloadLadder(Tensors columns, ffi::Tensor movab
 }
 
 // `items`: step and number of each.
-ffi::Array<int64_t> MeasureSchedule(Tensors columns, ffi::Tensor movable, ffi::Tensor lanes,
-                                    ffi::Tensor items) {
+ffi::Bytes MeasureSchedule(Tensors columns, ffi::Tensor movable, ffi::Tensor lanes,
+                           ffi::Tensor items) {
   return memc::Translate([&] {
     const memc::OffloadProblem problem = MakeProblem(columns, movable, lanes);
     const std::vector<int64_t> numbers = memc::Numbers(items, -1, "items");

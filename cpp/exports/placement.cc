@@ -79,7 +79,7 @@ memc::Problem MakeProblem(ffi::TensorView sizes, ffi::TensorView lowers, ffi::Te
 ffi::Array<int64_t> Solve(ffi::String solver, ffi::TensorView sizes, ffi::TensorView lowers,
                           ffi::TensorView uppers, ffi::TensorView fixed, ffi::TensorView own,
                           ffi::TensorView first, ffi::TensorView lives, int64_t alignment,
-                          int64_t capacity, double time_limit, int64_t threads,
+                          int64_t capacity, double time_limit, int64_t threads, bool one_round,
                           ffi::TensorView offsets) {
   return Translate([&] {
     const memc::Problem problem =
@@ -88,6 +88,7 @@ ffi::Array<int64_t> Solve(ffi::String solver, ffi::TensorView sizes, ffi::Tensor
     memc::SolverOptions options;
     options.time_limit = time_limit;
     options.threads = threads;
+    options.one_round = one_round;
     const memc::Outcome outcome = memc::FindSolver(std::string(solver))(problem, options);
     std::copy(outcome.solution.offsets.begin(), outcome.solution.offsets.end(), out);
     return ffi::Array<int64_t>{outcome.solution.peak, outcome.lower_bound};

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from memc.ir.core import Function, Op
 from memc.ir.cost_model import CostModel
 from memc.ir.liveness import ALIGNMENT
+from memc.ir.spaces import HOST
 from memc.passes.base import Finding
 from memc.passes.recompute.bound import least_possible
 from memc.passes.recompute.planned_arena import planned_arena
@@ -128,7 +129,7 @@ class Starts:
             if copies is None:
                 plans = recompute_ladder(problem, lowest, self.bound)
                 return [Schedule.of_runs(problem, plan) for plan in plans]
-            moves = OffloadProblem(problem, start[0].movable(copies.least), copies.lanes)
+            moves = OffloadProblem(problem, start[0].movable(copies.least), copies.lanes, copies.host_budget)
             return offload_ladder(moves, lowest, self.bound)
 
         with ThreadPoolExecutor(len(self.found)) as threads:
@@ -177,13 +178,21 @@ class Choices:
 
     def follow(self, choice: Choice, without: int, most: int | None = None) -> Recomputation:
         """Make the function, unchanged since `Starts.of`, run as `choice` says. Returns what comes of it, where the arena takes
-        `without` bytes without recomputation. `most`: as in `planned_arena`."""
+        `without` bytes without recomputation. `most`: as in `planned_arena`.
+
+        For plans with copies, of which there are many that are nearly as good, few addresses are tried: the arena may take less in
+        the end, and not more.
+        """
         self.function.ops = list(choice.ops)
         rewrite(choice.graph, choice.plan.items)
-        arena = planned_arena(self.function, self.alignment, most)
+        arena = planned_arena(self.function, self.alignment, most, quick=choice.plan.bytes_in > 0)
         units = choice.graph.units
         repeats = sum(len(units[n]) for step, n in choice.plan.items if step is Step.RUN) - sum(map(len, units))
         return Recomputation(without, arena, choice.share(choice.plan.added), repeats)
+
+    def keeps_host(self, budget: int | None) -> bool:
+        """Whether what the function, changed by `follow`, copies out of the arena takes at most `budget` bytes, addresses included."""
+        return budget is None or planned_arena(self.function, self.alignment, budget, space=HOST) <= budget
 
     def copied(self, choice: Choice, budget: int, copies: Copies) -> Copied:
         """The copies of a choice, beside what recomputation alone costs within `budget` bytes."""

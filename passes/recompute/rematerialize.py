@@ -83,7 +83,7 @@ def rematerialize(
             choices = choices.solved(limit, time_limit)
         for choice in choices.fitting(most, host_budget):
             found = choices.follow(choice, arena, most)
-            if found.arena <= most:
+            if found.arena <= most and choices.keeps_host(host_budget):
                 return found if copies is None else replace(found, copied=choices.copied(choice, most, copies))
             before.restore()
         if choices.least().plan.peak > lowest:

@@ -14,6 +14,9 @@ struct SolverOptions {
   double time_limit = -1;  // Seconds of wall time; negative: bounded by work, hence deterministic.
   int64_t threads = 0;     // 0: as many as there are cores.
   double effort = 1;       // Share of the usual work that a search may do, with a time limit too.
+  // Whether a search ends after its first round, with a small part of its work. More rounds lower
+  // what that gives, or leave it.
+  bool one_round = false;
 };
 
 // The time limit as a moment, and the threads.

@@ -21,11 +21,13 @@ struct Absence {
 
 class Dispatcher {
  public:
-  Dispatcher(const OffloadProblem& problem, const RecomputeState& state, int64_t limit, bool list)
+  Dispatcher(const OffloadProblem& problem, const RecomputeState& state, int64_t limit, bool list,
+             Positions* positions)
       : problem_(problem),
         state_(state),
         limit_(limit),
         list_(list),
+        position_(*positions),
         room_(0),
         clock_(problem.lanes) {
     ListRuns();
@@ -33,16 +35,26 @@ class Dispatcher {
     MeasureRoom();
   }
 
-  Schedule Run() {
+  Schedule Run(int64_t most) {
+    if (!KeepsHostBudget()) {
+      schedule_.makespan = INT64_MAX;
+      return std::move(schedule_);
+    }
+    int64_t left = state_.CostUpTo(state_.last_slot());  // Of runs that are still to come.
     for (int32_t at = 0; at < static_cast<int32_t>(runs_.size()); ++at) {
       MakeRoom(at);
       StartFetches(at);
       AwaitFetches(at);
+      if (clock_.now() + left > most) {
+        schedule_.makespan = clock_.now() + left;
+        return std::move(schedule_);
+      }
       schedule_.peak = std::max(schedule_.peak, room_.MaxIn(at, at) + held_);
       const int32_t op = runs_[at];
       Add(Step::kRun, op);
       schedule_.computing += problem_.ops.costs[op];
       clock_.AdvanceTo(clock_.now() + problem_.ops.costs[op]);
+      left -= problem_.ops.costs[op];
       while (!leaving_.empty() && clock_.Ended(Direction::kOut) > leaving_.front()->copy) Leave();
       StartCopies(at);
     }
@@ -55,11 +67,19 @@ class Dispatcher {
  private:
   // --- The problem by positions.
   void ListRuns() {
-    position_.assign(state_.last_slot() + 1, -1);
+    position_.resize(state_.last_slot() + 1, 0);
     for (int32_t run = state_.first(); run >= 0; run = state_.next(run)) {
       position_[state_.slot_of(run)] = static_cast<int32_t>(runs_.size());
+      slots_.push_back(state_.slot_of(run));
       runs_.push_back(state_.op_of(run));
     }
+  }
+
+  // The position after the last run in slots up to `slot`, that one or the next of which has one.
+  int32_t PositionAfter(int32_t slot) const {
+    const int32_t at = position_[slot];
+    if (at < static_cast<int32_t>(slots_.size()) && slots_[at] == slot) return at + 1;
+    return position_[slot + 1];
   }
 
   void ListAbsences() {
@@ -73,13 +93,34 @@ class Dispatcher {
     std::sort(absences_.begin(), absences_.end(), [](const Absence& a, const Absence& b) {
       return a.next != b.next ? a.next < b.next : a.value < b.value;
     });
-    std::vector<int32_t> first(problem_.ops.sizes.size(), -1);
-    leaves_at_.resize(runs_.size());
-    for (size_t i = 0; i < absences_.size(); ++i) {
-      Absence& absence = absences_[i];
-      absence.copied = std::exchange(first[absence.value], 0) < 0;
-      leaves_at_[absence.last].push_back(&absence);
+    std::vector<char> known(problem_.ops.sizes.size(), 0);
+    for (Absence& absence : absences_) {
+      absence.copied = std::exchange(known[absence.value], 1) == 0;
+      by_last_.push_back(&absence);
     }
+    std::stable_sort(by_last_.begin(), by_last_.end(),
+                     [](const Absence* a, const Absence* b) { return a->last < b->last; });
+  }
+
+  // A copy is needed from when its value first leaves to when it comes back last.
+  bool KeepsHostBudget() const {
+    if (problem_.host_budget == INT64_MAX) return true;
+    std::vector<int32_t> first(problem_.ops.sizes.size(), -1), last = first;
+    for (const Absence& absence : absences_) {  // In the order of `next`, and so of `last`.
+      if (first[absence.value] < 0) first[absence.value] = absence.last;
+      last[absence.value] = absence.next;
+    }
+    std::vector<int64_t> change(runs_.size() + 1, 0);
+    for (size_t value = 0; value < first.size(); ++value) {
+      if (first[value] < 0) continue;
+      change[first[value]] += problem_.ops.sizes[value];
+      change[last[value]] -= problem_.ops.sizes[value];
+    }
+    int64_t copied = 0;
+    return std::all_of(change.begin(), change.end(), [&](int64_t amount) {
+      copied += amount;
+      return copied <= problem_.host_budget;
+    });
   }
 
   void MeasureRoom() {
@@ -89,9 +130,8 @@ class Dispatcher {
       for (const auto& range : state_.live_ranges_of(static_cast<int32_t>(value))) {
         // A range that ends before its last reader, which takes the bytes over, ends in a free
         // slot.
-        const int32_t end = position_[range.upper];
         change[position_[range.lower]] += size;
-        change[end >= 0 ? end + 1 : position_[range.upper + 1]] -= size;
+        change[PositionAfter(range.upper)] -= size;
       }
     }
     std::vector<int64_t> live(runs_.size());
@@ -111,7 +151,8 @@ class Dispatcher {
   int64_t Size(const Absence& absence) const { return problem_.ops.sizes[absence.value]; }
 
   void StartCopies(int32_t at) {
-    for (Absence* absence : leaves_at_[at]) {
+    for (; left_ < by_last_.size() && by_last_[left_]->last == at; ++left_) {
+      Absence* absence = by_last_[left_];
       if (!absence->copied) {
         Add(Step::kDrop, absence->value);
         continue;
@@ -180,11 +221,12 @@ class Dispatcher {
   const RecomputeState& state_;
   const int64_t limit_;
   const bool list_;
-  std::vector<int32_t> runs_;                     // Ops.
-  std::vector<int32_t> position_;                 // Of each slot that is not free.
-  std::vector<Absence> absences_;                 // In the order of the runs that need the values.
-  std::vector<std::vector<Absence*>> leaves_at_;  // Of each position: absences from there on.
-  PeakTree room_;                                 // Bytes live at each position.
+  std::vector<int32_t> runs_, slots_;  // Ops, and where they are.
+  Positions& position_;                // Of each slot that is not free.
+  std::vector<Absence> absences_;      // In the order of the runs that need the values,
+  std::vector<Absence*> by_last_;      // and of those after which they leave.
+  size_t left_ = 0;                    // How many have left.
+  PeakTree room_;                      // Bytes live at each position.
   LaneClock clock_;
   std::deque<Absence*> leaving_;  // In the order of their lane.
   int64_t held_ = 0;              // Bytes of those.
@@ -195,8 +237,8 @@ class Dispatcher {
 }  // namespace
 
 Schedule Dispatch(const OffloadProblem& problem, const RecomputeState& state, int64_t limit,
-                  bool list) {
-  return Dispatcher(problem, state, limit, list).Run();
+                  bool list, int64_t most, Positions* positions) {
+  return Dispatcher(problem, state, limit, list, positions).Run(most);
 }
 
 }  // namespace memc

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 
 #include "solvers/offload/credit.h"
+#include "solvers/offload/delay.h"
 #include "solvers/offload/offload_search.h"
 #include "solvers/recompute/recompute_search.h"
 
@@ -18,8 +20,11 @@ constexpr int64_t kSteps = 100;            // A limit is below the one before it
 constexpr int64_t kReachWork = 200'000;    // Steps of trying to reach one limit,
 constexpr int64_t kReachWorkOfOp = 1'000;  // and so many more for each op.
 constexpr double kCredit = 0.9;            // The part of the lanes that credit counts on.
-constexpr int64_t kRounds = 60;            // Of a search that goes on from the limit before,
-constexpr int64_t kFreshRounds = 30;       // and of one that begins at this limit.
+constexpr int64_t kRounds = 40;            // Of a search that goes on from the limit before,
+constexpr int64_t kFreshRounds = 30;       // of one that begins at this limit,
+constexpr int64_t kCreditRounds = 20;      // and of what that one begins with.
+constexpr int64_t kFreshEach = 4;          // Limits of which one has a search that begins there,
+constexpr double kJump = 1.03;  // besides those where the added time grows by such a factor.
 
 // Searches that go down together, each from what it had at the limit before.
 class Descent {
@@ -27,8 +32,9 @@ class Descent {
   explicit Descent(const OffloadProblem& problem)
       : problem_(problem),
         work_(kReachWork + kReachWorkOfOp * problem.ops.ops()),
+        computing_(std::accumulate(problem.ops.costs.begin(), problem.ops.costs.end(), int64_t{0})),
         credit_(CreditOf(problem, kCredit)),
-        credited_(problem.ops, 1, credit_.shades),
+        credited_(problem.ops, 1, credit_.shades, kCreditRounds),
         copied_(problem, RecomputeState(problem.ops), 1, false),
         joint_(std::make_unique<OffloadSearch>(problem, RecomputeState(problem.ops), 1, true)) {}
 
@@ -37,8 +43,12 @@ class Descent {
     copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, 0);
     if (copies_go_on_) Add(copied_.Plan(), plans);
     joint_goes_on_ = joint_goes_on_ && joint_->Lower(limit, work_, kRounds);
-    credit_goes_on_ = credit_goes_on_ && credited_.Lower(limit + credit_.most, work_);
-    if (credit_goes_on_) Restart(limit);
+    if (limits_++ % kFreshEach == 0 || !joint_goes_on_ ||
+        static_cast<double>(Added()) > kJump * static_cast<double>(added_)) {
+      credit_goes_on_ = credit_goes_on_ && credited_.Lower(limit + credit_.most, work_);
+      if (credit_goes_on_) Restart(limit);
+    }
+    added_ = joint_goes_on_ ? Added() : 0;
     if (joint_goes_on_) Add(joint_->Plan(), plans);
     return copies_go_on_ || joint_goes_on_;
   }
@@ -59,16 +69,22 @@ class Descent {
     joint_goes_on_ = true;
   }
 
+  // By how much the joint search's plan takes longer than one run of every op, in picoseconds.
+  int64_t Added() const { return joint_->makespan() - computing_; }
+
   void Add(Schedule plan, std::vector<Schedule>* plans) const {
-    if (plan.bytes_in > 0) plans->push_back(MeasureSchedule(problem_, std::move(plan.items)));
+    if (plan.bytes_in == 0) return;
+    plans->push_back(DelayFetches(problem_, MeasureSchedule(problem_, std::move(plan.items))));
   }
 
   const OffloadProblem& problem_;
-  const int64_t work_;
+  const int64_t work_, computing_;
   const Credit credit_;
   RecomputeSearch credited_;  // Recomputes what copies cannot take off.
   OffloadSearch copied_;      // Copies alone.
   std::unique_ptr<OffloadSearch> joint_;
+  int64_t limits_ = 0;  // That were tried.
+  int64_t added_ = 0;   // At the limit before.
   bool credit_goes_on_ = true, copies_go_on_ = true, joint_goes_on_ = true;
 };
 

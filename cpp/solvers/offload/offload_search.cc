@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "solvers/offload/dispatch.h"
@@ -12,6 +14,7 @@ namespace memc {
 
 namespace {
 
+constexpr int kAttempts = 8;                 // Of which the best one reaches a limit.
 constexpr int64_t kReliefs = 96;             // Remedies in one round at most.
 constexpr int64_t kMoves = 8;                // Ops moved in one of them at most.
 constexpr int64_t kAttemptWork = 1'000'000;  // Of one attempt, which may go round in circles.
@@ -25,12 +28,12 @@ OffloadSearch::OffloadSearch(const OffloadProblem& problem, const RecomputeState
     : problem_(problem),
       recompute_(recompute),
       state_(state),
-      random_(seed),
-      copies_(problem.ops.sizes, problem.movable, problem.lanes),
+      random_(seed, true),
+      copies_(problem.ops.sizes, problem.movable, problem.lanes, problem.host_budget),
       relief_(problem.ops, &state_, &random_, &copies_) {}
 
-Schedule OffloadSearch::Dispatch(bool list) const {
-  return memc::Dispatch(problem_, state_, limit_, list);
+Schedule OffloadSearch::Dispatch(bool list, int64_t most) const {
+  return memc::Dispatch(problem_, state_, limit_, list, most, &positions_);
 }
 
 bool OffloadSearch::Lower(int64_t limit, int64_t work, int64_t rounds) {
@@ -39,37 +42,66 @@ bool OffloadSearch::Lower(int64_t limit, int64_t work, int64_t rounds) {
     limit_ = before;
     return false;
   }
-  makespan_ = Dispatch(false).makespan;
+  makespan_ = Dispatch(false, kAny).makespan;
   Prune();
   Refine(rounds);
   return true;
 }
 
+// Brings the peak to the limit in the quickest of some ways.
 bool OffloadSearch::Reach(int64_t work) {
   relief_.ResetWork();
-  for (int attempt = 0; relief_.work() < work; ++attempt) {
-    const bool vary = attempt >= 3;
-    if (vary && random_.Below(4) != 0) Ruin();
-    state_.Update();
-    const bool runs = recompute_ && attempt != 0;
-    relief_.AllowRuns(runs);
-    relief_.AllowMoves(runs && (vary ? random_.Below(2) == 0 : attempt == 2) ? problem_.ops.ops()
-                                                                             : 0);
-    if (relief_.Relieve(limit_, vary, kAny, 2 * problem_.ops.ops(), std::min(work, kAttemptWork))) {
-      state_.Commit();
-      return true;
+  std::optional<RecomputeRandom> chosen;  // What the best attempt began to draw from,
+  int chosen_attempt = 0;                 // and which it is.
+  int64_t least = kAny;
+  const auto goes_on = [&](int attempt) {
+    if (!recompute_) return attempt == 0;
+    return (attempt < kAttempts || !chosen) && relief_.work() < work;
+  };
+  for (int attempt = 0; goes_on(attempt); ++attempt) {
+    const RecomputeRandom before = random_;
+    if (Attempt(attempt, work)) {
+      const int64_t makespan = Dispatch(false, least - 1).makespan;
+      if (makespan < least) {
+        least = makespan;
+        chosen = before;
+        chosen_attempt = attempt;
+      }
     }
     state_.RollBack();
-    if (!recompute_ && attempt == 0) return false;
   }
-  return false;
+  if (!chosen) return false;
+  const RecomputeRandom after = std::exchange(random_, *chosen);
+  const bool reached = Attempt(chosen_attempt, work);
+  random_ = after;
+  if (reached) {
+    state_.Commit();
+  } else {
+    state_.RollBack();
+  }
+  return reached;
+}
+
+// One way to bring the peak to the limit: the first three by rank alone, with recomputations, with
+// moves of ops too, and by copies alone.
+bool OffloadSearch::Attempt(int attempt, int64_t work) {
+  const bool vary = attempt >= 3;
+  size_t how = recompute_ ? static_cast<size_t>(attempt) : 2;
+  if (vary) {
+    how = random_.Below(2);
+    if (random_.Below(4) != 0) Ruin();
+  }
+  state_.Update();
+  relief_.AllowRuns(how < 2);
+  relief_.AllowMoves(how == 1 ? problem_.ops.ops() : 0);
+  return relief_.Relieve(limit_, vary, kAny, 2 * problem_.ops.ops(), std::min(work, kAttemptWork));
 }
 
 // Keeps the change of the state if it holds the limit and takes at most so long.
 bool OffloadSearch::Settle(int64_t most) {
   state_.Update();
   if (state_.peak() <= limit_) {
-    const int64_t makespan = Dispatch(false).makespan;
+    const int64_t makespan = Dispatch(false, most).makespan;
     if (makespan <= most) {
       makespan_ = makespan;
       state_.Commit();

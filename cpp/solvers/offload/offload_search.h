@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "solvers/offload/dispatch.h"
 #include "solvers/offload/schedule.h"
 #include "solvers/recompute/copy_costs.h"
 #include "solvers/recompute/recompute_random.h"
@@ -28,11 +29,12 @@ class OffloadSearch {
 
   int64_t makespan() const { return makespan_; }
   // The plan at the limit reached last.
-  Schedule Plan() const { return Dispatch(true); }
+  Schedule Plan() const { return Dispatch(true, INT64_MAX); }
 
  private:
-  Schedule Dispatch(bool list) const;
+  Schedule Dispatch(bool list, int64_t most) const;
   bool Reach(int64_t work);
+  bool Attempt(int attempt, int64_t work);
   void Prune();
   void Refine(int64_t rounds);
   void Ruin();
@@ -46,6 +48,7 @@ class OffloadSearch {
   RecomputeRelief relief_;  // Refers to the three above.
   int64_t limit_ = 0;
   int64_t makespan_ = 0;
+  mutable Positions positions_;
 };
 
 }  // namespace memc

@@ -9,6 +9,7 @@
 #define MEMC_SCHEDULE_H_
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "solvers/common/lanes.h"
@@ -20,6 +21,8 @@ struct OffloadProblem {
   RecomputeProblem ops;       // Costs in picoseconds.
   std::vector<char> movable;  // Of each value: whether it may be copied.
   Lanes lanes;
+  // Bytes of copies that searches may need at one time.
+  int64_t host_budget = std::numeric_limits<int64_t>::max();
 };
 
 enum class Step : int32_t { kRun, kOutStart, kOutDone, kDrop, kInStart, kInDone };

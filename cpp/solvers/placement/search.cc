@@ -131,6 +131,7 @@ struct Rounds {
   size_t total = 0;     // Buffers in all parts.
   bool dense = false;   // Whether too many pairs are live together for all but repairs.
   bool improve = true;  // Whether plans are improved where the complete search gave up.
+  bool single = false;  // Whether there is one round only.
   double effort = 0;    // What is to be done in this round, of `most`.
   uint64_t number = 1;
 
@@ -190,7 +191,7 @@ void ImproveParts(const Problem& problem, std::vector<Open>& opens, int64_t enou
     // The peak that is reached anyway: no part need lie lower.
     int64_t reached = std::max(enough, outcome.lower_bound);
     done = true;
-    const bool more = (endless || round.effort < round.most) && !budget.Over();
+    const bool more = !round.single && (endless || round.effort < round.most) && !budget.Over();
     for (Open& open : opens) {
       const int64_t base = open.part->base;
       if (ImprovePart(open, reached - base, round) && more) done = false;
@@ -222,6 +223,7 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   Rounds round{budget, options.effort, 0};
   round.dense = dense;
   round.improve = improve;
+  round.single = options.one_round;
   std::vector<Open> opens;
   for (const Part& part : whole.parts) {
     const bool all = dense || part.buffers.size() == problem.buffers.size();

@@ -15,15 +15,20 @@ int64_t Lack(int64_t copy, int64_t time, int64_t others, int64_t all) {
 
 }  // namespace
 
-int64_t CopyCosts::Stall(const RecomputeState& state, int32_t value, int32_t last, int32_t moment,
-                         int32_t next) const {
-  const int64_t bytes = sizes_[value], absent = state.Absent(moment);
-  const int64_t count = state.AbsentCount(moment);
-  const int64_t at = state.CostUpTo(moment - 1), whole = state.CostUpTo(state.last_slot());
-  const Lane &out = lanes_.out, &in = lanes_.in;
-  return Lack(out.Duration(bytes), at - state.CostUpTo(last), out.Duration(absent, count), at) +
-         Lack(in.Duration(bytes), state.CostUpTo(next - 1) - at, in.Duration(absent, count),
-              whole - at);
+CopyCosts::Moment CopyCosts::At(const RecomputeState& state, int32_t slot) const {
+  const int64_t bytes = state.Absent(slot), count = state.AbsentCount(slot);
+  const int64_t before = state.CostUpTo(slot - 1);
+  return {before, state.CostUpTo(state.last_slot()) - before, lanes_.out.Duration(bytes, count),
+          lanes_.in.Duration(bytes, count), bytes};
+}
+
+int64_t CopyCosts::Stall(const RecomputeState& state, int32_t value, int32_t last,
+                         const Moment& moment, int32_t next) const {
+  const int64_t bytes = sizes_[value];
+  const int64_t since = moment.before - state.CostUpTo(last);
+  const int64_t until = state.CostUpTo(next - 1) - moment.before;
+  return Lack(lanes_.out.Duration(bytes), since, moment.out, moment.before) +
+         Lack(lanes_.in.Duration(bytes), until, moment.in, moment.after);
 }
 
 }  // namespace memc

@@ -15,8 +15,9 @@ namespace memc {
 class CopyCosts {
  public:
   // `movable`: of each value. `sizes` of the problem.
-  CopyCosts(const std::vector<int64_t>& sizes, std::vector<char> movable, Lanes lanes)
-      : sizes_(sizes), movable_(std::move(movable)), lanes_(lanes) {}
+  // `most`: bytes that may be elsewhere at one time.
+  CopyCosts(const std::vector<int64_t>& sizes, std::vector<char> movable, Lanes lanes, int64_t most)
+      : sizes_(sizes), movable_(std::move(movable)), lanes_(lanes), most_(most) {}
 
   bool MayMove(int32_t value) const { return movable_[value] != 0; }
 
@@ -26,11 +27,23 @@ class CopyCosts {
     return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice;
   }
 
+  // What is known of a moment: whatever is absent there left in the time before it, and comes back
+  // in the time after it.
+  struct Moment {
+    int64_t before, after;  // Picoseconds of runs.
+    int64_t out, in;        // Of the copies of what is absent.
+    int64_t absent;         // Bytes.
+  };
+  Moment At(const RecomputeState& state, int32_t slot) const;
+
+  // Whether the value may be absent at the moment, besides what is.
+  bool MayMove(int32_t value, const Moment& moment) const {
+    return MayMove(value) && sizes_[value] <= most_ - moment.absent;
+  }
+
   // By how much the sequence takes longer, in picoseconds, if the value is also absent from `last`,
-  // the slot of its last use before `moment`, to `next`, that of its next one.
-  //
-  // Whatever is absent at a moment left in the time before it, and comes back in the time after it.
-  int64_t Stall(const RecomputeState& state, int32_t value, int32_t last, int32_t moment,
+  // the slot of its last use before the moment, to `next`, that of its next one.
+  int64_t Stall(const RecomputeState& state, int32_t value, int32_t last, const Moment& moment,
                 int32_t next) const;
 
  private:
@@ -39,6 +52,7 @@ class CopyCosts {
   const std::vector<int64_t>& sizes_;
   const std::vector<char> movable_;
   const Lanes lanes_;
+  const int64_t most_;
 };
 
 }  // namespace memc

@@ -106,7 +106,7 @@ bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
 // reader.
 void RecomputeRelief::AddCopy(int32_t value, int32_t run, int32_t moment, bool vary) {
   const int32_t last = state_->LastUse(value, moment), next = state_->slot_of(run);
-  const int64_t stall = copies_->Stall(*state_, value, last, moment, next);
+  const int64_t stall = copies_->Stall(*state_, value, last, here_, next);
   const int64_t price = stall + copies_->Price(problem_.sizes[value]);
   double rank = static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(price));
   if (vary) rank *= random_->Factor();
@@ -119,12 +119,13 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
   Hoist best;
   candidates_.clear();
   work_ += static_cast<int64_t>(values_.size());
+  if (copies_ != nullptr) here_ = copies_->At(*state_, moment);
   for (int32_t value : values_) {
     for (const RecomputeState::LiveRange& range : state_->live_ranges_of(value)) {
       if (range.lower >= moment || range.upper < moment) continue;
       const int32_t run = state_->NextRead(value, moment);
       if (run < 0 || state_->slot_of(run) == moment) continue;
-      if (copies_ != nullptr && copies_->MayMove(value)) AddCopy(value, run, moment, vary);
+      if (copies_ != nullptr && copies_->MayMove(value, here_)) AddCopy(value, run, moment, vary);
       if (!runs_allowed_) continue;
       double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
       if (vary) gain *= random_->Factor();
@@ -247,7 +248,7 @@ bool RecomputeRelief::MayFetch(int32_t value, int32_t run, int32_t moment, Chain
   int64_t stall = 0;
   if (!IsElsewhere(value, slot)) {
     if (last >= moment) return false;
-    stall = copies_->Stall(*state_, value, last, moment, slot);
+    stall = copies_->Stall(*state_, value, last, here_, slot);
   }
   const int64_t price = stall + copies_->Price(problem_.sizes[value]);
   if (state_->MayRepeat(state_->maker_of(value), run) &&

@@ -84,8 +84,9 @@ class RecomputeRelief {
   int64_t epoch_ = 0;
   std::vector<int64_t> moved_;  // Of each op: the round in which it was moved or repeated last.
   int64_t round_ = 0;
-  int64_t moves_ = 0;  // How many ops may still be moved in this round.
-  int64_t work_ = 0;   // Values and ops looked at.
+  int64_t moves_ = 0;         // How many ops may still be moved in this round.
+  int64_t work_ = 0;          // Values and ops looked at.
+  CopyCosts::Moment here_{};  // The moment to relieve.
   std::vector<Candidate> candidates_;
   Chain chain_;
   // Of this round: ops with a reader right before which they were recomputed. Where a reader's many

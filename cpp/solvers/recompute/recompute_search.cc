@@ -9,8 +9,7 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kReliefs = 96;  // Recomputations added in one round at most.
-constexpr int64_t kRungRounds = 60;
+constexpr int64_t kReliefs = 96;             // Recomputations added in one round at most.
 constexpr int64_t kMoves = 8;                // Ops moved in one of them at most.
 constexpr int64_t kAttemptWork = 1'000'000;  // Of one attempt, which may go round in circles.
 constexpr int64_t kAnyWork = std::numeric_limits<int64_t>::max();
@@ -19,8 +18,9 @@ constexpr double kWarmth = 0.01;  // Of the added cost: what a worse plan may co
 }  // namespace
 
 RecomputeSearch::RecomputeSearch(const RecomputeProblem& problem, uint64_t seed,
-                                 std::vector<int64_t> shades)
+                                 std::vector<int64_t> shades, int64_t rounds)
     : problem_(problem),
+      rounds_(rounds),
       state_(problem, std::move(shades)),
       random_(seed),
       relief_(problem, &state_, &random_) {}
@@ -29,7 +29,7 @@ bool RecomputeSearch::Lower(int64_t limit, int64_t work) {
   if (state_.peak() <= limit) return true;
   if (!Reach(limit, work)) return false;
   Prune(limit);
-  Refine(limit, kRungRounds);
+  Refine(limit, rounds_);
   return true;
 }
 

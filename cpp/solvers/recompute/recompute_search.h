@@ -18,8 +18,9 @@ namespace memc {
 
 class RecomputeSearch {
  public:
-  // `shades`: as `RecomputeState` has them.
-  RecomputeSearch(const RecomputeProblem& problem, uint64_t seed, std::vector<int64_t> shades = {});
+  // `shades`: as `RecomputeState` has them. `rounds`: of lowering the cost at each limit.
+  RecomputeSearch(const RecomputeProblem& problem, uint64_t seed, std::vector<int64_t> shades = {},
+                  int64_t rounds = 60);
   RecomputeSearch(const RecomputeSearch&) = delete;
   RecomputeSearch& operator=(const RecomputeSearch&) = delete;
 
@@ -38,6 +39,7 @@ class RecomputeSearch {
   void Ruin();
 
   const RecomputeProblem& problem_;
+  const int64_t rounds_;
   RecomputeState state_;
   RecomputeRandom random_;
   RecomputeRelief relief_;  // Refers to the two above.

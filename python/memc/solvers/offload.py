@@ -55,6 +55,8 @@ class OffloadProblem:
     movable: Sequence[bool]
     """Whether each value may be copied."""
     lanes: Lanes
+    host_budget: int | None = None
+    """Bytes of copies that are needed at one time at most; None for any number."""
 
 
 class Step(enum.IntEnum):
@@ -163,8 +165,11 @@ def _uses(problem: RecomputeProblem) -> tuple[list[int], list[int]]:
 
 
 def _schedule(found: Any) -> Schedule:
-    figures, items = list(map(int, found[:7])), list(map(int, found[7:]))
-    return Schedule(tuple((Step(a), b) for a, b in zip(items[::2], items[1::2])), *figures)
+    numbers = np.frombuffer(bytes(found), np.int64).tolist()
+    return Schedule(tuple(zip(map(_STEPS.__getitem__, numbers[7::2]), numbers[8::2])), *numbers[:7])
+
+
+_STEPS = tuple(Step)
 
 
 def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
@@ -176,5 +181,5 @@ def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
     return (
         columns(problem.ops),
         tensor(np.array(problem.movable, np.int64)),
-        tensor(np.array(lanes, np.int64)),
+        tensor(np.array([*lanes, -1 if problem.host_budget is None else problem.host_budget], np.int64)),
     )

@@ -93,12 +93,18 @@ def native_solvers() -> list[str]:
 
 
 def solve_native(
-    problem: Problem, solver: str, *, time_limit: float | None = None, threads: int | None = None
+    problem: Problem,
+    solver: str,
+    *,
+    time_limit: float | None = None,
+    threads: int | None = None,
+    one_round: bool = False,
 ) -> Solution:
-    """A plan by a solver of the native library; the parameters are those of `solve`."""
+    """A plan by a solver of the native library; the parameters are those of `solve`. With `one_round` a search ends after a small
+    part of its work; all of it lowers the peak found then, or leaves it."""
     offsets = np.zeros(len(problem.buffers), np.int64)
     limits = (-1.0 if time_limit is None else time_limit, threads or 0)
-    arguments = (*_arguments(problem), problem.capacity, *limits, tensor(offsets))
+    arguments = (*_arguments(problem), problem.capacity, *limits, one_round, tensor(offsets))
     peak, bound = native.load()["memc_solve"](solver, *arguments)
     return Solution(tuple(offsets.tolist()), int(peak), int(bound))
 

@@ -120,3 +120,52 @@ def test_copies_that_would_take_hours_are_refused() -> None:
     slow = Lane(10**16, 1)
     with pytest.raises(ValueError, match="at most an hour"):
         offload_ladder(OffloadProblem(problem.ops, problem.movable, Lanes(slow, slow)), 0)
+
+
+def test_values_come_back_no_earlier_than_they_must() -> None:
+    """A copy that takes less than a run starts before the run in front of its reader, and not as soon as there is room."""
+    quick = Lane(0, 1)
+    fetched = 0
+    for seed in range(12):
+        problem = step_problem(seed)
+        problem = OffloadProblem(problem.ops, problem.movable, Lanes(quick, quick))
+        for plan in offload_ladder(problem, 0):
+            runs, started = 0, {}
+            for step, number in plan.items:
+                runs += step is Step.RUN
+                if step is Step.IN_START:
+                    started[number] = runs
+                elif step is Step.IN_DONE:
+                    fetched += 1
+                    assert runs - started[number] <= 1, (seed, plan)
+    assert fetched > 100
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_host_budget_is_kept_while_plans_are_sought(seed: int) -> None:
+    problem = step_problem(200 + seed)
+    free = offload_ladder(problem, 0)
+    most = max(plan.copied_peak for plan in free)
+    kept = 0
+    for part in (2, 3):
+        limited = OffloadProblem(problem.ops, problem.movable, problem.lanes, most // part)
+        plans = offload_ladder(limited, 0)
+        assert max(plan.copied_peak for plan in plans) <= most // part
+        kept += sum(plan.bytes_in > 0 for plan in plans)
+    assert kept > 0 or most < 64 * 4
+    nothing = offload_ladder(OffloadProblem(problem.ops, problem.movable, problem.lanes, 0), 0)
+    assert nothing == [plan for plan in free if not plan.bytes_in]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_quicker_link_makes_no_schedule_slower(seed: int) -> None:
+    problem = step_problem(300 + seed)
+    for plan in offload_ladder(problem, 0):
+        last = plan.makespan
+        for part in (2, 8, 64, 10**9):
+            lane = problem.lanes.out
+            quicker = Lane(lane.latency // part, lane.per_mib // part, lane.shared)
+            faster = OffloadProblem(problem.ops, problem.movable, Lanes(quicker, quicker))
+            found = measure_schedule(faster, plan.items).makespan
+            assert found <= last
+            last = found
