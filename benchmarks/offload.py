@@ -2,7 +2,7 @@
 """Copies to the host beside recomputation, under budgets: training steps of the shared models, at shares of the arena that they
 take without either.
 
-    python benchmarks/offload.py --models FOLDER [--cache FOLDER] [--batch 32] [--link h200] [--only NAME ...] [--sweep N]
+    python benchmarks/offload.py --models FOLDER [--cache FOLDER] [--batch 32] [--link h200-alone] [--only NAME ...] [--sweep N]
 
 Each cell is the time added in percent of one run of every op, in the cost model (an H100's roofline, and the named link), by
 recomputation alone, by copies alone (their lower bound for the order of the plan) and by both. Addresses are included. `search` is
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path("build/models"))
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--link", choices=sorted(LINKS), default="h200")
+    parser.add_argument("--link", choices=sorted(LINKS), default="h200-alone")
     parser.add_argument("--only", nargs="*", default=training_steps.NAMES)
     parser.add_argument("--sweep", type=int, default=0)
     arguments = parser.parse_args()

@@ -30,6 +30,7 @@ SUBJECTS = {
         "recompute_exact",
         "sublinear",
         "gpu_training_memory",
+        "gpu_offload",
         "steady_state",
     ),
     "Planning": ("placement", "order", "ilp", "joint"),

@@ -49,8 +49,10 @@ class HostLink:
 GB = 1e9
 
 LINKS: Mapping[str, HostLink] = {
-    # Pinned memory over PCIe 5, 16 lanes, as measured on one machine; 47 GB/s at 1 MiB, 7 at 64 KiB.
-    "h200": HostLink("h200", Rates(55.2 * GB, 50.5 * GB, 8e-6), Rates(55.4 * GB, 50.5 * GB, 8e-6)),
+    # Pinned memory over PCIe 5, 16 lanes, as measured on one machine (benchmarks/results/gpu_offload.md): in a captured graph beside
+    # kernels, where both at once are as much slower as alone; and alone, without a graph: 47 GB/s at 1 MiB, 7 at 64 KiB.
+    "h200": HostLink("h200", Rates(48 * GB, 44 * GB, 12e-6), Rates(51 * GB, 46 * GB, 12e-6)),
+    "h200-alone": HostLink("h200-alone", Rates(55.2 * GB, 50.5 * GB, 8e-6), Rates(55.4 * GB, 50.5 * GB, 8e-6)),
     "h100": HostLink("h100", Rates(52 * GB, 45 * GB, 8e-6), Rates(52 * GB, 45 * GB, 8e-6)),
     # PCIe 4: copies into the device lose half of their speed beside copies out of it.
     "a100": HostLink("a100", Rates(25 * GB, 24 * GB, 10e-6), Rates(25 * GB, 12 * GB, 10e-6)),

@@ -43,7 +43,7 @@ class Offload(Pass):
     host_budget: Optional[Amount] = None
     """Bytes of copies at one time; any number without one."""
     link: str | None = None
-    """How fast values are copied: `h200`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates. Without
+    """How fast values are copied: `h200`, `h200-alone`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates. Without
     one, the profile's or the target's own link, and where it has none `h200` for CUDA and `memory` for the CPU."""
     least_copy: Amount = Copies.least
     """Bytes that a value must have to be copied."""

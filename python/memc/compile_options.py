@@ -131,11 +131,11 @@ class Options(Checked):
     )
     link: Optional[str] = _option(
         None,
-        "how fast values are copied: `h200`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates; None: "
+        "how fast values are copied: `h200`, `h200-alone`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates; None: "
         "`h200` for CUDA, `memory` for the CPU",
         "--link",
         metavar="NAME|FILE",
-        help="How fast values are copied: h200, h100, a100, titanx, gh200, memory, or a JSON file.",
+        help="How fast values are copied: h200, h200-alone, h100, a100, titanx, gh200, memory, or a JSON file.",
     )
     profile: Optional[str] = _option(
         None,

@@ -168,7 +168,7 @@ def test_measured_times_are_planned_with(memc, chain: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--link", "h20"), 2, "link: expected a file or one of h200, h100, a100, titanx, gh200, memory, got 'h20'; did you mean h200?"),
+        (("--link", "h20"), 2, "link: expected a file or one of h200, h200-alone, h100, a100, titanx, gh200, memory, got 'h20'; did you mean h200?"),
         (("--link", "other.json"), 2, "link other.json: measured on NVIDIA H200 (cuda sm_90), the target is llvm; measure there with memc bench --save-profile"),
         (("--link", "bad.json"), 2, "link bad.json: link: in: shared: expected a number, got 'fast'; such as "),
         (("--link", "ops.json"), 2, "link ops.json: expected a link beside the ops, got none; memc bench --save-profile measures one, or name one of h200, "),
