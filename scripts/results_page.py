@@ -27,6 +27,8 @@ SUBJECTS = {
         "training_memory",
         "rematerialize",
         "offload",
+        "offload_policies",
+        "offload_exact",
         "recompute_exact",
         "sublinear",
         "gpu_training_memory",

@@ -7,7 +7,7 @@ a budget they behave as in a pool of that size: those that can wait for room do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memc.ir.core import Function
 from memc.ir.cost_model import CostModel
@@ -17,12 +17,11 @@ from memc.ir.spaces import ARENA
 from memc.passes.budget import Budget, over_budget
 from memc.passes.offload.layers import layered
 from memc.passes.order.reorder import Search, reorder
-from memc.passes.recompute.choices import Choice, Choices, Copied, Copies, Recomputation
+from memc.passes.recompute.choices import Choice, Choices, Copies, Recomputation
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rematerialize import SPARE, bytes_taken
-from memc.solvers.exact.offload_bound import added_at_least
-from memc.solvers.offload import OffloadProblem, Schedule, Step, copies_at_least
+from memc.solvers.offload import OffloadProblem, Schedule
 from memc.solvers.policies.choose import PolicyName, schedules
 from memc.solvers.recompute import recompute_ladder
 
@@ -65,26 +64,10 @@ def follow_policy(module: Module, function: Function, how: Followed, costs: Cost
             choice = Choice(graph, tuple(given), plan)
             found = Choices(function, alignment, (choice,)).follow(choice, arena)
             if found.arena <= most:
-                copied = _copied(how, problem, plan, most)
-                return Recomputation(found.without, found.arena, found.added, found.repeats, copied)
+                alone = (Schedule.of_runs(problem.ops, other) for other in recompute_ladder(problem.ops, most))
+                beside = Choices(function, alignment, (choice, *(Choice(graph, choice.ops, other) for other in alone)))
+                return replace(found, copied=beside.copied(choice, most, how.copies))
             least = found.arena if least is None else min(least, found.arena)
             before.restore()
-    error = over_budget(whole, taken.with_bytes(ARENA, least if least is not None else arena))
+    error = over_budget(whole, taken.with_bytes(ARENA, arena if least is None else least), how.copies.host_budget)
     raise type(error)(f"offload policy {how.policy}: {error}")
-
-
-def _copied(how: Followed, problem: OffloadProblem, plan: Schedule, most: int) -> Copied:
-    """What a policy's plan copies, beside what recomputation alone costs in the same order within the same arena."""
-    whole = max(1, sum(problem.ops.costs))
-    at_least = added_at_least(problem, most, plan.first_runs)
-    alone = [other.added_cost for other in recompute_ladder(problem.ops, most) if other.peak <= most]
-    return Copied(
-        link=how.copies.link,
-        count=sum(step in (Step.OUT_START, Step.IN_START) for step, _ in plan.items),
-        bytes_out=plan.bytes_out,
-        bytes_in=plan.bytes_in,
-        waiting=(plan.makespan - plan.computing) / whole,
-        alone=min(alone) / whole if alone else None,
-        alone_at_least=copies_at_least(problem, most) / whole,
-        at_least=None if at_least is None else at_least / whole,
-    )
