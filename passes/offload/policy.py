@@ -65,7 +65,7 @@ def follow_policy(module: Module, function: Function, how: Followed, costs: Cost
             choice = Choice(graph, tuple(given), plan)
             found = Choices(function, alignment, (choice,)).follow(choice, arena)
             if found.arena <= most:
-                copied = _copied(how, problem, plan, most)
+                copied = _copied(how, graph, problem, plan, most)
                 return Recomputation(found.without, found.arena, found.added, found.repeats, copied)
             least = found.arena if least is None else min(least, found.arena)
             before.restore()
@@ -73,7 +73,7 @@ def follow_policy(module: Module, function: Function, how: Followed, costs: Cost
     raise type(error)(f"offload policy {how.policy}: {error}")
 
 
-def _copied(how: Followed, problem: OffloadProblem, plan: Schedule, most: int) -> Copied:
+def _copied(how: Followed, graph: RecomputeGraph, problem: OffloadProblem, plan: Schedule, most: int) -> Copied:
     """What a policy's plan copies, beside what recomputation alone costs in the same order within the same arena."""
     whole = max(1, sum(problem.ops.costs))
     at_least = added_at_least(problem, most, plan.first_runs)
@@ -87,4 +87,6 @@ def _copied(how: Followed, problem: OffloadProblem, plan: Schedule, most: int) -
         alone=min(alone) / whole if alone else None,
         alone_at_least=copies_at_least(problem, most) / whole,
         at_least=None if at_least is None else at_least / whole,
+        by=how.copies,
+        immovable=graph.reasons(how.copies.least),
     )
