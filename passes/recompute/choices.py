@@ -198,8 +198,6 @@ class Choices:
         """The copies of a choice, beside what recomputation alone costs within `budget` bytes."""
         plan = choice.plan
         alone = [other.plan.added for other in self.found if other.plan.peak <= budget and not other.plan.bytes_in]
-        reasons = dict(zip(choice.graph.values, choice.graph.immovable(copies.least)))
-        immovable = {v.name: why for v, base in choice.graph.base.items() if (why := reasons.get(base)) is not None}
         problem = OffloadProblem(choice.graph.problem, choice.graph.movable(copies.least), copies.lanes)
         at_least = added_at_least(problem, budget, plan.first_runs)
         return Copied(
@@ -212,7 +210,7 @@ class Choices:
             choice.share(copies_at_least(problem, budget)),
             None if at_least is None else choice.share(at_least),
             by=copies,
-            immovable=immovable,
+            immovable=choice.graph.reasons(copies.least),
         )
 
 

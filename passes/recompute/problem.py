@@ -170,6 +170,11 @@ class RecomputeGraph:
 
         return list(map(reason, self.values, self.problem.sizes))
 
+    def reasons(self, least: int) -> dict[str, str]:
+        """Why values may not be copied, by their names, views included. As the function was when the problem was made of it."""
+        found = dict(zip(self.values, self.immovable(least)))
+        return {value.name: why for value, base in self.base.items() if (why := found.get(base)) is not None}
+
 
 def is_whole_view(op: Op) -> bool:
     """Whether an op's result is operand 0's bytes, all of them."""

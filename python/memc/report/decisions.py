@@ -65,11 +65,13 @@ def decisions_of(
     immovable: Mapping[str, str],
     least: int,
     alignment: int,
+    policy: str = "auto",
 ) -> list[Decision]:
-    """Those of all values of at least `least` bytes, largest first. `immovable`: why values may not be copied, by name."""
+    """Those of all values of at least `least` bytes, largest first. `immovable`: why values may not be copied, by name. `policy`: what
+    decided, `auto` for the search."""
     lives = lifetimes(function)
     live = np.array([*live_bytes(lives, len(function.ops), alignment), 0])
-    judge = _Judge(function, time, cost, lanes, immovable, live, {life.root.name for life in lives})
+    judge = _Judge(function, time, cost, lanes, immovable, live, {life.root.name for life in lives}, policy)
     found = [judge.of(life) for life in lives_of(function) if life.value.type.nbytes >= max(1, least)]
     scratch = [op.workspace for op in function.ops if op.workspace is not None and op.workspace.type.nbytes >= least]
     reason = "is a workspace, which lives during one op"
@@ -89,9 +91,11 @@ class _Judge:
         immovable: Mapping[str, str],
         live: np.ndarray[tuple[int], np.dtype[np.int64]],
         in_arena: set[str],
+        policy: str,
     ) -> None:
         self.ops, self.cost, self.lanes, self.immovable = function.ops, cost, lanes, immovable
         self.live, self.peak, self.in_arena = live, int(live.max()), in_arena
+        self.policy = policy
         self.starts = [*time.starts, time.makespan]
         self.copies = {copy.op: copy for copy in time.copies}
         self.busy = {"out": time.busy("out"), "in": time.busy("in")}
@@ -141,6 +145,8 @@ class _Judge:
     def _recomputed(self, life: Life, fixed: str | None) -> str:
         gaps = [(max(u for u in life.uses if u < run), run) for run in life.runs]
         begin, end = max(gaps, key=lambda gap: self._between(*gap))
+        if self.policy != "auto":
+            return f"{self._runs(life)}; the policy {self.policy} does so"
         why = f"it {fixed}" if fixed is not None else self._no_copy(life, begin, end)
         if why is None:
             took, room = (duration(time) for time in (self._round_trip(life, 1), self._between(begin, end)))
@@ -153,6 +159,8 @@ class _Judge:
             return UNREAD
         if not gaps:
             return UNBROKEN
+        if self.policy != "auto":
+            return f"the policy {self.policy} does not move it"
         begin, end = max(gaps, key=lambda gap: (self._most(*gap), self._between(*gap)))
         most = self._most(begin, end)
         if most < FULL * self.peak:

@@ -97,14 +97,14 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
     if item is None:
         return None
     by = (found.copied and found.copied.by) or _counted_on(item, module)
-    copied = found.copied or Copied(by.link, 0, 0, 0, 0.0, 0.0, 0.0)  # The budget is kept without.
+    copied = found.copied or Copied(by.link, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # The budget is kept without.
     function = module.main
     costs = costs_of(module, item.target, item.profile)
     time = timeline(function, costs.cost, by.lanes)
     once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
     decided: list[Decision] = []
     if copied.count or found.repeats:
-        how = (by.lanes, copied.immovable, by.least, module.target.alignment)
+        how = (by.lanes, copied.immovable, by.least, module.target.alignment, item.policy)
         decided = decisions_of(function, time, costs.cost, *how)
     alone = None if copied.alone is None else round(100 * copied.alone, 4)
     return Offloaded(
@@ -143,6 +143,8 @@ def _verdict(found: Recomputation, copied: Copied, by: Copies, decided: list[Dec
         return f"{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
     if not found.repeats:
         return "nothing is copied: the budget is kept without"
+    if found.policy != "auto":
+        return f"nothing is copied: the policy {found.policy} moves no value of this program"
     if by.host_budget is not None and by.host_budget < by.least:
         return f"nothing is copied: the host budget is {format_size(by.host_budget)}"
     results = [each for each in decided if each.is_result]

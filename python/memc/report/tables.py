@@ -49,6 +49,10 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
         table.add_row("ops recomputed", f"{found.ops}", f"{found.added_percent:.2f} % more time")
     if report.offload is not None:
         _add_copies(table, report.offload)
+        if report.policy != "auto":
+            table.add_row("policy", report.policy, "")
+        if report.offload.copies and report.added_percent_bound is not None:
+            table.add_row("any plan, at least", f"{report.added_percent_bound:.2f} %", "more time, in this order")
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")
     for name, seconds in report.seconds.items():

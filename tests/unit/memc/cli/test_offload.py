@@ -233,3 +233,13 @@ def test_profiles_that_are_refused(memc, chain: str) -> None:
     assert result.err.startswith(
         "memc: error: profile none.json: expected JSON as `memc bench --save-profile` writes it: No such"
     )
+
+
+def test_policies_are_named(memc, chain: str) -> None:
+    found = json.loads(memc("compile", chain, "--plan-only", *BUDGET[:2], "--offload", "all", "--json", "-").out)
+    values = {each["value"]: each for each in found["offload"]["values"]}
+    assert found["policy"] == "all" and values["a"]["decision"] == "offloaded"
+    kept = [each["reason"] for each in values.values() if each["decision"] == "kept"]
+    assert kept and set(kept) <= {"is used by ops one after another", "the policy all does not move it"}
+    result = memc("compile", chain, "--plan-only", *BUDGET[:2], "--offload", "all")
+    assert rows(result.out)["policy"] == ["all", ""]
