@@ -62,8 +62,9 @@ def follow_policy(module: Module, function: Function, how: Followed, costs: Cost
             if how.copies.host_budget is not None and plan.copied_peak > how.copies.host_budget:
                 continue
             choice = Choice(graph, tuple(given), plan)
-            found = Choices(function, alignment, (choice,)).follow(choice, arena)
-            if found.arena <= most:
+            tried = Choices(function, alignment, (choice,))
+            found = tried.follow(choice, arena)
+            if found.arena <= most and tried.keeps_host(how.copies.host_budget):
                 alone = (Schedule.of_runs(problem.ops, other) for other in recompute_ladder(problem.ops, most))
                 beside = Choices(function, alignment, (choice, *(Choice(graph, choice.ops, other) for other in alone)))
                 return replace(found, copied=beside.copied(choice, most, how.copies))
