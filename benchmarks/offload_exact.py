@@ -49,8 +49,8 @@ def small_step(seed: int) -> OffloadProblem:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problems", type=int, default=130)
-    parser.add_argument("--work", type=int, default=40_000)
+    parser.add_argument("--problems", type=int, default=190)
+    parser.add_argument("--work", type=int, default=12_000)
     arguments = parser.parse_args()
     gaps: list[float] = []
     bounds: list[float] = []
