@@ -8,30 +8,29 @@ namespace memc {
 
 PeakTree::PeakTree(int32_t size) {
   while (leaves_ < size) leaves_ *= 2;
-  added_.assign(2 * static_cast<size_t>(leaves_), 0);
-  greatest_.assign(2 * static_cast<size_t>(leaves_), 0);
+  nodes_.resize(2 * static_cast<size_t>(leaves_));
 }
 
 PeakTree::PeakTree(const std::vector<int64_t>& sums) : PeakTree(static_cast<int32_t>(sums.size())) {
-  std::copy(sums.begin(), sums.end(), greatest_.begin() + leaves_);
-  std::copy(sums.begin(), sums.end(), added_.begin() + leaves_);
+  for (size_t i = 0; i < sums.size(); ++i) nodes_[leaves_ + i] = {sums[i], sums[i]};
   for (int32_t node = leaves_ - 1; node >= 1; --node) Pull(node);
 }
 
 void PeakTree::Pull(int32_t node) {
-  greatest_[node] = std::max(greatest_[2 * node], greatest_[2 * node + 1]) + added_[node];
+  nodes_[node].greatest =
+      std::max(nodes_[2 * node].greatest, nodes_[2 * node + 1].greatest) + nodes_[node].added;
 }
 
 void PeakTree::Add(int32_t lower, int32_t upper, int64_t amount) {
   const int32_t first = lower + leaves_, last = upper + leaves_;
   for (int32_t low = first, high = last + 1; low < high; low /= 2, high /= 2) {
     if (low & 1) {
-      added_[low] += amount;
-      greatest_[low++] += amount;
+      nodes_[low].added += amount;
+      nodes_[low++].greatest += amount;
     }
     if (high & 1) {
-      added_[--high] += amount;
-      greatest_[high] += amount;
+      nodes_[--high].added += amount;
+      nodes_[high].greatest += amount;
     }
   }
   for (int32_t node = first / 2; node >= 1; node /= 2) Pull(node);
@@ -40,7 +39,8 @@ void PeakTree::Add(int32_t lower, int32_t upper, int64_t amount) {
 
 int32_t PeakTree::ArgMax() const {
   int32_t node = 1;
-  while (node < leaves_) node = 2 * node + (greatest_[2 * node + 1] > greatest_[2 * node]);
+  while (node < leaves_)
+    node = 2 * node + (nodes_[2 * node + 1].greatest > nodes_[2 * node].greatest);
   return node - leaves_;
 }
 
@@ -48,18 +48,18 @@ int64_t PeakTree::MaxIn(int32_t lower, int32_t upper) const {
   // Sums of the parts left and right of the range's middle, each with what their ancestors add.
   int64_t left = std::numeric_limits<int64_t>::min() / 2, right = left;
   int32_t low = lower + leaves_, high = upper + leaves_;
-  left = greatest_[low];
-  right = greatest_[high];
+  left = nodes_[low].greatest;
+  right = nodes_[high].greatest;
   while (low / 2 != high / 2) {
-    if (!(low & 1)) left = std::max(left, greatest_[low + 1]);
-    if (high & 1) right = std::max(right, greatest_[high - 1]);
+    if (!(low & 1)) left = std::max(left, nodes_[low + 1].greatest);
+    if (high & 1) right = std::max(right, nodes_[high - 1].greatest);
     low /= 2;
     high /= 2;
-    left += added_[low];
-    right += added_[high];
+    left += nodes_[low].added;
+    right += nodes_[high].added;
   }
   int64_t most = std::max(left, right);
-  for (int32_t node = low / 2; node >= 1; node /= 2) most += added_[node];
+  for (int32_t node = low / 2; node >= 1; node /= 2) most += nodes_[node].added;
   return most;
 }
 

@@ -20,7 +20,7 @@ class PeakTree {
   // Adds `amount` to positions lower to upper, both included. O(log size).
   void Add(int32_t lower, int32_t upper, int64_t amount);
 
-  int64_t Max() const { return greatest_[1]; }
+  int64_t Max() const { return nodes_[1].greatest; }
   int32_t ArgMax() const;  // The first position of the greatest sum. O(log size).
 
   // The greatest sum at positions lower to upper, both included; `lower` <= `upper`. O(log size).
@@ -29,9 +29,14 @@ class PeakTree {
  private:
   void Pull(int32_t node);
 
+  // Side by side, since both are looked at together: trees are larger than the nearest caches.
+  struct Node {
+    int64_t added = 0;
+    int64_t greatest = 0;  // Of the node's range, what was added to it included.
+  };
+
   int32_t leaves_ = 1;  // A power of two; leaf i is node leaves_ + i.
-  std::vector<int64_t> added_;
-  std::vector<int64_t> greatest_;  // Of the node's range, what was added to it included.
+  std::vector<Node> nodes_;
 };
 
 }  // namespace memc
