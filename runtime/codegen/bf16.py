@@ -3,17 +3,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+import tvm
 from tvm import tirx
 
-from memc.runtime.codegen.expressions import bind, const, constant_value
+from memc.runtime.codegen.expressions import bind, const, constant_value, dtype_of
 
 
 def bits_of_bf16(value: Any) -> Any:
-    """The bits (u16) of an f32 expression rounded to bf16, half to even; NaN stays NaN."""
+    """The bits (u16) of an f32 expression rounded to bf16, half to even; NaN stays NaN, and what is only moved keeps its bits."""
+    moved = _moved_bits(value)
+    if moved is not None:
+        return moved
 
     def rounded(bits: Any) -> Any:
         odd = tirx.bitwise_and(tirx.shift_right(bits, const(16, "uint32")), const(1, "uint32"))
@@ -36,3 +41,34 @@ def round_to_bf16(value: Any) -> Any:
     if literal is not None:
         return const(float(np.float32(literal).astype(ml_dtypes.bfloat16)), "float32")
     return value_of_bf16(bits_of_bf16(value))
+
+
+def _moved_bits(value: Any) -> Any:
+    """The bits that `value_of_bf16` made this f32 expression of, or a choice among such and literals; None for others."""
+    if isinstance(value, tirx.Select):
+        return _chosen(tirx.Select, value.condition, value.true_value, value.false_value)
+    if _called(value) == "prim.if_then_else":
+        return _chosen(tirx.if_then_else, *value.args)
+    if _called(value) != "tirx.reinterpret" or not isinstance(value.args[0], tirx.LShift):
+        return None
+    wide, places = value.args[0].a, value.args[0].b
+    if not isinstance(wide, tirx.Cast) or constant_value(places) != 16 or dtype_of(wide.value) != "uint16":
+        return None
+    return wide.value
+
+
+def _called(expr: Any) -> str:
+    """The name of the intrinsic that an expression calls."""
+    return getattr(expr.op, "name", "") if isinstance(expr, tvm.ir.Call) else ""
+
+
+def _chosen(choice: Callable[..., Any], condition: Any, then: Any, otherwise: Any) -> Any:
+    sides = [
+        _literal_bits(side) if constant_value(side) is not None else _moved_bits(side) for side in (then, otherwise)
+    ]
+    return None if any(side is None for side in sides) else choice(condition, *sides)
+
+
+def _literal_bits(value: Any) -> Any:
+    bits = np.float32(constant_value(value)).astype(ml_dtypes.bfloat16).view(np.uint16)
+    return const(int(bits), "uint16")
