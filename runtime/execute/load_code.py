@@ -196,7 +196,8 @@ def load_kernel_library(manifest: Manifest) -> None:
             tvm_ffi.get_global_func("memc.cuda.load")()
         except RuntimeError as error:
             raise UnsupportedError(f"{manifest.path}: {str(error).strip().splitlines()[-1]}") from None
-    add_own_kernels(manifest)
+    if any(symbol.startswith("memc.cuda.") for symbol in manifest.library_functions):
+        add_own_kernels(manifest)
 
 
 def add_own_kernels(manifest: Manifest) -> None:
