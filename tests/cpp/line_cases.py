@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands for what goes along lines, and numpy's results."""
+"""Operands for what goes along lines, calls of its kernels, and numpy's results."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+import tvm_ffi
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
+from memc.ir.ops.rules.base import LibraryKernel, definition
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -69,3 +71,28 @@ def expected_scan(name: str, x: Array, axis: int, exclusive: bool, reverse: bool
         first = np.full_like(np.take(wanted, [0], axis), int(name == "cumprod"))
         wanted = np.concatenate([first, np.delete(wanted, -1, axis)], axis)
     return np.flip(wanted, axis) if reverse else wanted
+
+
+def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any) -> list[Array]:
+    """The kernel's results, with the least workspace (room 0) or the most."""
+    op = make_op(name, x, **attrs)
+    assert library.supports(op) and library in definition(op).library
+    results = [np.full(r.type.nbytes + GUARD, 0xA5, np.uint8) for r in op.results]
+    bytes = 0 if library.workspace is None else library.workspace(op)[room]
+    scratch = np.full(bytes + GUARD, 0xA5, np.uint8)
+    arrays = [np.ascontiguousarray(x)] + [r[:-GUARD].view(v.type.dtype.numpy) for r, v in zip(results, op.results)]
+    arrays[1:] = [a.reshape(v.type.shape) for a, v in zip(arrays[1:], op.results)]
+    tensors = [tvm_ffi.from_dlpack(a.view(np.uint16) if a.dtype == ml_dtypes.bfloat16 else a) for a in arrays]
+    if bytes:
+        tensors.append(tvm_ffi.from_dlpack(scratch[:bytes]))
+    tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
+    assert all((a[-GUARD:] == 0xA5).all() for a in (*results, scratch))
+    return arrays[1:]
+
+
+def check_top_k(library: LibraryKernel, x: Array, axis: int, k: int, largest: bool, room: int = 0) -> None:
+    values, positions = run(library, "top_k", x, room, axis=axis, k=k, largest=largest)
+    wanted = np.take(expected_positions(x, axis, largest), range(k), axis=axis)
+    np.testing.assert_array_equal(positions, wanted)
+    bits = np.dtype(f"u{x.dtype.itemsize}")
+    np.testing.assert_array_equal(values.view(bits), np.take_along_axis(x, wanted, axis).view(bits))

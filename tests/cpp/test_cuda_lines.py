@@ -6,15 +6,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from line_cases import DTYPES, GUARD, expected_positions, expected_scan, make_op, random, random_factors
+from line_cases import (
+    DTYPES,
+    check_top_k,
+    expected_positions,
+    expected_scan,
+    make_op,
+    random,
+    random_factors,
+    run,
+)
 
 from memc.ir.ops.library import cuda_lines
-from memc.ir.ops.rules.base import LibraryKernel, definition
 
 Array = npt.NDArray[Any]
 
@@ -22,31 +29,6 @@ Array = npt.NDArray[Any]
 @pytest.fixture(autouse=True)
 def own(kernels: None) -> None:
     tvm_ffi.get_global_func("memc.cuda.add_kernels")(0, b"cubin")
-
-
-def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any) -> list[Array]:
-    """The kernel's results, with the least workspace (room 0) or the most."""
-    op = make_op(name, x, **attrs)
-    assert library.supports(op) and library in definition(op).library
-    results = [np.full(r.type.nbytes + GUARD, 0xA5, np.uint8) for r in op.results]
-    bytes = 0 if library.workspace is None else library.workspace(op)[room]
-    scratch = np.full(bytes + GUARD, 0xA5, np.uint8)
-    arrays = [np.ascontiguousarray(x)] + [r[:-GUARD].view(v.type.dtype.numpy) for r, v in zip(results, op.results)]
-    arrays[1:] = [a.reshape(v.type.shape) for a, v in zip(arrays[1:], op.results)]
-    tensors = [tvm_ffi.from_dlpack(a.view(np.uint16) if a.dtype == ml_dtypes.bfloat16 else a) for a in arrays]
-    if bytes:
-        tensors.append(tvm_ffi.from_dlpack(scratch[:bytes]))
-    tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
-    assert all((a[-GUARD:] == 0xA5).all() for a in (*results, scratch))
-    return arrays[1:]
-
-
-def check_top_k(x: Array, axis: int, k: int, largest: bool, room: int = 0) -> None:
-    values, positions = run(cuda_lines.TOP_K_CUDA, "top_k", x, room, axis=axis, k=k, largest=largest)
-    wanted = np.take(expected_positions(x, axis, largest), range(k), axis=axis)
-    np.testing.assert_array_equal(positions, wanted)
-    bits = np.dtype(f"u{x.dtype.itemsize}")
-    np.testing.assert_array_equal(values.view(bits), np.take_along_axis(x, wanted, axis).view(bits))
 
 
 SHAPES = [((7, 1), 1), ((5, 33), 1), ((3, 257, 2), 1), ((2050,), 0), ((3, 2300, 2), 1), ((20, 2), 0)]
@@ -59,22 +41,22 @@ def test_top_k(dtype: str, largest: bool, ties: bool) -> None:
     for shape, axis in SHAPES:
         extent = shape[axis]
         for k in sorted({1, min(2, extent), extent - extent // 3, extent}):
-            check_top_k(random(dtype, shape, ties), axis, k, largest, k % 2)
+            check_top_k(cuda_lines.TOP_K_CUDA, random(dtype, shape, ties), axis, k, largest, k % 2)
 
 
 @pytest.mark.parametrize("extent", [1, 2, 3, 31, 32, 33, 511, 512, 513, 1000, 4097])
 def test_extents(extent: int) -> None:
     for k in sorted({1, extent // 2, extent}):
         if k:
-            check_top_k(random("float32", (3, extent), True), 1, k, True)
-            check_top_k(random("int64", (extent, 3), True), 0, k, False)
+            check_top_k(cuda_lines.TOP_K_CUDA, random("float32", (3, extent), True), 1, k, True)
+            check_top_k(cuda_lines.TOP_K_CUDA, random("int64", (extent, 3), True), 0, k, False)
 
 
 @pytest.mark.parametrize("k", [1, 100, 512, 513, 700, 2047, 2048, 2049, 9000, 20_000, 30_001])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_long_lines(dtype: str, k: int) -> None:
     for ties in (False, True):
-        check_top_k(random(dtype, (30_001,), ties), 0, k, k % 2 == 0)
+        check_top_k(cuda_lines.TOP_K_CUDA, random(dtype, (30_001,), ties), 0, k, k % 2 == 0)
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -83,7 +65,7 @@ def test_long_lines_apart(room: int) -> None:
     for dtype in ("float32", "int64"):
         x = random(dtype, (16, 2100, 3), False)
         for k in (10, 900, 2100):
-            check_top_k(x, 1, k, True, room)
+            check_top_k(cuda_lines.TOP_K_CUDA, x, 1, k, True, room)
 
 
 @pytest.mark.parametrize("k", [5, 512, 600, 5000])
@@ -91,7 +73,7 @@ def test_lines_in_any_order(k: int) -> None:
     ramp = np.arange(5000, dtype=np.float32)
     for line in (ramp, ramp[::-1], np.zeros(5000, np.float32), np.minimum(ramp, 7), ramp % 11):
         for largest in (False, True):
-            check_top_k(line, 0, k, largest)
+            check_top_k(cuda_lines.TOP_K_CUDA, line, 0, k, largest)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,19 +7,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from line_cases import DTYPES, GUARD, expected_positions, make_op, random
+from line_cases import DTYPES, GUARD, check_top_k, expected_positions, make_op, random, run
 
 from memc import native
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Value
 from memc.ir.module import Module
 from memc.ir.ops.library import cpu_lines
-from memc.ir.ops.rules.base import LibraryKernel, definition
+from memc.ir.ops.rules.base import definition
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
@@ -38,31 +37,6 @@ def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     use(0)
 
 
-def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any) -> list[Array]:
-    """The kernel's results, with the least workspace (room 0) or the most."""
-    op = make_op(name, x, **attrs)
-    assert library.supports(op) and library in definition(op).library
-    results = [np.full(r.type.nbytes + GUARD, 0xA5, np.uint8) for r in op.results]
-    bytes = 0 if library.workspace is None else library.workspace(op)[room]
-    scratch = np.full(bytes + GUARD, 0xA5, np.uint8)
-    arrays = [np.ascontiguousarray(x)] + [r[:-GUARD].view(v.type.dtype.numpy) for r, v in zip(results, op.results)]
-    arrays[1:] = [a.reshape(v.type.shape) for a, v in zip(arrays[1:], op.results)]
-    tensors = [tvm_ffi.from_dlpack(a.view(np.uint16) if a.dtype == ml_dtypes.bfloat16 else a) for a in arrays]
-    if bytes:
-        tensors.append(tvm_ffi.from_dlpack(scratch[:bytes]))
-    tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
-    assert all((a[-GUARD:] == 0xA5).all() for a in (*results, scratch))
-    return arrays[1:]
-
-
-def check_top_k(x: Array, axis: int, k: int, largest: bool, room: int = 0) -> None:
-    values, positions = run(cpu_lines.TOP_K_CPU, "top_k", x, room, axis=axis, k=k, largest=largest)
-    wanted = np.take(expected_positions(x, axis, largest), range(k), axis=axis)
-    np.testing.assert_array_equal(positions, wanted)
-    bits = np.dtype(f"u{x.dtype.itemsize}")
-    np.testing.assert_array_equal(values.view(bits), np.take_along_axis(x, wanted, axis).view(bits))
-
-
 SHAPES = [((7, 1), 1), ((5, 33), 1), ((3, 257, 2), 1), ((700,), 0), ((4, 600, 3), 1), ((2000, 2), 0)]
 
 
@@ -73,21 +47,21 @@ def test_top_k(dtype: str, largest: bool, ties: bool) -> None:
     for shape, axis in SHAPES:
         extent = shape[axis]
         for k in sorted({1, min(2, extent), min(256, extent), min(257, extent), extent - extent // 3, extent}):
-            check_top_k(random(dtype, shape, ties), axis, k, largest)
+            check_top_k(cpu_lines.TOP_K_CPU, random(dtype, shape, ties), axis, k, largest)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "int64"])
 @pytest.mark.parametrize("k", [1, 100, 256, 257, 3000, 40_000, 69_999, 70_001])
 def test_long_lines(dtype: str, k: int) -> None:
     for ties in (False, True):
-        check_top_k(random(dtype, (2, 70_001), ties), 1, k, k % 2 == 0)
+        check_top_k(cpu_lines.TOP_K_CPU, random(dtype, (2, 70_001), ties), 1, k, k % 2 == 0)
 
 
 @pytest.mark.parametrize("room", [0, 1])
 def test_long_lines_apart(room: int) -> None:
     x = random("float32", (2, 40_000, 9), False)
     for k in (10, 300, 40_000):
-        check_top_k(x, 1, k, True, room)
+        check_top_k(cpu_lines.TOP_K_CPU, x, 1, k, True, room)
 
 
 @pytest.mark.parametrize("k", [5, 256, 300, 5000])
@@ -96,7 +70,7 @@ def test_lines_in_any_order(k: int) -> None:
     ramp = np.arange(5000, dtype=np.float32)
     for line in (ramp, ramp[::-1], np.zeros(5000, np.float32), np.minimum(ramp, 7), ramp % 11):
         for largest in (False, True):
-            check_top_k(line, 0, k, largest)
+            check_top_k(cpu_lines.TOP_K_CPU, line, 0, k, largest)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Optional
 
-from ..offload import FULL_SPEED, OffloadProblem, Schedule, Step, measure_schedule
+from ..offload import FULL_SPEED, Lane, OffloadProblem, Schedule, Step, measure_schedule
 
 WORK = 200_000
 """States that are looked at, at most."""
@@ -116,15 +116,15 @@ class _Search:
             yield from self._runs(state, op)
         for value, place in enumerate(state.places):
             if place == HERE and self.problem.movable[value] and state.run < len(self.ops.costs):
-                left = self._work(self.problem.lanes.out.latency, self.problem.lanes.out.per_mib, value)
+                left = self._work(self.problem.lanes.out, value)
                 places = _moved(state.places, {value: LEAVING})
                 yield replace(state, places=places, out=(*state.out, (value, left))), ((Step.OUT_START, value),)
             elif place == COPIED:
                 yield from self._fetches(state, value)
         yield from self._waits(state)
 
-    def _work(self, latency: int, per_mib: int, value: int) -> int:
-        return (latency + -(-self.ops.sizes[value] * per_mib // 2**20)) * FULL_SPEED
+    def _work(self, lane: Lane, value: int) -> int:
+        return lane.duration(self.ops.sizes[value]) * FULL_SPEED
 
     def _waits(self, state: State) -> Iterator[tuple[State, Items]]:
         """The oldest copy of a lane ends."""
@@ -140,8 +140,7 @@ class _Search:
             yield State(time, state.run, places, out, back[1:]), ((Step.IN_DONE, value),)
 
     def _fetches(self, state: State, value: int) -> Iterator[tuple[State, Items]]:
-        lane = self.problem.lanes.back
-        left = self._work(lane.latency, lane.per_mib, value)
+        left = self._work(self.problem.lanes.back, value)
         for freed in self._room(state.places, self.ops.sizes[value], ()):
             places = _moved(self._without(state.places, freed), {value: COMING})
             yield (

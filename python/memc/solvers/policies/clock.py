@@ -7,13 +7,6 @@ from dataclasses import dataclass, field
 
 from memc.solvers.offload import FULL_SPEED, Lane, Lanes
 
-MIB = 1 << 20
-
-
-def duration(lane: Lane, nbytes: int) -> int:
-    """Picoseconds of a copy beside an idle lane."""
-    return lane.latency + -(-nbytes * lane.per_mib // MIB)
-
 
 @dataclass
 class _Line:
@@ -72,5 +65,5 @@ class LaneClock:
 
 
 def _issue(line: _Line, nbytes: int) -> int:
-    line.left.append(duration(line.lane, nbytes) * FULL_SPEED)
+    line.left.append(line.lane.duration(nbytes) * FULL_SPEED)
     return len(line.left) - 1
