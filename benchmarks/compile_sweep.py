@@ -27,11 +27,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -44,7 +40,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_compare import link_package
-from sweep_cells import GOOD, Cell
+from sweep_cells import GOOD, Cell, measure
+from sweep_processes import Workers
 from sweep_sources import MODES, Folders, SweepModel, all_models
 
 BATCHES = (1, 2, 3, 7, 16, 33)
@@ -91,33 +88,25 @@ def cells(options: argparse.Namespace, models: dict[str, SweepModel]) -> Iterato
                         yield Cell(name, mode, precision, target, batch)
 
 
-def run_apart(cell: Cell, folders: Folders, limit: float) -> dict[str, Any]:
+def run_apart(workers: Workers, cell: Cell, folders: Folders, limit: float) -> dict[str, Any]:
     """What `sweep_cells.measure` returns, from a process of its own; `died` or `hang` where nothing came back in time."""
-    given = {**asdict(cell), "folders": {k: str(v.resolve()) for k, v in vars(folders).items() if v is not None}}
-    command = [sys.executable, str(Path(__file__).with_name("sweep_cells.py")), json.dumps(given)]
-    start = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="sweep-", ignore_cleanup_errors=True) as scratch:
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, "TMPDIR": scratch}
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
-        )
-        try:
-            printed, errors = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            printed, errors = process.communicate()
-            return _lost(cell, "hang", f"no result within {limit:g} s", start, errors)
-    try:
-        row: dict[str, Any] = json.loads(printed.strip().splitlines()[-1])
+    done = workers.run(measure, (cell, folders), limit)
+    if done.returned is not None:
+        row: dict[str, Any] = done.returned
         return row
-    except (IndexError, ValueError):
-        last = (errors.strip().splitlines() or [""])[-1]
-        return _lost(cell, "died", f"exit code {process.returncode}: {last}", start, errors)
-
-
-def _lost(cell: Cell, status: str, detail: str, start: float, errors: str) -> dict[str, Any]:
-    seconds = round(time.perf_counter() - start, 1)
-    return {**asdict(cell), "status": status, "detail": detail[:300], "seconds": seconds, "trace": errors[-20000:]}
+    last = (done.printed.strip().splitlines() or [""])[-1]
+    hang = done.exit_code is None
+    status, detail = (
+        ("hang", f"no result within {limit:g} s") if hang else ("died", f"exit code {done.exit_code}: {last}")
+    )
+    seconds = round(done.seconds, 1)
+    return {
+        **asdict(cell),
+        "status": status,
+        "detail": detail[:300],
+        "seconds": seconds,
+        "trace": done.printed[-20000:],
+    }
 
 
 def cell_of(row: dict[str, Any]) -> Cell:
@@ -147,13 +136,14 @@ def sweep(
         with open(out, "a") as file:
             file.write("\n")
 
+    workers = Workers(jobs)
     end = time.perf_counter() + seconds
 
     def one(cell: Cell) -> None:
         left = end - time.perf_counter()
         if left <= 0:
             return
-        row = run_apart(cell, folders, min(limit, left))
+        row = run_apart(workers, cell, folders, min(limit, left))
         if row["status"] == "hang" and left < limit:
             return
         trace = row.pop("trace", None)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -97,25 +99,38 @@ def test_what_nvcc_rejects_is_a_fault(parts: ModuleType) -> None:
     assert not parts._says_unsupported(errors.UsageError("loss: expected another"), cell)
 
 
+WORKER = """
+import dataclasses, os, subprocess, sys, time
+
+def measure(cell, folders):
+    if cell.batch == 2:
+        subprocess.Popen(["sleep", "60"])
+        time.sleep(60)
+    if cell.batch == 3:
+        print("about to", "abort", flush=True)
+        os.abort()
+    if cell.batch == 16:
+        sys.exit(5)
+    return {**dataclasses.asdict(cell), "status": "ok", "detail": str(len(os.sched_getaffinity(0))), "seconds": 0.1}
+"""
+
+
 def test_a_hang_and_a_death_lose_one_cell(
     sweep: ModuleType, parts: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = tmp_path / "worker.py"
-    worker.write_text(
-        "import json, os, sys, time\n"
-        "cell = json.loads(sys.argv[1])\n"
-        "if cell['batch'] == 2: time.sleep(60)\n"
-        "if cell['batch'] == 3: os.abort()\n"
-        "cell.pop('folders')\n"
-        "print(json.dumps({**cell, 'status': 'ok', 'detail': '', 'seconds': 0.1}))\n"
-    )
-    monkeypatch.setattr(sweep.Path, "with_name", lambda self, name: worker)
-    todo = [parts.Cell("a/b", "inference", "f32", "llvm", batch) for batch in (1, 2, 3, 7)]
-    sweep.sweep(todo, parts.Folders(), tmp_path / "rows.jsonl", jobs=2, limit=3)
+    (tmp_path / "cell_worker.py").write_text(WORKER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sweep, "measure", importlib.import_module("cell_worker").measure)
+    todo = [parts.Cell("a/b", "inference", "f32", "llvm", batch) for batch in (1, 2, 3, 7, 16)]
+    begin = time.monotonic()
+    sweep.sweep(todo, parts.Folders(), tmp_path / "rows.jsonl", jobs=len(os.sched_getaffinity(0)), limit=8)
+    assert time.monotonic() - begin < 50
     rows = sweep.read_rows(tmp_path / "rows.jsonl")
-    assert [rows[cell.key]["status"] for cell in todo] == ["ok", "hang", "died", "ok"]
-    assert "exit code -6" in rows[todo[2].key]["detail"]
-    assert "| a/b | inference | f32 | 2 ok; **died at 3**; **hang at 2** |" in sweep.table(list(rows.values()))
+    assert [rows[cell.key]["status"] for cell in todo] == ["ok", "hang", "died", "ok", "died"]
+    assert rows[todo[0].key]["detail"] == "1"  # core
+    assert rows[todo[2].key]["detail"] == "exit code -6: about to abort"
+    assert "exit code 5" in rows[todo[4].key]["detail"]
+    assert "| a/b | inference | f32 | 2 ok; **died at 3, 16**; **hang at 2** |" in sweep.table(list(rows.values()))
 
 
 def test_a_stopped_sweep_goes_on(sweep: ModuleType, parts: ModuleType, tmp_path: Path) -> None:
