@@ -25,7 +25,7 @@ from models import Model, select
 import memc
 from memc.ir.errors import MemcError
 from memc.ir.sizes import align
-from memc.report.compilation import Report
+from memc.report.compile_report import Report
 
 
 @dataclass(frozen=True)

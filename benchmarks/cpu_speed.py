@@ -103,7 +103,7 @@ def by_relax(model: Model, path: Path, threads: int) -> Run:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    from memc.runtime.target import CodeTarget
+    from memc.runtime.code_target import CodeTarget
 
     source = onnx.load(str(path))
     shapes: Mapping[str, list[int]] = {name: list(shape) for name, shape in model.shapes(1).items()}

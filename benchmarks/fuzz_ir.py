@@ -30,7 +30,7 @@ from memc.ir.core import Array, Role
 from memc.ir.errors import CheckError, InvalidError, MemcError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import lookup
+from memc.ir.ops.shared.op_def import lookup
 from memc.ir.text.parser import parse
 from memc.ir.types import TensorType
 from memc.measure.verification import random_array

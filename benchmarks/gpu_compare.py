@@ -137,8 +137,8 @@ def run_model(folder: Path, sources: Path, cache: Path) -> dict[str, Any]:
     from memc.runtime.artifact import manifest, safetensors
     from memc.runtime.artifact import write as artifacts
     from memc.runtime.artifact.weight_slab import slab_entries
+    from memc.runtime.code_target import CodeTarget
     from memc.runtime.execute.load import load
-    from memc.runtime.target import CodeTarget
 
     names = json.loads((folder / "names.json").read_text())
     (model,) = [m for m in all_models.MODELS if m.name == names["model"]]

@@ -245,14 +245,14 @@ def copied_times(step: Callable[[], object], sync: Callable[[], None], facts: di
             step()
             sync()
             torch.cuda.synchronize()
-        spans = [(e.name, e.time_range.start, e.time_range.end) for e in seen.events() if e.time_range.end > 0]
+        intervals = [(e.name, e.time_range.start, e.time_range.end) for e in seen.events() if e.time_range.end > 0]
     except Exception as error:  # Of a version that has other names.
         return {"trace": f"{type(error).__name__}: {error}"[:200]}
-    kernels = merged((a, b) for name, a, b in spans if not name.startswith(("Mem", "cu")))
+    kernels = merged((a, b) for name, a, b in intervals if not name.startswith(("Mem", "cu")))
     row: dict[str, Any] = {}
     covered = total = 0.0
     for way, kind in (("out", "DtoH"), ("in", "HtoD")):
-        large = [(name, a, b) for name, a, b in spans if kind in name and b - a > 2]
+        large = [(name, a, b) for name, a, b in intervals if kind in name and b - a > 2]
         busy = sum(b - a for _, a, b in large)
         row[f"{way} GB/s"] = facts[way] / busy / 1e3 if busy else None
         row[f"{way} pageable"] = sum("Pageable" in name for name, _, _ in large)
@@ -261,10 +261,10 @@ def copied_times(step: Callable[[], object], sync: Callable[[], None], facts: di
     return row | {"beside": 100 * covered / total if total else None}
 
 
-def merged(spans: Any) -> list[tuple[float, float]]:
-    """Spans that overlap made one, in their order."""
+def merged(intervals: Any) -> list[tuple[float, float]]:
+    """Intervals that overlap made one, in their order."""
     found: list[tuple[float, float]] = []
-    for a, b in sorted(spans):
+    for a, b in sorted(intervals):
         if found and a <= found[-1][1]:
             found[-1] = (found[-1][0], max(b, found[-1][1]))
         else:
@@ -272,9 +272,9 @@ def merged(spans: Any) -> list[tuple[float, float]]:
     return found
 
 
-def overlap(a: float, b: float, spans: list[tuple[float, float]]) -> float:
-    """How much of a span others cover."""
-    return sum(max(0.0, min(b, d) - max(a, c)) for c, d in spans if c < b and d > a)
+def overlap(a: float, b: float, intervals: list[tuple[float, float]]) -> float:
+    """How much of an interval others cover."""
+    return sum(max(0.0, min(b, d) - max(a, c)) for c, d in intervals if c < b and d > a)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

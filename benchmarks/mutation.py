@@ -2,7 +2,7 @@
 """Whether tests notice faults: a seeded sample of mutants of the sources, each against the tests that cover its file.
 
     python benchmarks/mutation.py ir/verify passes runtime/codegen --count 200 --seed 1
-    python benchmarks/mutation.py ir/verify/plan.py --count 0 --jobs 2       every mutant of one file
+    python benchmarks/mutation.py ir/verify/memory_plan.py --count 0 --jobs 2       every mutant of one file
 
 The repository is not written to: each worker has a copy of the package as it installs, which hides the installed one. A mutant
 that every test passes has *survived*: either a test is missing or the fault changes nothing that anybody can see. Survivors are

@@ -26,7 +26,7 @@ from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.snapshot import Snapshot
 from memc.ir.verify.structure import verify
-from memc.passes.offload.links import LINKS
+from memc.passes.offload.link_rates import LINKS
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
 from memc.passes.recompute.choices import Choices, Copies, Recomputation, Starts

@@ -30,7 +30,7 @@ from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot
 from memc.passes.manager import PassManager
 from memc.passes.offload.layers import layered
-from memc.passes.offload.links import LINKS
+from memc.passes.offload.link_rates import LINKS
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
 from memc.passes.recompute.choices import Choices, Copies, Starts
@@ -38,10 +38,18 @@ from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rewrite import rewrite
 from memc.solvers.offload import OffloadProblem, Schedule
-from memc.solvers.policies.layers import LayeredProblem
-from memc.solvers.policies.policy import ALL, DYMEM, SUPERNEURONS, SUPERNEURONS_COPIES, VDNN_ALL, VDNN_CONV, Policy
-from memc.solvers.policies.pools import OWN_POOLS
-from memc.solvers.policies.simulate import simulate
+from memc.solvers.offload_policies.layers import LayeredProblem
+from memc.solvers.offload_policies.policy import (
+    ALL,
+    DYMEM,
+    SUPERNEURONS,
+    SUPERNEURONS_COPIES,
+    VDNN_ALL,
+    VDNN_CONV,
+    Policy,
+)
+from memc.solvers.offload_policies.pools import OWN_POOLS
+from memc.solvers.offload_policies.simulate import simulate
 
 TITAN_X = CostModel(Device(flops=0.55 * 6.1e12, bandwidth=0.75 * 336e9, start=5e-6))
 """What kernels of 2016 reach of 6.1 TFLOP/s and 336 GB/s."""

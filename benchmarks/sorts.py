@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 import memc
-from memc.ir.ops.rules.base import chosen_kernel
+from memc.ir.ops.shared.op_def import chosen_kernel
 from memc.ir.text.parser import parse
 
 Array = npt.NDArray[Any]

@@ -28,7 +28,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.liveness import ALIGNMENT, arena_bytes, unoptimized_bytes
 from memc.ir.module import Module
-from memc.ir.op_rules import flops
+from memc.ir.op_queries import flops
 from memc.ir.sizes import align
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager

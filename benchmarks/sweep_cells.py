@@ -139,7 +139,7 @@ def _least(cell: Cell, message: str, facts: Mapping[str, Any]) -> tuple[str, str
 
 def _measure(model: SweepModel, cell: Cell, folders: Folders, facts: dict[str, Any]) -> None:
     import memc
-    from memc.ir.verify.plan import check_plan
+    from memc.ir.verify.memory_plan import check_plan
 
     options: dict[str, Any] = {
         "input_shapes": model.shapes(cell.batch),

@@ -16,5 +16,5 @@ import training_models  # noqa: E402, F401
 import memc.driver  # noqa: E402
 import memc.frontend.onnx.importer  # noqa: E402
 import memc.ir.evaluate  # noqa: E402
-import memc.ir.verify.plan  # noqa: E402
+import memc.ir.verify.memory_plan  # noqa: E402
 import memc.runtime.codegen.build  # noqa: E402, F401

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from training_steps import NAMES, training_module
 
 import memc
-from memc.report.compilation import Report
+from memc.report.compile_report import Report
 
 BASELINE = Path(__file__).resolve().parent / "data" / "pytorch_training_memory.json"
 MB = 1e6

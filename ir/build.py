@@ -10,8 +10,8 @@ import numpy as np
 from .arrays import native
 from .core import UNPLANNED, Array, Attr, Function, Op, OpPlan, Role, Value, fresh_names, is_small
 from .errors import OpError
-from .inference import infer_types
 from .module import Module
+from .type_inference import infer_types
 from .types import DType, TensorType
 
 

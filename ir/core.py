@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Optional, Union
 import numpy as np
 import numpy.typing as npt
 
-from .checked import Checked, Range
-from .extents import Extent
+from .checked_options import Checked, Range
+from .data_dependent_extents import Extent
 from .types import DType, TensorType
 
 Array = npt.NDArray[Any]

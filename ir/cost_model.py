@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memc.ir.core import Op
-from memc.ir.op_rules import flops, view_offset
+from memc.ir.op_queries import flops, view_offset
 
 
 @dataclass(frozen=True)

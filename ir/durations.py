@@ -7,7 +7,7 @@ import math
 import re
 from typing import ClassVar
 
-from memc.ir.checked import Range
+from memc.ir.checked_options import Range
 
 _SECONDS = {"": 1.0, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 

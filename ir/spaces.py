@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Literal, Optional
 
-from .checked import Amount, Checked, Range
+from .checked_options import Amount, Checked, Range
 from .errors import UsageError
 
 ARENA = "arena"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Optional
 
-from .checked import Alignment, Checked, require
+from .checked_options import Alignment, Checked, require
 from .errors import UsageError
 from .spaces import ARENA, DeviceId, DeviceKind, Link, Space, merged, require_distinct, spaces_on
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
-from memc.ir.checked import Checked
+from memc.ir.checked_options import Checked
 from memc.ir.module import Module
 
 

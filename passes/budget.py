@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Optional
 
-from memc.ir.checked import Amount, Checked, Range
+from memc.ir.checked_options import Amount, Checked, Range
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.footprint import Footprint
 from memc.ir.sizes import format_size, parse_size

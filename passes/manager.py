@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Optional
 
-from memc.ir.checked import Amount, require
+from memc.ir.checked_options import Amount, require
 from memc.ir.core import Value
 from memc.ir.errors import CheckError, InvalidError, MemcError, PluginError
 from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.module import Module
-from memc.ir.verify.concurrency import check_concurrency
-from memc.ir.verify.copies import check_copies
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.copy_races import check_copy_races
+from memc.ir.verify.kernel_races import check_kernel_races
+from memc.ir.verify.memory_plan import check_plan
 from memc.ir.verify.structure import Known, verify
 from memc.passes.base import Finding, Pass, alignment_of, class_name
 from memc.passes.pipeline_text import parse_pipeline
@@ -113,9 +113,9 @@ class PassManager:
         try:
             if self.verify_each:
                 verify(module, known)
-                check_concurrency(module)
+                check_kernel_races(module)
             if self.verify_each or item.plans:
-                check_copies(module)
+                check_copy_races(module)
             if item.plans:
                 check_plan(module, _alignment(item, module))
         except MemcError as error:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from memc.ir.checked import Refused, hints, require, taken
+from memc.ir.checked_options import Refused, hints, require, taken
 from memc.ir.errors import UsageError
 from memc.passes.base import Pass
 from memc.passes.registry import line, third_party

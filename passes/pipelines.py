@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Union
 
-from memc.ir.checked import Range
+from memc.ir.checked_options import Range
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.target import Kind

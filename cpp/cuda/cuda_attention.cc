@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/cuda_own.h"
+#include "cuda/cuda_launch.h"
 
 namespace memc::cuda {
 
@@ -100,7 +100,7 @@ void Attend(const Attention& a, const Place& place, const float* q, const float*
                            "_" + (tile == 16 ? "128" : "64");
   const Blocks blocks{all, splits, 1, kThreads};
   const std::string what = "kernel " + name;
-  CheckDriver(LaunchOwn(context, name, blocks, place.stream, &p), what.c_str());
+  CheckDriver(LaunchKernel(context, name, blocks, place.stream, &p), what.c_str());
 }
 
 }  // namespace memc::cuda

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cuda_library.h"
-#include "cuda/cuda_owned.h"
+#include "cuda/cuda_api.h"
+#include "cuda/cuda_handles.h"
 
 namespace memc::cuda {
 
@@ -33,9 +33,9 @@ enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number, whether what
 // follows is part of its kernel, and whether it may use TF32, or for memc's own kernels the tile
 // and the blocks that share it; then what computes it (0: the library of the call, 1: products by
-// cuBLASLt in place of a convolution, 2 and 3: memc's kernels of cuda_split.h and cuda_winograd.h),
-// and into how many parts the images of a convolution are cut (for gradients of weights by
-// products: how many sums there are before they are summed up).
+// cuBLASLt in place of a convolution, 2 and 3: memc's kernels of cuda_split_product.h and
+// cuda_winograd.h), and into how many parts the images of a convolution are cut (for gradients of
+// weights by products: how many sums there are before they are summed up).
 using Choice = std::array<int64_t, 10>;
 
 constexpr int64_t kOnes = 256;
@@ -101,7 +101,7 @@ struct Context {
   std::mutex capturing;                  // Held during a capture.
   Stream capture = nullptr;              // What captures run on.
   std::unique_ptr<DeviceBytes> factors;  // See Factors.
-  std::map<size_t, Image*> own_images;   // Of memc's own kernels, by their hash (cuda_own.h).
+  std::map<size_t, Image*> own_images;   // Of memc's own kernels, by their hash (cuda_launch.h).
   std::map<std::string, Kernel*> own_kernels;
   int number = 0;             // The driver's, of the device.
   int multiprocessors = 1;    // Known, as what follows, once there are own images.

@@ -9,8 +9,8 @@
 
 #include "cuda/cuda_conv_site.h"
 #include "cuda/cuda_conv_ways.h"
-#include "cuda/cuda_kernels.h"
-#include "cuda/cuda_split.h"
+#include "cuda/cuda_library_kernels.h"
+#include "cuda/cuda_split_product.h"
 #include "cuda/cuda_winograd.h"
 
 namespace memc::cuda {

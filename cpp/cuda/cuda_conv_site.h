@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_library_kernels.h"
 
 namespace memc::cuda {
 

@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "cuda/cuda_conv_site.h"
-#include "cuda/cuda_split.h"
+#include "cuda/cuda_split_product.h"
 #include "cuda/cuda_winograd.h"
 
 namespace memc::cuda {

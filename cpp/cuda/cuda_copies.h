@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "cuda/cuda_library.h"
-#include "cuda/cuda_owned.h"
+#include "cuda/cuda_api.h"
+#include "cuda/cuda_handles.h"
 #include "cuda/pinned_memory.h"
 
 namespace memc::cuda {

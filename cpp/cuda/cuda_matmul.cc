@@ -5,8 +5,8 @@
 #include <iterator>
 #include <utility>
 
-#include "cuda/cuda_kernels.h"
-#include "cuda/cuda_split.h"
+#include "cuda/cuda_library_kernels.h"
+#include "cuda/cuda_split_product.h"
 
 namespace memc::cuda {
 

@@ -11,7 +11,7 @@
 // Always in the same order, so that results repeat bit by bit.
 #include <utility>
 
-#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_library_kernels.h"
 
 namespace memc::cuda {
 

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/cuda_own.h"
+#include "cuda/cuda_launch.h"
 
 namespace memc::cuda {
 
@@ -84,7 +84,8 @@ void ScanLines(const Scan& scan, const Place& place, const void* x, void* y) {
     if (p.parts == 1 && step[0] == 's') continue;
     const std::string name = std::string("scan_1_") + step + "_" + KindOf(scan);
     const std::string what = "kernel " + name;
-    CheckDriver(LaunchOwn(context, name, {blocks, 1, 1, kThreads}, place.stream, &p), what.c_str());
+    CheckDriver(LaunchKernel(context, name, {blocks, 1, 1, kThreads}, place.stream, &p),
+                what.c_str());
   }
 }
 

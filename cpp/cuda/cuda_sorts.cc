@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cuda/cuda_own.h"
+#include "cuda/cuda_launch.h"
 
 namespace memc::cuda {
 
@@ -79,7 +79,7 @@ uint64_t InfinityOf(const Sorted& x) {
 void Launch(Context& context, const std::string& name, int64_t blocks, Stream stream, Params* p) {
   if (blocks > kMostExtent) throw std::invalid_argument("so many lines are not supported");
   const std::string what = "kernel " + name;
-  CheckDriver(LaunchOwn(context, name, {blocks, 1, 1, kThreads}, stream, p), what.c_str());
+  CheckDriver(LaunchKernel(context, name, {blocks, 1, 1, kThreads}, stream, p), what.c_str());
 }
 
 // Sorts p->lines lines with two arrays of entries between the passes.

@@ -5,7 +5,7 @@
 #include <array>
 #include <string>
 
-#include "cuda/cuda_own.h"
+#include "cuda/cuda_launch.h"
 
 namespace memc::cuda {
 
@@ -184,21 +184,21 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
     p.transformed = static_cast<float*>(place.workspace);
   }
   const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kFewThreads);
-  int status =
-      LaunchOwn(context, "winograd_3_weights", {transforms, 1, 1, kFewThreads}, place.stream, &p);
+  int status = LaunchKernel(context, "winograd_3_weights", {transforms, 1, 1, kFewThreads},
+                            place.stream, &p);
   if (status != 0) return status;
   const std::string name =
       "winograd_3_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
   // Each works on tiles until there are no more: a multiprocessor has room for one.
   const int64_t blocks = std::min<int64_t>(
       context.multiprocessors, Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters));
-  status =
-      LaunchOwn(context, name, {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
-                place.stream, &p);
+  status = LaunchKernel(context, name,
+                        {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
+                        place.stream, &p);
   if (status != 0 || !in_result) return status;
   const int64_t results = int64_t{problem.height_y} * problem.width_y;
   const int64_t parts = Ceil(results, kLastPositions) * Ceil(last, kLastFilters);
-  return LaunchOwn(context, "winograd_3_last", {parts, 1, 1, kFewThreads}, place.stream, &p);
+  return LaunchKernel(context, "winograd_3_last", {parts, 1, 1, kFewThreads}, place.stream, &p);
 }
 
 }  // namespace memc::cuda

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "cuda/cuda_kernels.h"
+#include "cuda/cuda_library_kernels.h"
 
 namespace memc::cuda {
 

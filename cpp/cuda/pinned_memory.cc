@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/cuda_library.h"
+#include "cuda/cuda_api.h"
 
 namespace memc::cuda {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/cuda_owned.h"
+#include "cuda/cuda_handles.h"
 
 namespace memc {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention by memc's own CUDA kernels as a packed function, which registers itself when this
-// library is loaded; memc.cuda.add_kernels (cuda_kernels.cc) must have brought the kernels.
+// library is loaded; memc.cuda.add_kernels (cuda_library_kernels.cc) must have brought the kernels.
 //
 //   memc.cuda.attention(q, k, v, mask?, result, axis, scale)
 //

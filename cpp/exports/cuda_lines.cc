@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes along the lines of one axis of a tensor on CUDA, as packed functions, by memc's own
-// kernels; memc.cuda.add_kernels (cuda_kernels.cc) must have brought them.
+// kernels; memc.cuda.add_kernels (cuda_library_kernels.cc) must have brought them.
 //
 //   memc.cuda.top_k(x, values, positions, workspace?, axis, number, descending)
 //   memc.cuda.sort_ranks(x, ranks, workspace?, axis, number, descending)

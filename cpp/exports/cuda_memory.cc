@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/cuda_library.h"
+#include "cuda/cuda_api.h"
 
 namespace memc::cuda {
 

@@ -3,7 +3,7 @@
 // run time. A tile of the result stays in registers while all its terms are added up, and is
 // finished (bias, residual, limits) before it is stored.
 //
-// Layouts (`ir/ops/rules/packing.py` makes them):
+// Layouts (`ir/ops/shared/packing.py` makes them):
 //   row panels     a left factor [M, K]: for each 6 rows (fewer at the end), K times one column
 //   column panels  a right factor [K, N]: for each 16 columns, K times one row
 //

@@ -12,14 +12,14 @@ import numpy as np
 
 from ..copies import is_copy, is_start
 from ..core import Array, Function, Op, Role, Value
+from ..data_dependent_extents import cut
 from ..errors import CheckError, InvalidError, MemcError
-from ..extents import cut
 from ..liveness import updates_state
 from ..module import Module
 from ..text.printer import print_name
 from ..verify.aliases import Ties, in_place_rule, ties_of
-from .joint import run_joint
-from .lanes import Lanes, Times
+from .async_copies import Lanes, Times
+from .joint_kernels import run_joint
 from .plain import at, bind, result_keys, run_op
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from ..arrays import native
 from ..core import FUSED, Array, Block, Function, Op, Role, Value
+from ..data_dependent_extents import cut
 from ..errors import InvalidError, OpError, UnsupportedError
-from ..extents import cut
 from ..module import Module
-from ..ops.rules.base import lookup
+from ..ops.shared.op_def import lookup
 
 
 def evaluate(module: Module, inputs: Mapping[str, Array]) -> dict[str, Array]:

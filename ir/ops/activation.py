@@ -14,10 +14,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
-from .rules.casts import HALF, cast
-from .rules.common import compute_dtype, count, elementwise, elementwise_in_place, float_attr, str_attr, widen
-from .rules.derivatives import keep_where, one_minus, scaled, square, widen_again
+from .shared.casts import HALF, cast
+from .shared.common import compute_dtype, count, elementwise, elementwise_in_place, float_attr, str_attr, widen
+from .shared.derivatives import keep_where, one_minus, scaled, square, widen_again
+from .shared.op_def import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
 from .unary import FLOAT, NUMERIC, accepts
 
 ScalarFn = Callable[[Builder, Expr, DType, Attrs], Expr]

@@ -13,10 +13,10 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .reduce import reduced_shape
-from .rules.axes import axis_of, flag_of, only
-from .rules.base import Attrs, Decompose, OpDef, Trait, flat, register
-from .rules.casts import cast
-from .rules.common import widen
+from .shared.axes import axis_of, flag_of, only
+from .shared.casts import cast
+from .shared.common import widen
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, flat, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import TensorType
-from .rules.base import Attrs, Builder, Expr, OpDef, Trait, flat, no_flops, register
-from .rules.common import count, elementwise
+from .shared.common import count, elementwise
+from .shared.op_def import Attrs, Builder, Expr, OpDef, Trait, flat, no_flops, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

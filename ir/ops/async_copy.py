@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from ..core import Array
 from ..errors import OpError
 from ..types import TensorType
-from .rules.base import Asynchronous, Attrs, OpDef, Trait, no_flops, register
-from .rules.common import count
+from .shared.common import count
+from .shared.op_def import Asynchronous, Attrs, OpDef, Trait, no_flops, register
 
 
 def infer_start(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -13,9 +13,9 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .library.cuda_attention import ATTENTION_CUDA
-from .rules.axes import axis_of, number_of
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.casts import HALF, cast, widen
+from .shared.axes import axis_of, number_of
+from .shared.casts import HALF, cast, widen
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
 
 
 def heads_first(rank: int, axis: int) -> tuple[int, ...]:

@@ -11,11 +11,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .rules.axes import number_of
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.casts import cast, widen
-from .rules.common import compute_dtype, count
-from .rules.derivatives import scaled, sum_to
+from .shared.axes import number_of
+from .shared.casts import cast, widen
+from .shared.common import compute_dtype, count
+from .shared.derivatives import scaled, sum_to
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,11 +12,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .rules.axes import number_of
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.casts import cast, widen
-from .rules.derivatives import again, scaled, widen_again
-from .rules.window import accumulator, require_count
+from .shared.axes import number_of
+from .shared.casts import cast, widen
+from .shared.derivatives import again, scaled, widen_again
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
+from .shared.window import accumulator, require_count
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -13,8 +13,7 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
-from .rules.common import (
+from .shared.common import (
     broadcast_shapes,
     compute_dtype,
     count,
@@ -24,7 +23,8 @@ from .rules.common import (
     widen,
     wrapping,
 )
-from .rules.derivatives import keep_where, scaled, sum_to
+from .shared.derivatives import keep_where, scaled, sum_to
+from .shared.op_def import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
 from .unary import BOOL, INTEGER, NUMERIC, accepts
 
 ANY = "any"

@@ -12,12 +12,12 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Expr, OpDef, Trait, register
-from .rules.casts import cast, widen
-from .rules.common import compute_dtype, count, elementwise, elementwise_in_place
-from .rules.common import widen as widened
-from .rules.derivatives import one_minus, widen_again
-from .rules.window import accumulator
+from .shared.casts import cast, widen
+from .shared.common import compute_dtype, count, elementwise, elementwise_in_place
+from .shared.common import widen as widened
+from .shared.derivatives import one_minus, widen_again
+from .shared.op_def import Attrs, Builder, Expr, OpDef, Trait, register
+from .shared.window import accumulator
 
 LEAST_LOG = -100.0
 """What logarithms of probabilities are cut off at, as in PyTorch: so a probability of 0 has a finite loss."""

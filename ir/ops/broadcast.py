@@ -11,9 +11,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .rules.common import broadcast_index, count, shape_attr
-from .rules.derivatives import sum_to
+from .shared.common import broadcast_index, count, shape_attr
+from .shared.derivatives import sum_to
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -11,8 +11,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
-from .rules.common import count, dtype_attr, elementwise, elementwise_in_place
+from .shared.common import count, dtype_attr, elementwise, elementwise_in_place
+from .shared.op_def import Attrs, Builder, Expr, OpDef, Trait, no_flops, register
 
 
 def infer_cast(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

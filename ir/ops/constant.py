@@ -10,7 +10,7 @@ import numpy as np
 from ..core import Array
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Literal, OpDef, flat, no_flops, register
+from .shared.op_def import Attrs, Literal, OpDef, flat, no_flops, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

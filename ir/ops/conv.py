@@ -16,10 +16,10 @@ from .conv_grad_weight import left_over
 from .library.cpu import CONV2D_CPU, DEPTHWISE_CONV2D_CPU, PACKED_CONV2D_CPU
 from .library.cuda_conv import CONV_CUDA
 from .matmul import exact_product
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.casts import cast
-from .rules.derivatives import sum_to
-from .rules.window import (
+from .shared.casts import cast
+from .shared.derivatives import sum_to
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.window import (
     Window,
     accumulator,
     conv_attrs,

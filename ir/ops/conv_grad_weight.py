@@ -14,9 +14,9 @@ from ..errors import OpError
 from ..types import TensorType
 from .library.cpu import CONV2D_GRAD_WEIGHT_CPU
 from .library.cuda_conv import CONV_GRAD_WEIGHT_CUDA
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.casts import cast
-from .rules.window import (
+from .shared.casts import cast
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.window import (
     accumulator,
     conv_attrs,
     integer,

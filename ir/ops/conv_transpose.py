@@ -16,9 +16,9 @@ from .conv import bias_gradient
 from .library.cpu import CONV2D_TRANSPOSE_CPU
 from .library.cuda_conv import CONV_TRANSPOSE_CUDA
 from .matmul import exact_product
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.casts import cast
-from .rules.window import (
+from .shared.casts import cast
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.window import (
     Window,
     accumulator,
     conv_attrs,

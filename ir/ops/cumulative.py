@@ -14,10 +14,10 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_lines import CUMPROD_CPU
 from .library.cuda_lines import CUMPROD_CUDA, CUMSUM_CUDA
-from .rules.axes import axis_of, flag_of, only
-from .rules.base import Attrs, Builder, Compute, Expr, GradientFn, LibraryKernel, OpDef, Tensor, Trait, register
-from .rules.casts import HALF, cast
-from .rules.derivatives import keep_where
+from .shared.axes import axis_of, flag_of, only
+from .shared.casts import HALF, cast
+from .shared.derivatives import keep_where
+from .shared.op_def import Attrs, Builder, Compute, Expr, GradientFn, LibraryKernel, OpDef, Tensor, Trait, register
 
 LONGEST = 512
 """The longest axis along which one kernel makes a running sum, in time that grows with its square."""

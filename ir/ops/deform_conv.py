@@ -13,10 +13,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules import bilinear
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.derivatives import sum_to
-from .rules.sampling_gradient import (
+from .shared import bilinear
+from .shared.derivatives import sum_to
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.sampling_gradient import (
     bilinear_steps,
     combine,
     image_of,
@@ -27,7 +27,7 @@ from .rules.sampling_gradient import (
     rows_of,
     weighted,
 )
-from .rules.window import integer, require_count, require_numeric, window
+from .shared.window import integer, require_count, require_numeric, window
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,9 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, register
-from .rules.derivatives import spread
-from .rules.window import require_count
+from .shared.derivatives import spread
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, register
+from .shared.window import require_count
 
 LARGEST = 4
 """Cofactor expansion grows with the factorial of the size."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """dropout: elements set to zero at random, by a counter-based generator whose mask is never stored.
 
-Element i draws from the counter (i, stream) of Philox (`rules/philox.py`) under the key `seed`, so a mask depends on nothing
+Element i draws from the counter (i, stream) of Philox (`shared/philox.py`) under the key `seed`, so a mask depends on nothing
 else: the backward pass and recomputations generate it again, and all targets generate the same.
 """
 
@@ -15,9 +15,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.common import compute_dtype, count, float_attr, int_attr
-from .rules.philox import drawn, lowered, require_draw
+from .shared.common import compute_dtype, count, float_attr, int_attr
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.philox import drawn, lowered, require_draw
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

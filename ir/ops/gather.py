@@ -14,9 +14,12 @@ import numpy as np
 from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
-from ..inference import InferFn
+from ..type_inference import InferFn
 from ..types import TensorType
-from .rules.base import (
+from .shared.casts import cast
+from .shared.common import axis_attr, checked_indices, count, index_operand, int_attr, normalized
+from .shared.derivatives import zeros
+from .shared.op_def import (
     Attrs,
     Builder,
     Compute,
@@ -30,9 +33,6 @@ from .rules.base import (
     no_flops,
     register,
 )
-from .rules.casts import cast
-from .rules.common import axis_attr, checked_indices, count, index_operand, int_attr, normalized
-from .rules.derivatives import zeros
 
 
 def infer_gather(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -12,10 +12,10 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .library.cpu import GATHER_GRAD_CPU
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.casts import cast
-from .rules.common import checked_indices, count, index_operand, int_attr, normalized
-from .rules.window import accumulator, integer
+from .shared.casts import cast
+from .shared.common import checked_indices, count, index_operand, int_attr, normalized
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.window import accumulator, integer
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -14,10 +14,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.derivatives import scaled, zeros
-from .rules.sampling_gradient import Step, combine, image_of, images, position_gradients, rows_gradient, rows_of, step
-from .rules.window import choice, flag, require_count, require_numeric
+from .shared.derivatives import scaled, zeros
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.sampling_gradient import Step, combine, image_of, images, position_gradients, rows_gradient, rows_of, step
+from .shared.window import choice, flag, require_count, require_numeric
 
 _TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 _ALPHA = -0.75

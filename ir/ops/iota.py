@@ -10,8 +10,8 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, no_flops, register
-from .rules.common import axis_attr, count, dtype_attr, int_attr, shape_attr
+from .shared.common import axis_attr, count, dtype_attr, int_attr, shape_attr
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, no_flops, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

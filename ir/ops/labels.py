@@ -15,9 +15,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs
-from .rules.common import count, index_operand, int_attr
-from .rules.derivatives import again, keep_where
+from .shared.common import count, index_operand, int_attr
+from .shared.derivatives import again, keep_where
+from .shared.op_def import Attrs
 
 LABEL_LOSSES = ("softmax_cross_entropy", "negative_log_likelihood")
 """Ops whose operand 1 are labels of operand 0, whose axis 1 are the classes."""

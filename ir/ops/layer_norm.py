@@ -12,11 +12,11 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .reduce import mean
-from .rules.axes import axis_of, number_of
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.casts import HALF, cast, widen
-from .rules.common import compute_dtype
-from .rules.derivatives import again, sum_to, widen_again
+from .shared.axes import axis_of, number_of
+from .shared.casts import HALF, cast, widen
+from .shared.common import compute_dtype
+from .shared.derivatives import again, sum_to, widen_again
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

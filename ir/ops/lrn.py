@@ -12,11 +12,11 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .rules.base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
-from .rules.casts import cast, widen
-from .rules.common import float_attr
-from .rules.derivatives import again, widen_again
-from .rules.window import accumulator, integer, require_count
+from .shared.casts import cast, widen
+from .shared.common import float_attr
+from .shared.derivatives import again, widen_again
+from .shared.op_def import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, register
+from .shared.window import accumulator, integer, require_count
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

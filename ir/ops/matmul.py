@@ -14,10 +14,10 @@ from ..errors import OpError
 from ..types import TensorType
 from .library.cpu import MATMUL_CPU, PACKED_MATMUL_CPU
 from .library.cuda_matmul import MATMUL_CUDA
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.casts import cast
-from .rules.derivatives import sum_to
-from .rules.window import accumulator, flag, require_count, require_numeric
+from .shared.casts import cast
+from .shared.derivatives import sum_to
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.window import accumulator, flag, require_count, require_numeric
 
 
 def _matrix(shape: tuple[int, ...], transposed: bool) -> tuple[int, int]:

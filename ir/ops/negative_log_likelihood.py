@@ -11,8 +11,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..types import TensorType
 from .labels import counted_array, hits, infer_labels, kept, picked, picked_array, row, wrong
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.derivatives import again
+from .shared.derivatives import again
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

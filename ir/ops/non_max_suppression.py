@@ -11,8 +11,8 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_lines import SUPPRESSION_CPU
-from .rules.base import Attrs, OpDef, Routine, flat, register
-from .rules.common import bool_attr, count, int_attr
+from .shared.common import bool_attr, count, int_attr
+from .shared.op_def import Attrs, OpDef, Routine, flat, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

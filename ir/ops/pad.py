@@ -12,9 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .rules.casts import cast
-from .rules.common import count, ints_attr, str_attr
+from .shared.casts import cast
+from .shared.common import count, ints_attr, str_attr
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
 MODES = ("constant", "reflect", "edge", "wrap")
 

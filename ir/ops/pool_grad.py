@@ -13,12 +13,12 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
-from .rules.casts import cast
-from .rules.common import flat_index
-from .rules.first_largest import TYPES
-from .rules.first_of_window import first_largest, lower_first_largest
-from .rules.window import (
+from .shared.casts import cast
+from .shared.common import flat_index
+from .shared.first_largest import TYPES
+from .shared.first_of_window import first_largest, lower_first_largest
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
+from .shared.window import (
     Window,
     accumulator,
     cover_extents,

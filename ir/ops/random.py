@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""random_uniform, random_normal: tensors of random numbers, by a counter-based generator (`rules/philox.py`)."""
+"""random_uniform, random_normal: tensors of random numbers, by a counter-based generator (`shared/philox.py`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
-from .rules.common import count, dtype_attr, int_attr, shape_attr
-from .rules.philox import drawn, lowered, require_draw
+from .shared.common import count, dtype_attr, int_attr, shape_attr
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, flat, register
+from .shared.philox import drawn, lowered, require_draw
 
 BITS = {DType.F32: 24, DType.F64: 32}
 """How many bits of a word a number from 0 to below 1 has: what the type holds."""

@@ -12,12 +12,12 @@ import numpy as np
 from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
-from ..inference import InferFn
+from ..type_inference import InferFn
 from ..types import DType, TensorType
-from .rules.axes import axes_of, flag_of, only
-from .rules.base import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, register
-from .rules.casts import HALF, cast, widen
-from .rules.derivatives import keep_where, scaled, spread
+from .shared.axes import axes_of, flag_of, only
+from .shared.casts import HALF, cast, widen
+from .shared.derivatives import keep_where, scaled, spread
+from .shared.op_def import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, register
 
 
 def reduced_shape(shape: Sequence[int], axes: Sequence[int], keepdims: bool) -> tuple[int, ...]:

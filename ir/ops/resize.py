@@ -16,8 +16,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Role, Value
 from ..errors import OpError, UnsupportedError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .rules.casts import cast, widen
+from .shared.casts import cast, widen
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
 
 def _axes(x: TensorType, attrs: Attrs, tables: int) -> tuple[int, ...]:

@@ -13,10 +13,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules import bilinear
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.derivatives import keep_where, scaled
-from .rules.sampling_gradient import (
+from .shared import bilinear
+from .shared.derivatives import keep_where, scaled
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.sampling_gradient import (
     Tap,
     bilinear_steps,
     combine,
@@ -26,7 +26,7 @@ from .rules.sampling_gradient import (
     rows_of,
     weighted,
 )
-from .rules.window import choice, flag, int_tuple, integer, require_count, require_numeric
+from .shared.window import choice, flag, int_tuple, integer, require_count, require_numeric
 
 MAX_SAMPLES = 1024
 """Samples along an axis of a bin."""

@@ -13,9 +13,9 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .roi_align import infer as infer_sampled
 from .roi_align import scale_of
-from .rules import bilinear
-from .rules.base import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, no_flops, register
-from .rules.window import choice, flag, int_tuple, require_count
+from .shared import bilinear
+from .shared.op_def import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, no_flops, register
+from .shared.window import choice, flag, int_tuple, require_count
 
 BEYOND, NONE = -2.0, -3.0
 """Where a sample lies that is beyond the map, so that no neighbour counts, and where there is none."""

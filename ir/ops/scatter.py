@@ -16,10 +16,10 @@ import numpy as np
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Decompose, OpDef, no_flops, register
-from .rules.casts import cast
-from .rules.common import axis_attr, checked_indices, compute_dtype, count, index_operand, int_attr, str_attr, widen
-from .rules.derivatives import keep_where
+from .shared.casts import cast
+from .shared.common import axis_attr, checked_indices, compute_dtype, count, index_operand, int_attr, str_attr, widen
+from .shared.derivatives import keep_where
+from .shared.op_def import Attrs, Decompose, OpDef, no_flops, register
 
 if TYPE_CHECKING:
     from ..build import IRBuilder

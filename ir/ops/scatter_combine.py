@@ -16,8 +16,8 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
-from .rules.common import (
+from .scatter import REDUCTIONS, check_elements, check_nd, evaluate_elements, evaluate_nd
+from .shared.common import (
     axis_attr,
     compute_dtype,
     count,
@@ -28,7 +28,7 @@ from .rules.common import (
     shape_attr,
     str_attr,
 )
-from .scatter import REDUCTIONS, check_elements, check_nd, evaluate_elements, evaluate_nd
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 
 _KINDS = {"none": "max", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 

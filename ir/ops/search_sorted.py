@@ -10,8 +10,8 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, OpDef, Routine, flat, register
-from .rules.common import count
+from .shared.common import count
+from .shared.op_def import Attrs, OpDef, Routine, flat, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -11,9 +11,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
-from .rules.common import broadcast_shapes, count, elementwise, elementwise_in_place, same_dtype
-from .rules.derivatives import sum_to
+from .shared.common import broadcast_shapes, count, elementwise, elementwise_in_place, same_dtype
+from .shared.derivatives import sum_to
+from .shared.op_def import Attrs, Builder, Expr, OpDef, Trait, register, result_elements
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

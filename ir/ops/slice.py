@@ -12,9 +12,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .rules.base import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
-from .rules.common import count, ints_attr, strides_of
-from .rules.derivatives import keep_where, zeros
+from .shared.common import count, ints_attr, strides_of
+from .shared.derivatives import keep_where, zeros
+from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
 
 def extent_of(start: int, stop: int, step: int) -> int:

@@ -11,10 +11,10 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .rules.axes import axis_of, only
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.casts import HALF, cast
-from .rules.derivatives import again, widen_again
+from .shared.axes import axis_of, only
+from .shared.casts import HALF, cast
+from .shared.derivatives import again, widen_again
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

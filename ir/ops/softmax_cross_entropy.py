@@ -12,11 +12,11 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
 from .labels import counted_array, hits, infer_labels, kept, picked, picked_array, row
-from .rules.base import Attrs, Decompose, OpDef, Trait, register
-from .rules.casts import cast, widen
-from .rules.common import float_attr
-from .rules.derivatives import again, scaled, widen_again
-from .rules.window import accumulator
+from .shared.casts import cast, widen
+from .shared.common import float_attr
+from .shared.derivatives import again, scaled, widen_again
+from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
+from .shared.window import accumulator
 
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:

@@ -18,8 +18,9 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_lines import RANK_POSITIONS_CPU, SORT_RANKS_CPU, TOP_K_CPU
 from .library.cuda_lines import RANK_POSITIONS_CUDA, SORT_RANKS_CUDA, TOP_K_CUDA
-from .rules.axes import axis_of, flag_of, only
-from .rules.base import (
+from .shared.axes import axis_of, flag_of, only
+from .shared.derivatives import zeros
+from .shared.op_def import (
     Attrs,
     Builder,
     Compute,
@@ -33,7 +34,6 @@ from .rules.base import (
     flat,
     register,
 )
-from .rules.derivatives import zeros
 
 _SPEC = "https://onnx.ai/onnx/operators/onnx__TopK.html"
 

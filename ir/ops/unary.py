@@ -13,9 +13,9 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .rules.base import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
-from .rules.common import compute_dtype, count, elementwise, elementwise_in_place, widen, wrapping
-from .rules.derivatives import one_minus, scaled, square
+from .shared.common import compute_dtype, count, elementwise, elementwise_in_place, widen, wrapping
+from .shared.derivatives import one_minus, scaled, square
+from .shared.op_def import Attrs, Builder, Expr, GradientFn, OpDef, Trait, flat, register, result_elements
 
 NumpyFn = Callable[[Any], Any]
 ScalarFn = Callable[[Builder, Expr, DType], Expr]

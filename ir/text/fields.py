@@ -8,7 +8,7 @@ from typing import Any
 
 from lark import Token
 
-from ..checked import Refused, hints, taken
+from ..checked_options import Refused, hints, taken
 from ..messages import nearest
 from .records import Fault
 from .syntax import name_of_field

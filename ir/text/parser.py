@@ -12,14 +12,14 @@ from lark import Lark, Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
 from lark.lexer import PatternStr
 
-from ..checked import require
+from ..checked_options import require
 from ..copies import with_host_space
 from ..core import FUSED, UNPLANNED, Alias, Block, Function, Op, OpPlan, Placement, Role, Value
+from ..data_dependent_extents import Extent
 from ..errors import InvalidError
-from ..extents import Extent
 from ..messages import nearest
 from ..module import Module
-from ..ops.rules import base
+from ..ops.shared import op_def
 from .fields import fields_of
 from .header import target_of
 from .plan_fields import planned_attribute
@@ -195,8 +195,8 @@ def _op_name(token: Token) -> str:
             raise Fault(token, "expected an op name, got an empty string")
         return name
     name = str(token)
-    if base.lookup(name) is None and name != FUSED:
-        known = {d.name: d for d in base.registered()}
+    if op_def.lookup(name) is None and name != FUSED:
+        known = {d.name: d for d in op_def.registered()}
         raise Fault(
             token, f'expected a registered op, got {name}{nearest(name, known)} (write a foreign op as "{name}")'
         )

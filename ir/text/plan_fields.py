@@ -7,7 +7,7 @@ from dataclasses import fields
 
 from ..copies import STARTS
 from ..core import FUSED, UNPLANNED, Attr, OpPlan
-from ..ops.rules.base import lookup
+from ..ops.shared.op_def import lookup
 from .printer import print_attr
 
 FOREIGN_FIELDS = ("in_place", "mirror", "recompute")

@@ -12,9 +12,9 @@ from dataclasses import fields
 import numpy as np
 
 from ..core import FUSED, UNPLANNED, Array, Attr, Block, Function, Op, OpPlan, Value
-from ..inference import is_registered
 from ..spaces import DeviceId, Link
 from ..target import Target
+from ..type_inference import is_registered
 from ..types import DType, TensorType
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.$-]+")

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..core import FUSED, Alias, Function, Op, Placement, Role, Value
+from ..interval_index import IntervalIndex
 from ..liveness import updates_state
-from ..ops.rules.base import Trait, lookup
-from ..span_index import SpanIndex
-from .place import Where
+from ..ops.shared.op_def import Trait, lookup
+from .error_location import Where
 
 Interval = tuple[int, int]
-"""Half-open range of bytes inside a root."""
+"""Where bytes of a root begin, and one past their end."""
 
 
 @dataclass(frozen=True)
@@ -115,13 +115,13 @@ def _tied(operand: Value, result: Value, offset: int) -> bool:
     return operand.root is result.root and operand.offset_in_root == result.offset_in_root + offset
 
 
-def byte_range(value: Value) -> Interval:
+def interval_of(value: Value) -> Interval:
     """The bytes of `value` inside its root."""
     return value.offset_in_root, value.offset_in_root + value.type.nbytes
 
 
 def overlap(a: Interval, b: Interval) -> bool:
-    """Whether two ranges share a byte."""
+    """Whether two intervals share a byte."""
     return max(a[0], b[0]) < min(a[1], b[1])
 
 
@@ -193,7 +193,7 @@ def _justified(function: Function, ties: list[Ties]) -> None:
             join(op.operands[number], op.results[0])
         for result in op.results if tie.foreign else ():
             for operand in op.operands:
-                if operand.root is result.root and byte_range(operand) == byte_range(result):
+                if operand.root is result.root and interval_of(operand) == interval_of(result):
                     join(operand, result)
     for value in function.returns:
         if updates_state(value):
@@ -217,11 +217,11 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
         sharers.update(result.root for result in op.results)
     last.update((value, len(function.ops)) for value in function.returns)
 
-    alive: dict[Value, SpanIndex[Value]] = {}  # Of each root, the values so far that may be read later.
+    alive: dict[Value, IntervalIndex[Value]] = {}  # Of each root, the values so far that may be read later.
 
     def begin(value: Value) -> None:
         if sharers[value.root] > 1:
-            alive.setdefault(value.root, SpanIndex()).add(*byte_range(value), value)
+            alive.setdefault(value.root, IntervalIndex()).add(*interval_of(value), value)
 
     for param in function.params:
         begin(param)
@@ -233,8 +233,8 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
                 continue
             if root.role in (Role.INPUT, Role.WEIGHT) or (root.op is not None and root.op.name == "constant"):
                 where.fail(f"expected no write to %{root.name}, which is an input, a weight or a constant", result)
-            kept = [byte_range(op.operands[k]) for k in tie.slices] if number == 0 else []
-            written = without(byte_range(result), kept)
+            kept = [interval_of(op.operands[k]) for k in tie.slices] if number == 0 else []
+            written = without(interval_of(result), kept)
             _check_operands(where, op, tie if number == 0 else Ties(foreign=tie.foreign), result, written)
             for other in op.results:
                 if other is not result and other.root is root and _any_overlap(other, written):
@@ -249,7 +249,7 @@ def _not_clobbered(function: Function, ties: list[Ties]) -> None:
             begin(result)
 
 
-def _needed(alive: SpanIndex[Value], written: list[Interval], last: dict[Value, int], index: int) -> Value | None:
+def _needed(alive: IntervalIndex[Value], written: list[Interval], last: dict[Value, int], index: int) -> Value | None:
     """The first value that has bytes of `written` and is read after op `index`, if there is one. Those that are met and no
     longer read are dropped, so that each is met but few times."""
     found: int | None = None
@@ -265,11 +265,11 @@ def _needed(alive: SpanIndex[Value], written: list[Interval], last: dict[Value, 
     return None if found is None else alive.items[found][2]
 
 
-def _any_overlap(value: Value, spans: list[Interval]) -> bool:
-    """Whether a value has bytes of one of several ranges, which are in order and apart."""
-    low, high = byte_range(value)
-    first = bisect_right(spans, low, key=lambda span: span[1])
-    return first < len(spans) and overlap((low, high), spans[first])
+def _any_overlap(value: Value, intervals: list[Interval]) -> bool:
+    """Whether a value has bytes of one of several intervals, which are in order and apart."""
+    low, high = interval_of(value)
+    first = bisect_right(intervals, low, key=lambda interval: interval[1])
+    return first < len(intervals) and overlap((low, high), intervals[first])
 
 
 def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: list[Interval]) -> None:
@@ -278,9 +278,9 @@ def _check_operands(where: Where, op: Op, tie: Ties, result: Value, written: lis
     for number, operand in enumerate(op.operands):
         if operand.root is not result.root or not _any_overlap(operand, written):
             continue
-        if tie.foreign and byte_range(operand) == byte_range(result):
+        if tie.foreign and interval_of(operand) == interval_of(result):
             continue
-        if number != tie.in_place and not (number in allowed and byte_range(operand) == byte_range(result)):
+        if number != tie.in_place and not (number in allowed and interval_of(operand) == interval_of(result)):
             where.fail(f"expected operand {number} (%{operand.name}) apart from the result that it is read for", result)
 
 
@@ -288,14 +288,14 @@ def _user(function: Function, index: int) -> str:
     return "return" if index == len(function.ops) else f"op {index} {function.ops[index].name}"
 
 
-def without(span: Interval, kept: list[Interval]) -> list[Interval]:
-    """The parts of `span` outside the `kept` ones."""
+def without(interval: Interval, kept: list[Interval]) -> list[Interval]:
+    """The parts of `interval` outside the `kept` ones."""
     parts: list[Interval] = []
-    start = span[0]
+    start = interval[0]
     for low, high in sorted(kept):
         if low > start:
             parts.append((start, low))
         start = max(start, high)
-    if start < span[1]:
-        parts.append((start, span[1]))
+    if start < interval[1]:
+        parts.append((start, interval[1]))
     return parts

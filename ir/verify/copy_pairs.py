@@ -21,10 +21,10 @@ from ..core import UNPLANNED, Block, Function, Op, Role, Value
 from ..liveness import updates_state
 from ..spaces import HOST, is_shared_buffer
 from ..text.printer import print_name
-from .place import Where
+from .error_location import Where
 
 
-def verify_copies(function: Function) -> None:
+def verify_copy_pairs(function: Function) -> None:
     """Raise InvalidError unless the copies of a function, which is valid otherwise, are sound."""
     if not has_copies(function):
         _no_copies_inside(function)

@@ -14,13 +14,13 @@ import numpy as np
 from ..core import FUSED, Attr, Block, Function, Op, Value
 from ..errors import InvalidError, OpError
 from ..module import Module
-from ..ops.rules.base import lookup
+from ..ops.shared.op_def import lookup
 from ..types import MAX_BYTES, MAX_RANK, DType, TensorType
 from .aliases import verify_aliases
-from .copy_pairs import verify_copies
-from .op_plan import verify_attributes, verify_op_plan
-from .place import Where
-from .unchanged import are_identical, contents
+from .copy_pairs import verify_copy_pairs
+from .error_location import Where
+from .op_plan_fields import verify_attributes, verify_op_plan
+from .region_contents import are_identical, contents
 
 Types = tuple[list[TensorType], list[TensorType]]
 
@@ -45,7 +45,7 @@ def verify(module: Module, known: Known | None = None) -> None:
         names.add(function.name)
         verify_function(function, {} if known is None else known)
         verify_aliases(function)
-        verify_copies(function)
+        verify_copy_pairs(function)
         _weights(module, function)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.module import Module
-from memc.ir.op_rules import view_offset
+from memc.ir.op_queries import view_offset
 from memc.passes.kernels.select_kernels import library_kernel
 
 

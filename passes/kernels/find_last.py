@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Op
 from memc.ir.module import Module
 from memc.ir.ops.gather_grad import FEW_ROWS

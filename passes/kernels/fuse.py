@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
-from memc.ir.checked import Alignment, Count
+from memc.ir.checked_options import Alignment, Count
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
-from memc.ir.op_rules import flops, has, slice_offsets, view_offset
-from memc.ir.ops.rules.base import Compute, Trait, lookup
-from memc.ir.ops.rules.casts import HALF
+from memc.ir.op_queries import flops, has, slice_offsets, view_offset
+from memc.ir.ops.shared.casts import HALF
+from memc.ir.ops.shared.op_def import Compute, Trait, lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import DType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target

@@ -16,11 +16,11 @@ from typing import ClassVar, Optional
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Op, Value, replace_all_uses
 from memc.ir.module import Module
 from memc.ir.ops.library.cuda_call import call_of
-from memc.ir.ops.rules.base import lookup
+from memc.ir.ops.shared.op_def import lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import TensorType
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target

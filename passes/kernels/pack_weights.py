@@ -12,7 +12,7 @@ from typing import ClassVar, Optional
 
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import LibraryKernel, lookup, main_op
+from memc.ir.ops.shared.op_def import LibraryKernel, lookup, main_op
 from memc.passes.base import LibraryTarget, Pass, library_target
 
 

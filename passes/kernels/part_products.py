@@ -17,10 +17,10 @@ from itertools import accumulate
 from memc.ir.build import IRBuilder
 from memc.ir.core import FUSED, UNPLANNED, Block, Function, Op, Role, Value, replace_all_uses
 from memc.ir.module import Module
-from memc.ir.op_rules import depth_axis, origin_of, slice_offsets, view_offset
+from memc.ir.op_queries import depth_axis, origin_of, slice_offsets, view_offset
 from memc.ir.ops.library.cuda_call import call_of
 from memc.ir.ops.library.cuda_matmul import MATMUL_CUDA
-from memc.ir.ops.rules.base import main_op
+from memc.ir.ops.shared.op_def import main_op
 from memc.ir.snapshot import Snapshot
 from memc.ir.types import DType
 from memc.passes.kernels.select_kernels import library_kernel

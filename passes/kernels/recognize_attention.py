@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.core import UNPLANNED, Function, Op, Value, fresh_names, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.ops.attention import heads_first
-from memc.ir.ops.rules.common import ints_attr
+from memc.ir.ops.shared.common import ints_attr
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.select_kernels import library_kernel

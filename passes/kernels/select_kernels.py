@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional
 
-from memc.ir.checked import Alignment, Amount
+from memc.ir.checked_options import Alignment, Amount
 from memc.ir.core import Function, Op, Value, fresh_names
 from memc.ir.liveness import lifetimes, live_bytes
 from memc.ir.module import Module
-from memc.ir.op_rules import flops
-from memc.ir.ops.rules.base import LibraryKernel, lookup, main_op
+from memc.ir.op_queries import flops
+from memc.ir.ops.shared.op_def import LibraryKernel, lookup, main_op
 from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
 from memc.ir.types import DType, TensorType

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
-from memc.ir.checked import Alignment, Amount
+from memc.ir.checked_options import Alignment, Amount
 from memc.ir.core import Function, Op, Placement, Value, fresh_names
 from memc.ir.liveness import ARENA, Lifetime, arena_bytes, lifetimes
 from memc.ir.module import Module

@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Optional
 
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.copies import has_copies
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
-from memc.ir.op_rules import assigned_state
+from memc.ir.op_queries import assigned_state
 from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
 from memc.passes.base import Pass, alignment_of

@@ -21,8 +21,8 @@ from memc.ir.byte_range import ByteRange
 from memc.ir.copies import is_done
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.op_rules import pointwise_operands, slice_offsets, view_offset
-from memc.ir.ops.rules.base import Compute, Trait, inner_ops, lookup
+from memc.ir.op_queries import pointwise_operands, slice_offsets, view_offset
+from memc.ir.ops.shared.op_def import Compute, Trait, inner_ops, lookup
 from memc.passes.base import Pass
 
 MOST_OPS = 12

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from memc.ir.core import Function, Op, Role, Value
-from memc.ir.op_rules import assigned_state, has, pointwise_operands
-from memc.ir.ops.rules.base import Trait
+from memc.ir.op_queries import assigned_state, has, pointwise_operands
+from memc.ir.ops.shared.op_def import Trait
 from memc.ir.types import DType
 from memc.passes.launches.join_kernels import can_join
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from memc.ir.core import Op
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.solvers.offload import OffloadProblem
-from memc.solvers.policies.layers import Kind, Layer, LayeredProblem, pass_boundary
+from memc.solvers.offload_policies.layers import Kind, Layer, LayeredProblem, pass_boundary
 
 KINDS = {
     "conv": Kind.CONV,

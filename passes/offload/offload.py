@@ -11,19 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional, Union
 
-from memc.ir.checked import Alignment, Amount, Share
+from memc.ir.checked_options import Alignment, Amount, Share
 from memc.ir.copies import has_copies
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
 from memc.ir.target import Kind
 from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget
-from memc.passes.offload.links import link_of
-from memc.passes.offload.policy import Followed, follow_policy
+from memc.passes.offload.follow_policy import Followed, follow_policy
+from memc.passes.offload.link_rates import link_of
 from memc.passes.order.reorder import Search
 from memc.passes.recompute.choices import Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of, rematerialize, require_unplaced
-from memc.solvers.policies.choose import PolicyName
+from memc.solvers.offload_policies.choose import PolicyName
 
 Policy = Union[Literal["auto"], PolicyName]
 

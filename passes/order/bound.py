@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed
-from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
+from memc.ir.op_queries import assigned_state, in_place_operands, slice_offsets, view_offset
 from memc.ir.sizes import align
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import covers_root, output_roots
-from memc.ir.op_rules import in_place_operands
+from memc.ir.op_queries import in_place_operands
 from memc.passes.order.problem import ordered_ops, storages
 from memc.solvers.order import OrderProblem
 

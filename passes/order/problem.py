@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, Lifetime, lifetimes
-from memc.ir.op_rules import assigned_state
-from memc.ir.ops.rules.base import lookup
+from memc.ir.op_queries import assigned_state
+from memc.ir.ops.shared.op_def import lookup
 from memc.ir.sizes import align
-from memc.ir.verify.aliases import Interval, byte_range, ties_of, without
+from memc.ir.verify.aliases import Interval, interval_of, ties_of, without
 from memc.solvers.accesses import Accesses, dependencies
 from memc.solvers.order import OrderProblem
 
@@ -79,7 +79,7 @@ def _accesses(ops: Sequence[Op]) -> Iterator[Accesses]:
     shared = {v.root for op in ops for v in op.results if v.alias is not None}
     shared.update(found[1] for op in ops if (found := assigned_state(op)) is not None)
     for index, op in enumerate(ops):
-        reads = [(value.root, byte_range(value)) for value in op.operands if value.root in shared]
+        reads = [(value.root, interval_of(value)) for value in op.operands if value.root in shared]
         writes = [(value.root, part) for value, part in _writes(op) if value.root in shared]
         yield Accesses([maker[v] for v in op.operands if v in maker], reads, writes, has_effects(op))
         maker.update((value, index) for value in op.results)
@@ -92,12 +92,13 @@ def _writes(op: Op) -> Iterator[tuple[Value, Interval]]:
     """
     assigned = assigned_state(op)
     if assigned is not None:
-        yield assigned[1], byte_range(assigned[1])
+        yield assigned[1], interval_of(assigned[1])
     ties = ties_of(op)
     for number, value in enumerate(op.results):
         if number or not (ties.view or ties.slices):
-            yield value, byte_range(value)
+            yield value, interval_of(value)
         elif ties.slices:
             yield from (
-                (value, part) for part in without(byte_range(value), [byte_range(op.operands[k]) for k in ties.slices])
+                (value, part)
+                for part in without(interval_of(value), [interval_of(op.operands[k]) for k in ties.slices])
             )

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
-from memc.ir.checked import Alignment, Amount, OneOf, Range, Share
+from memc.ir.checked_options import Alignment, Amount, OneOf, Range, Share
 from memc.ir.copies import has_copies
 from memc.ir.core import Function
 from memc.ir.durations import Seconds
@@ -23,8 +23,8 @@ from memc.passes.order.bound import order_bound
 from memc.passes.order.overwrites import Guess, with_overwrites
 from memc.passes.order.problem import arranged, order_problem
 from memc.passes.placement.alias_plan import AliasPlan, plan_aliases
-from memc.passes.placement.alias_rules import Rules
 from memc.passes.placement.in_place import applied
+from memc.passes.placement.op_aliasing import KnownAliasing
 from memc.solvers.order import MAX_BYTES, WORK, OrderProblem, OrderSolution, order_solver_names, solve_order
 
 MAX_ROUNDS = 4
@@ -78,7 +78,7 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
     deadline = None if search.time_limit is None else time.monotonic() + search.time_limit
     work = search.work
     bound = order_bound(function, alignment)
-    rules: Rules = {}
+    rules: KnownAliasing = {}
     best_ops, best = list(function.ops), plan_aliases(function, alignment, rules=rules)
     tried = {tuple(best_ops)}
     for _ in range(MAX_ROUNDS):

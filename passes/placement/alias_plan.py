@@ -26,7 +26,7 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
-from memc.passes.placement.alias_rules import OpRules, Rules
+from memc.passes.placement.op_aliasing import KnownAliasing, OpAliasing
 from memc.passes.placement.storages import LiveBytes, Storage
 
 Decision = tuple[Op, int]
@@ -56,7 +56,7 @@ class AliasPlan:
 
 
 def plan_aliases(
-    function: Function, alignment: int = ALIGNMENT, refine: bool = True, rules: Rules | None = None
+    function: Function, alignment: int = ALIGNMENT, refine: bool = True, rules: KnownAliasing | None = None
 ) -> AliasPlan:
     """The better of a careful and an eager plan, without the risky decisions that turn out to raise its peak.
 
@@ -94,7 +94,7 @@ def planned_peak(function: Function, alignment: int = ALIGNMENT, refine: bool = 
 
 class _Planner:
     def __init__(
-        self, function: Function, alignment: int, eager: bool, refused: Collection[Decision], rules: Rules
+        self, function: Function, alignment: int, eager: bool, refused: Collection[Decision], rules: KnownAliasing
     ) -> None:
         self.function = function
         self.rules = rules
@@ -115,7 +115,7 @@ class _Planner:
         last = self.last
         for index, op in enumerate(function.ops):
             if op not in rules:
-                rules[op] = OpRules.of(op)
+                rules[op] = OpAliasing.of(op)
             for value in op.operands:
                 last[value] = index
             for value in op.results:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
-from memc.ir.checked import Alignment, OneOf
+from memc.ir.checked_options import Alignment, OneOf
 from memc.ir.copies import has_copies, with_host_space
 from memc.ir.core import Function, Placement
 from memc.ir.durations import Seconds

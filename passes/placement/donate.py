@@ -13,7 +13,7 @@ from typing import ClassVar
 from memc.ir.core import Alias, Function, Op, Value
 from memc.ir.errors import InvalidError
 from memc.ir.module import Module
-from memc.ir.op_rules import assigned_state
+from memc.ir.op_queries import assigned_state
 from memc.passes.base import Pass
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.copies import is_done
 from memc.ir.core import Alias, Function, OpPlan
 from memc.ir.liveness import ALIGNMENT

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Optional
 
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Placement
 from memc.ir.liveness import ALIGNMENT, Lifetime, lifetimes
 from memc.ir.module import Module

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memc.ir.core import Value
+from memc.ir.interval_index import IntervalIndex
 from memc.ir.sizes import align
-from memc.ir.span_index import SpanIndex
 
 MANY = 64
 """Where more than one in so many ops has a change of the live bytes, all changes are summed up in one sweep."""
@@ -33,14 +33,14 @@ class Storage:
     copied: bool = False
     """A copy between spaces writes to it: it is never what the caller is given."""
     members: list[Value] = field(default_factory=list)
-    pending: SpanIndex[Value] | None = None
+    pending: IntervalIndex[Value] | None = None
     """Members that may still be read, by their bytes; those that are done are dropped as they are met. None while that is the
     root alone: most storages never have another member."""
 
-    def indexed(self) -> SpanIndex[Value]:
+    def indexed(self) -> IntervalIndex[Value]:
         """`pending`, made if need be."""
         if self.pending is None:
-            self.pending = SpanIndex()
+            self.pending = IntervalIndex()
             self.pending.add(0, self.size, self.root)
         return self.pending
 

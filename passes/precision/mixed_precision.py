@@ -22,9 +22,9 @@ import numpy as np
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Op, OpPlan, Role, Value
 from memc.ir.module import Module
-from memc.ir.op_rules import has
-from memc.ir.ops.rules.base import Trait, lookup
-from memc.ir.ops.rules.casts import PRODUCTS
+from memc.ir.op_queries import has
+from memc.ir.ops.shared.casts import PRODUCTS
+from memc.ir.ops.shared.op_def import Trait, lookup
 from memc.ir.snapshot import is_raw
 from memc.ir.types import DType
 from memc.passes.base import Pass

@@ -15,7 +15,7 @@ from typing import ClassVar
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.casts import HALF, PRODUCTS
+from memc.ir.ops.shared.casts import HALF, PRODUCTS
 from memc.ir.snapshot import is_raw
 from memc.ir.types import DType
 from memc.passes.base import Pass

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from memc.ir.core import ONCE, Function, Op, Value
 from memc.ir.liveness import covers_root, output_roots
-from memc.ir.op_rules import assigned_state
+from memc.ir.op_queries import assigned_state
 
 
 def may_repeat(op: Op) -> bool:

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
-from memc.ir.op_rules import assigned_state, in_place_operands, slice_offsets, view_offset
-from memc.ir.ops.rules.base import lookup
+from memc.ir.op_queries import assigned_state, in_place_operands, slice_offsets, view_offset
+from memc.ir.ops.shared.op_def import lookup
 from memc.ir.sizes import align, format_size
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
 from memc.solvers.recompute import RecomputeProblem

@@ -11,22 +11,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional
 
-from memc.ir.checked import Alignment, Amount, Share
+from memc.ir.checked_options import Alignment, Amount, Share
 from memc.ir.core import Function
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.footprint import Footprint
-from memc.ir.footprint_of import footprint_of
+from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
-from memc.ir.op_rules import assigned_state
+from memc.ir.op_queries import assigned_state
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, IO
 from memc.ir.target import Kind, Target
 from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget, over_budget
-from memc.passes.measured import read_measured
+from memc.passes.measured_times import read_measured
 from memc.passes.order.reorder import Search, reorder
 from memc.passes.recompute.choices import Copies, Recomputation, Starts
 from memc.passes.recompute.planned_arena import planned_arena

@@ -14,11 +14,11 @@ from typing import ClassVar
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Amount
+from memc.ir.checked_options import Amount
 from memc.ir.core import Array, Attr, Function, Op, Role, Value, fresh_names
 from memc.ir.module import Module
-from memc.ir.op_rules import has
-from memc.ir.ops.rules.base import Trait, lookup
+from memc.ir.op_queries import has
+from memc.ir.ops.shared.op_def import Trait, lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import Pass
 from memc.passes.placement.alias_plan import planned_peak

@@ -10,7 +10,7 @@ from typing import ClassVar, Optional
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value, fresh_names, replace_all_uses
 from memc.ir.module import Module
-from memc.ir.ops.rules import base
+from memc.ir.ops.shared import op_def
 from memc.ir.snapshot import is_raw
 from memc.passes.base import LibraryTarget, Pass, library_target
 from memc.passes.rewrite.materialize_returns import materialize_returns
@@ -29,11 +29,11 @@ def decompose(module: Module, function: Function, target: str) -> None:
     pending = list(reversed(function.ops))
     while pending:
         op = pending.pop()
-        definition = base.lookup(op.name)
+        definition = op_def.lookup(op.name)
         whole = _whole_kernel(definition, op, target)
         if whole is not None:
             op.plan = replace(op.plan, library_kernel=whole.symbol)
-        stays = op.region is not None or base.chosen_kernel(op) is not None
+        stays = op.region is not None or op_def.chosen_kernel(op) is not None
         expand = _expansion(definition)
         if expand is None or stays:
             done.append(op)
@@ -57,14 +57,14 @@ def decompose(module: Module, function: Function, target: str) -> None:
     replace_all_uses(function, replaced)
 
 
-def _expansion(definition: base.OpDef | None) -> Callable[[IRBuilder, Op], Sequence[Value] | None] | None:
+def _expansion(definition: op_def.OpDef | None) -> Callable[[IRBuilder, Op], Sequence[Value] | None] | None:
     """What builds other ops in the place of one; None for ops that always are kernels of their own."""
-    if definition is None or isinstance(definition.lower, (base.Literal, base.Routine, base.Asynchronous)):
+    if definition is None or isinstance(definition.lower, (op_def.Literal, op_def.Routine, op_def.Asynchronous)):
         return None
-    return definition.lower.parts if isinstance(definition.lower, base.Compute) else definition.lower.fn
+    return definition.lower.parts if isinstance(definition.lower, op_def.Compute) else definition.lower.fn
 
 
-def _whole_kernel(definition: base.OpDef | None, op: Op, target: str) -> base.LibraryKernel | None:
+def _whole_kernel(definition: op_def.OpDef | None, op: Op, target: str) -> op_def.LibraryKernel | None:
     """The first library kernel of `target` that takes the op as it is."""
     kernels = definition.library if definition is not None and op.region is None else ()
     return next((k for k in kernels if k.whole and k.target == target and k.supports(op)), None)

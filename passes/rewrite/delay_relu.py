@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memc.ir.core import Function, Op, Value
-from memc.ir.ops.rules.window import window
+from memc.ir.ops.shared.window import window
 
 
 def relu_later(function: Function, names: Iterator[str]) -> None:

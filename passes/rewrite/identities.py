@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memc.ir.core import Op, Value
-from memc.ir.op_rules import has
-from memc.ir.ops.rules.base import Trait
-from memc.ir.ops.rules.common import ints_attr
+from memc.ir.op_queries import has
+from memc.ir.ops.shared.common import ints_attr
+from memc.ir.ops.shared.op_def import Trait
 from memc.passes.rewrite.move_slices import (
     concat_of_parts,
     slice_of_concat,

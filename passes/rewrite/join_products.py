@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Alignment
+from memc.ir.checked_options import Alignment
 from memc.ir.core import UNPLANNED, Function, Op, Role, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
-from memc.ir.op_rules import depth_axis
+from memc.ir.op_queries import depth_axis
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.alias_plan import planned_peak

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memc.ir.core import Op, Value
-from memc.ir.op_rules import origin_of, view_offset
+from memc.ir.op_queries import origin_of, view_offset
 
 if TYPE_CHECKING:
     from memc.passes.rewrite.canonicalize import Context

@@ -17,12 +17,12 @@ from typing import Annotated, ClassVar, Optional, Union
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Range
+from memc.ir.checked_options import Range
 from memc.ir.core import Function, Role, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
-from memc.ir.ops.rules.casts import cast
-from memc.ir.ops.rules.derivatives import scaled, square
+from memc.ir.ops.shared.casts import cast
+from memc.ir.ops.shared.derivatives import scaled, square
 from memc.ir.snapshot import is_raw
 from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass

@@ -2,7 +2,7 @@
 """What dropout, and whatever else draws at random, draws from in a training step: a counter among the states, which every
 micro-batch moves by one.
 
-Masks are a function of the counter and of each op's stream (`ir/ops/rules/philox.py`), so that they differ from step to step,
+Masks are a function of the counter and of each op's stream (`ir/ops/shared/philox.py`), so that they differ from step to step,
 the backward pass and recomputations generate them again, and a restored step goes on with the masks it would have drawn.
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from memc.ir.core import Op, Role, Value
 from memc.ir.errors import UsageError
-from memc.ir.op_rules import has
-from memc.ir.ops.rules.base import Trait
+from memc.ir.op_queries import has
+from memc.ir.ops.shared.op_def import Trait
 from memc.ir.types import DType, TensorType
 
 MAX_SEED = 2**31 - 1

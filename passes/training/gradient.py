@@ -16,7 +16,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value, fresh_names
 from memc.ir.errors import UnsupportedError
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import lookup
+from memc.ir.ops.shared.op_def import lookup
 
 
 def append_gradients(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from memc.ir.build import IRBuilder
 from memc.ir.core import Op, Role, Value
 from memc.ir.ops.labels import LABEL_LOSSES, ignored_label, wrong
-from memc.ir.ops.rules.casts import cast
+from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 KEEPS_ALL = frozenset({"reshape", "transpose", "copy", "cast"})

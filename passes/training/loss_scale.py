@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import F32_LEAST, F32_MOST
+from memc.ir.checked_options import F32_LEAST, F32_MOST
 from memc.ir.core import Value
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest
-from memc.ir.ops.rules.casts import HALF, cast
-from memc.ir.ops.rules.derivatives import again, scaled
+from memc.ir.ops.shared.casts import HALF, cast
+from memc.ir.ops.shared.derivatives import again, scaled
 from memc.ir.types import DType, TensorType
 from memc.passes.training.optimizers import StateFn
 

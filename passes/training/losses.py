@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Checked, Range
+from memc.ir.checked_options import Checked, Range
 from memc.ir.core import Value
 from memc.ir.errors import UnsupportedError
-from memc.ir.ops.rules.casts import cast, widen
-from memc.ir.ops.rules.derivatives import scaled, square
-from memc.ir.ops.rules.window import accumulator
+from memc.ir.ops.shared.casts import cast, widen
+from memc.ir.ops.shared.derivatives import scaled, square
+from memc.ir.ops.shared.window import accumulator
 from memc.ir.types import DType, TensorType
 from memc.passes.training.labels import LabelInput
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from memc.ir.core import Op, Role, Value
 from memc.ir.errors import UnsupportedError
-from memc.ir.ops.rules.casts import HALF, cast
-from memc.ir.ops.rules.derivatives import scaled
+from memc.ir.ops.shared.casts import HALF, cast
+from memc.ir.ops.shared.derivatives import scaled
 from memc.ir.types import DType
 from memc.passes.training.dropout_seeds import first_count
 from memc.passes.training.gradient import append_gradients

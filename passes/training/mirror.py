@@ -20,13 +20,13 @@ from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Range
+from memc.ir.checked_options import Range
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
-from memc.ir.op_rules import flops, has, view_offset
-from memc.ir.ops.rules.base import Trait
+from memc.ir.op_queries import flops, has, view_offset
+from memc.ir.ops.shared.op_def import Trait
 from memc.ir.sizes import align
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import Pass

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import F32_LEAST, F32_MOST, Checked, Range
+from memc.ir.checked_options import F32_LEAST, F32_MOST, Checked, Range
 from memc.ir.core import Array, Value
 from memc.ir.errors import UsageError
-from memc.ir.ops.rules.casts import cast
-from memc.ir.ops.rules.derivatives import scaled, square
+from memc.ir.ops.shared.casts import cast
+from memc.ir.ops.shared.derivatives import scaled, square
 from memc.ir.types import DType, TensorType
 
 OptimizerName = Literal["none", "sgd", "adam", "adamw"]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from memc.ir.build import IRBuilder
 from memc.ir.core import Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.axes import axis_of
+from memc.ir.ops.shared.axes import axis_of
 from memc.passes.rewrite.recognize import constant_number
 from memc.passes.training.losses import Loss
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memc.passes.manager import PassManager
     from memc.passes.training.build_gradient import BuildGradient
     from memc.planning import Plan, Tensor, plan
-    from memc.report.compilation import Report
+    from memc.report.compile_report import Report
     from memc.runtime.execute.executable import Executable
     from memc.runtime.execute.load import load
 
@@ -35,7 +35,7 @@ _HOME = {
     "MemcError": "memc.ir.errors",
     "PassManager": "memc.passes.manager",
     "Plan": "memc.planning",
-    "Report": "memc.report.compilation",
+    "Report": "memc.report.compile_report",
     "Tensor": "memc.planning",
     "bench": "memc.measure.benchmark",
     "compile": "memc.driver",

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Annotated, Any, Optional, TypedDict, TypeVar, get_type_hints
 
-from memc.ir.checked import Alignment, Amount, Checked, Range, What
+from memc.ir.checked_options import Alignment, Amount, Checked, Range, What
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest
 from memc.ir.target import Kind
 from memc.passes.pipelines import Kernels, Offload, Precision, Workspace
 from memc.passes.training.build_gradient import BuildGradient
-from memc.runtime.target import CodeTarget
+from memc.runtime.code_target import CodeTarget
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

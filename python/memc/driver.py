@@ -22,17 +22,17 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.snapshot import Beginning, is_raw
-from memc.ir.verify.copies import check_copies
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.copy_races import check_copy_races
+from memc.ir.verify.memory_plan import check_plan
 from memc.passes.budget import over_budget
 from memc.passes.compose_pipeline import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fused_groups import split_groups
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.training.build_gradient import BuildGradient
-from memc.report.compilation import Report, baseline, make_report
+from memc.report.compile_report import Report, baseline, make_report
 from memc.runtime.artifact.write import write
-from memc.runtime.target import CodeTarget
+from memc.runtime.code_target import CodeTarget
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -236,7 +236,7 @@ def _check_given_plan(module: Module, partial: bool = False) -> None:
     `partial` plan, which may lack placements, only those that it has must."""
     try:
         check_plan(module, module.target.alignment, partial=partial)
-        check_copies(module)
+        check_copy_races(module)
     except CheckError as error:
         raise InvalidError(f"{error} (end the pipeline with assign-addresses, without another alignment)") from None
 

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memc.ir.core import Function, Role, Value
-from memc.ir.extents import Extent
+from memc.ir.data_dependent_extents import Extent
 from memc.ir.liveness import updates_state
 from memc.ir.spaces import IO
 from memc.runtime.artifact.storages import Storage, devices_of
 from memc.runtime.artifact.weight_slab import SlabEntry, slab_entries
-from memc.runtime.target import CodeTarget
+from memc.runtime.code_target import CodeTarget
 
 
 def interface_of(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memc.ir.extents import Extent
+from memc.ir.data_dependent_extents import Extent
 from memc.ir.footprint import FIXED, INPUTS, OUTPUTS, STATES, Footprint, SpaceFootprint
 from memc.ir.messages import shown
 from memc.ir.sizes import align

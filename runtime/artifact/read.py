@@ -8,8 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from memc.ir.data_dependent_extents import Extent
 from memc.ir.errors import InvalidError, UsageError
-from memc.ir.extents import Extent
 from memc.ir.messages import shown
 from memc.ir.spaces import ARENA, DeviceId, Holds
 from memc.ir.target import COMPUTES, is_arch

@@ -11,8 +11,8 @@ import numpy as np
 from memc.ir.copies import host_params
 from memc.ir.core import Array, Function, Role, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import chosen_kernel
-from memc.ir.ops.rules.packing import Packing
+from memc.ir.ops.shared.op_def import chosen_kernel
+from memc.ir.ops.shared.packing import Packing
 from memc.ir.sizes import align
 from memc.ir.spaces import WEIGHTS
 

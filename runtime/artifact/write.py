@@ -21,8 +21,8 @@ from memc.ir.core import Function
 from memc.ir.errors import UsageError
 from memc.ir.liveness import lifetimes
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import inner_ops
-from memc.ir.ops.rules.casts import PRODUCTS
+from memc.ir.ops.shared.casts import PRODUCTS
+from memc.ir.ops.shared.op_def import inner_ops
 from memc.ir.target import Target
 from memc.ir.types import DType
 from memc.runtime.artifact import safetensors

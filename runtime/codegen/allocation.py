@@ -9,14 +9,14 @@ from typing import Any
 import tvm
 
 from memc.ir.core import Function, Value
-from memc.ir.footprint_of import footprint_of
+from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import updates_state
 from memc.ir.spaces import ARENA, IO, WEIGHTS, DeviceId
 from memc.runtime.artifact.storages import Storage, devices_of
 from memc.runtime.artifact.weight_slab import slab_entries
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen.copies import emit_slab, emit_slab_bytes
 from memc.runtime.codegen.emitter import Emitter, Immediate
-from memc.runtime.target import CodeTarget
 
 SMALLEST = 64
 """Bytes of a storage that holds nothing."""

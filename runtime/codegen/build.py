@@ -20,7 +20,8 @@ from memc.ir.errors import MemcError, UsageError
 from memc.ir.module import Module
 from memc.runtime.artifact.interface import interface_of
 from memc.runtime.artifact.plan_text import interface_text
-from memc.runtime.codegen import cuda
+from memc.runtime.code_target import CodeTarget
+from memc.runtime.codegen import cubin
 from memc.runtime.codegen.argument_checks import compiled_checks
 from memc.runtime.codegen.compile_units import compiled_units, units_of
 from memc.runtime.codegen.cuda_kernels import own_kernels, sources_of
@@ -28,7 +29,6 @@ from memc.runtime.codegen.fallbacks import Retreats, find_broken
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.program import Program, emit, emit_interface
 from memc.runtime.host_cpu import CODE_FLAGS
-from memc.runtime.target import CodeTarget
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def tvm_target(target: CodeTarget, quickly: bool = False) -> tvm.target.Target:
     """TVM's object for a target. `quickly`: with the CPU's code not optimized."""
     if target.kind == "cuda":
         # Host code only launches the kernels, mostly once, into a graph: to optimize it takes longer than nvcc does.
-        return cuda.cuda_target(target.arch, host_target(target, {"opt-level": 0}))
+        return cubin.cuda_target(target.arch, host_target(target, {"opt-level": 0}))
     return host_target(target, {"opt-level": 0} if quickly else None)
 
 
@@ -126,7 +126,7 @@ def broken_kernels(table: KernelTable, target: CodeTarget, error: Exception) -> 
     """The kernels that do not compile by themselves, and why. Raises `error`, which all of them together cause, if there are
     none, and for CUDA if nothing compiles at all."""
     if target.kind == "cuda":
-        cuda.compile_source("", target.arch)
+        cubin.compile_source("", target.arch)
     elif isinstance(error, MemcError):
         raise error
     broken = find_broken(list(table.functions), error, lambda names: compile_kernels(table, target, names))

@@ -19,10 +19,10 @@ from typing import Any
 import tvm
 
 from memc import native
-from memc.runtime.codegen import cuda, kernel_cache
+from memc.runtime.code_target import CodeTarget
+from memc.runtime.codegen import cubin, kernel_cache
 from memc.runtime.codegen.argument_checks import unchecked
 from memc.runtime.codegen.tvm_pipeline import pipeline_of
-from memc.runtime.target import CodeTarget
 
 USUAL = {"llvm": 16, "cuda": 64}
 """Kernels in a unit, on average. nvcc takes as long to start as for some twenty kernels."""
@@ -95,7 +95,7 @@ def side_by_side(work: Callable[[Unit], Code], units: Sequence[Unit]) -> list[Co
 
 def compiled(unit: Unit, target: CodeTarget, goal: tvm.target.Target) -> Code:
     """The code of a unit."""
-    with cuda.source_stays(), unchecked():
+    with cubin.source_stays(), unchecked():
         module = tvm.ir.IRModule(dict(unit.functions))
         built = tvm.tirx.build(module, target=goal, pipeline=pipeline_of(target.kind))
     with tempfile.TemporaryDirectory(prefix="memc-") as folder:
@@ -105,8 +105,8 @@ def compiled(unit: Unit, target: CodeTarget, goal: tvm.target.Target) -> Code:
     for imported in built.imports:
         if imported.kind == "cuda":  # One module has the kernels of all functions.
             source = imported.inspect_source("cuda")
-            cubin = cuda.compile_source(source, target.arch)
-            return Code(host, bytes(native.load()["memc_saved_with_cubin"](imported, cubin)), source.encode())
+            image = cubin.compile_source(source, target.arch)
+            return Code(host, bytes(native.load()["memc_saved_with_cubin"](imported, image)), source.encode())
     return Code(host)
 
 

@@ -11,7 +11,7 @@ import tvm
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import Decompose, Literal, lookup
+from memc.ir.ops.shared.op_def import Decompose, Literal, lookup
 from memc.ir.types import DType
 from memc.runtime.codegen.lower_op import lower_op
 from memc.runtime.codegen.schedule_cpu import schedule

@@ -13,11 +13,11 @@ from tvm import relax
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.types import DType
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen.copy_slots import CopySlots
 from memc.runtime.codegen.expressions import STORED
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.multi_tensor import Place
-from memc.runtime.target import CodeTarget
 
 
 @dataclass(frozen=True)

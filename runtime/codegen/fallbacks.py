@@ -15,7 +15,7 @@ from typing import Any
 
 from memc.ir.core import FUSED, Op
 from memc.ir.errors import CodegenError
-from memc.ir.ops.rules.base import inner_ops
+from memc.ir.ops.shared.op_def import inner_ops
 
 _log = logging.getLogger("memc")
 

@@ -15,6 +15,7 @@ import tvm_ffi
 from memc.ir.core import Op, Value
 from memc.ir.errors import MemcError
 from memc.ir.types import TensorType
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import schedule_cpu, schedule_gpu
 from memc.runtime.codegen.copy_into_box import piece_kernel
 from memc.runtime.codegen.fallbacks import Retreats
@@ -22,7 +23,6 @@ from memc.runtime.codegen.horizontal_fusion import joint_key, lower_joint
 from memc.runtime.codegen.lower_op import Kernel, kernel_key, lower_op
 from memc.runtime.codegen.row_fusion import lower_rows, rows_key
 from memc.runtime.codegen.row_plan import RowPlan
-from memc.runtime.target import CodeTarget
 
 
 @dataclass(frozen=True)

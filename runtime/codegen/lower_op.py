@@ -13,7 +13,7 @@ from tvm import te, tirx
 
 from memc.ir.core import Array, Op, Value
 from memc.ir.errors import UsageError
-from memc.ir.ops.rules.base import Compute, Routine, Trait, lookup
+from memc.ir.ops.shared.op_def import Compute, Routine, Trait, lookup
 from memc.ir.types import TensorType
 from memc.runtime.codegen.expressions import KernelError
 from memc.runtime.codegen.routines import routine

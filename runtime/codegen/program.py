@@ -25,12 +25,13 @@ from memc.ir.copies import HOSTS, host_params, is_copy
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import is_fixed, output_roots
-from memc.ir.ops.rules.base import chosen_kernel, definition, lookup
+from memc.ir.ops.shared.op_def import chosen_kernel, definition, lookup
 from memc.ir.spaces import HOST, DeviceId, is_shared_buffer
 from memc.ir.target import Target
 from memc.ir.types import DType
 from memc.runtime.artifact.storages import Storage
 from memc.runtime.artifact.weight_slab import slab_entries
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen.allocation import emit_allocation, given_back, storages_of
 from memc.runtime.codegen.copies import emit_copy
 from memc.runtime.codegen.emitter import Emitter, Immediate
@@ -39,7 +40,6 @@ from memc.runtime.codegen.horizontal_fusion import parameters
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.multi_tensor import lower_lanes
 from memc.runtime.codegen.row_plan import plan_rows
-from memc.runtime.target import CodeTarget
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any
 from tvm import ir, tirx
 
 from memc.ir.core import Op, Value
-from memc.ir.ops.rules.base import inner_ops
+from memc.ir.ops.shared.op_def import inner_ops
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
-from memc.runtime.codegen.exact import exact
+from memc.runtime.codegen.exact_arithmetic import exact
 from memc.runtime.codegen.expressions import COMPUTED, STORED, const, node
 from memc.runtime.codegen.horizontal_fusion import JointKey, joint_key
 from memc.runtime.codegen.lower_op import lower_body, splat

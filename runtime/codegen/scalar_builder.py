@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the lowering `Builder` of `memc.ir.ops.rules.base` that works on scalars, as TVM expressions."""
+"""The part of the lowering `Builder` of `memc.ir.ops.shared.op_def` that works on scalars, as TVM expressions."""
 
 from __future__ import annotations
 

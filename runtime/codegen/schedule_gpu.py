@@ -18,9 +18,9 @@ from tvm import tirx
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import ScheduleError
 
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import reducers
 from memc.runtime.codegen.expressions import KernelError, dtype_of, walk
-from memc.runtime.target import CodeTarget
 
 THREADS = 256
 """Threads per block; small kernels take fewer."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lowering `Builder` of `memc.ir.ops.rules.base` over TVM tensor expressions.
+"""The lowering `Builder` of `memc.ir.ops.shared.op_def` over TVM tensor expressions.
 
 Tensors that a lowering makes without a reduction exist only as functions of their index: reading one composes its
 expression into the reader, so a kernel has no intermediate stage. A value read at an index that is certainly inside its
@@ -19,7 +19,7 @@ from tvm import te, tirx
 
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen import bf16, reducers
-from memc.runtime.codegen.exact import exact
+from memc.runtime.codegen.exact_arithmetic import exact
 from memc.runtime.codegen.expressions import (
     COMPUTED,
     STORED,

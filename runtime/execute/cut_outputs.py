@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.extents import cut
+from memc.ir.data_dependent_extents import cut
 from memc.runtime.artifact.manifest import Manifest, Spec
 
 Array = npt.NDArray[Any]

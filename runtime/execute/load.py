@@ -7,7 +7,7 @@ import copyreg
 from pathlib import Path
 from typing import Any
 
-from memc.ir.checked import require
+from memc.ir.checked_options import require
 from memc.runtime.artifact.read import read_manifest
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.load_code import Loaded, open_artifact

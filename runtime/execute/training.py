@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.checked import F32_MOST, Range, is_real, require
+from memc.ir.checked_options import F32_MOST, Range, is_real, require
 from memc.ir.errors import InvalidError, MemcError, UsageError
 from memc.runtime.artifact.manifest import SOURCE, Spec
 from memc.runtime.artifact.read import content

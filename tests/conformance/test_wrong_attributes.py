@@ -20,7 +20,7 @@ import memc.ir.ops
 from memc.ir.build import IRBuilder
 from memc.ir.core import UNPLANNED, Op, OpPlan, Value
 from memc.ir.errors import MemcError
-from memc.ir.ops.rules.base import OpDef, registered
+from memc.ir.ops.shared.op_def import OpDef, registered
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 

@@ -21,13 +21,13 @@ from memc.ir.core import Function, Op, Role, Value
 from memc.ir.evaluate import run_op
 from memc.ir.module import Module
 from memc.ir.types import DType
-from memc.runtime.codegen import cuda
+from memc.runtime.code_target import CodeTarget
+from memc.runtime.codegen import cubin
 from memc.runtime.codegen.debug import stored
 from memc.runtime.codegen.horizontal_fusion import parameters
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.row_plan import plan_rows
 from memc.runtime.codegen.tvm_pipeline import pipeline_of
-from memc.runtime.target import CodeTarget
 
 COMPILER = shutil.which("c++") or shutil.which("g++")
 SHIM = Path(__file__).parent / "generated_on_host.h"
@@ -91,7 +91,7 @@ def parameter_names(func: tvm.tirx.PrimFunc) -> list[str]:
 def cuda_source(table: KernelTable) -> str:
     """All kernels, as nvcc is given them."""
     build = importlib.import_module("memc.runtime.codegen.build")
-    with cuda.source_stays():
+    with cubin.source_stays():
         module = tvm.ir.IRModule(dict(table.functions))
         built = tvm.tirx.build(module, target=build.tvm_target(TARGET), pipeline=pipeline_of("cuda"))
     (source,) = [m.inspect_source("cuda") for m in built.imports if m.kind == "cuda"]

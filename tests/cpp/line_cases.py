@@ -13,7 +13,7 @@ import tvm_ffi
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import LibraryKernel, definition
+from memc.ir.ops.shared.op_def import LibraryKernel, definition
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]

@@ -28,7 +28,7 @@ from memc.ir.ops.library.cpu import (
     PACKED_MATMUL_CPU,
     STACK_PANEL,
 )
-from memc.ir.ops.rules.base import LibraryKernel
+from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ import tvm_ffi
 from library_groups import Array, Step, make_op
 
 from memc.ir.evaluate import run_op
-from memc.ir.op_rules import in_place_operands
+from memc.ir.op_queries import in_place_operands
 from memc.ir.types import DType
 from memc.passes.kernels.select_kernels import library_kernel
 

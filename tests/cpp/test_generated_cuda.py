@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 import memc
 from memc.ir.text.parser import parse
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen.kernel_table import KernelTable
-from memc.runtime.target import CodeTarget
 
 RNG = np.random.default_rng(5)
 

@@ -18,7 +18,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Value
 from memc.ir.module import Module
 from memc.ir.ops.library import cpu_lines
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]

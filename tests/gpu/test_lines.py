@@ -23,7 +23,7 @@ from line_cases import (
 
 import memc
 from memc.ir.ops.library import cuda_lines
-from memc.ir.ops.rules.base import LibraryKernel
+from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.text.parser import parse
 
 pytestmark = pytest.mark.gpu

@@ -15,12 +15,12 @@ import pytest
 from memc.ir.core import Array
 from memc.ir.errors import CheckError, InvalidError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
-from memc.ir.evaluate.lanes import Times
+from memc.ir.evaluate.async_copies import Times
 from memc.ir.liveness import lifetimes, lower_bound, space_bytes
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
-from memc.ir.verify.copies import check_copies
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.copy_races import check_copy_races
+from memc.ir.verify.memory_plan import check_plan
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
 
@@ -61,7 +61,7 @@ def test_plans_give_the_bits_of_the_function_without_copies(plan: str) -> None:
         module, inputs, expected, count = with_copies(seed)
         total += count
         same(evaluate(module, inputs), expected)
-        check_copies(module)  # Each value has bytes of its own.
+        check_copy_races(module)  # Each value has bytes of its own.
         PassManager.parse(plan).run(module)
         check_plan(module, 64)
         for times in ("start", "done", seed, seed + 1):
@@ -88,7 +88,7 @@ def test_levels_keep_copies() -> None:
 
 def is_refused(module: Module) -> bool:
     try:
-        check_copies(module)
+        check_copy_races(module)
     except CheckError as error:
         assert str(error).startswith("bad plan: @main, ")
         return True

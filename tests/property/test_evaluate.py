@@ -13,7 +13,7 @@ from memc.ir.core import Alias, Array, Function, Op, Placement, Value
 from memc.ir.errors import InvalidError
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.ir.verify.aliases import in_place_rule
 from memc.ir.verify.structure import verify
 

@@ -32,7 +32,7 @@ from memc.report.decisions import decisions_of
 from memc.report.origins import lives_of
 from memc.report.timeline import timeline
 from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
-from memc.solvers.policies.choose import PolicyName
+from memc.solvers.offload_policies.choose import PolicyName
 
 from .graphs import inputs_of, modules
 

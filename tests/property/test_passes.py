@@ -11,7 +11,7 @@ from hypothesis import given
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, peak
 from memc.ir.module import Module
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.memory_plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import peak
 from memc.ir.module import Module
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.memory_plan import check_plan
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
 from memc.passes.order.bound import order_bound

@@ -24,8 +24,8 @@ import pytest
 
 from memc.cli import main
 from memc.frontend.onnx import context
-from memc.ir import inference
-from memc.ir.ops.rules import base
+from memc.ir import type_inference
+from memc.ir.ops.shared import op_def
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in ("memir.md", "onnx_coverage.md"))
@@ -88,8 +88,8 @@ def assert_same(shown: str, printed: str, command: str) -> None:
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     # A page may register ops and importers of its own.
-    monkeypatch.setattr(base, "_REGISTRY", dict(base._REGISTRY))
-    monkeypatch.setattr(inference, "_RULES", dict(inference._RULES))
+    monkeypatch.setattr(op_def, "_REGISTRY", dict(op_def._REGISTRY))
+    monkeypatch.setattr(type_inference, "_RULES", dict(type_inference._RULES))
     monkeypatch.setattr(context, "_IMPORTERS", dict(context._IMPORTERS))
     build = runpy.run_path(str(ROOT / "examples" / "compile_and_run.py"))["build_model"]
     onnx.save(build(), "model.onnx")

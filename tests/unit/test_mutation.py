@@ -65,14 +65,14 @@ def test_every_source_has_mutants_that_parse(module_of: Any) -> None:
 def test_which_tests_cover_a_file(module_of: Any) -> None:
     mutation = module_of("mutation")
     texts = mutation.test_texts()
-    plan = mutation.tests_of("ir/verify/plan.py", texts)
-    assert plan == mutation.Tests(("tests/unit/ir/verify/test_plan.py",), ())
+    plan = mutation.tests_of("ir/verify/memory_plan.py", texts)
+    assert plan == mutation.Tests(("tests/unit/ir/verify/test_memory_plan.py",), ())
     assert mutation.tests_of("passes/launches/join_kernels.py", texts).golden == (
         "tests/golden/passes/join-kernels.memir",
     )
     named = mutation.tests_of("passes/budget.py", texts).pytest
     assert "tests/unit/passes/recompute/test_rematerialize.py" in named
-    folder = mutation.tests_of("ir/verify/place.py", texts).pytest
+    folder = mutation.tests_of("ir/verify/error_location.py", texts).pytest
     assert "tests/unit/ir/verify/test_aliases.py" in folder and all(
         p.startswith("tests/unit/ir/verify/") for p in folder
     )

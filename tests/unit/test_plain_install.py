@@ -47,7 +47,9 @@ def python(site: Path, *arguments: str) -> str:
 
 
 def test_import(site: Path) -> None:
-    text = "import memc, memc.ir.core, memc.passes.manager, memc.runtime.target; memc.compile; print(memc.__file__)"
+    text = (
+        "import memc, memc.ir.core, memc.passes.manager, memc.runtime.code_target; memc.compile; print(memc.__file__)"
+    )
     assert python(site, "-c", text).strip() == str(site / "memc/__init__.py")
 
 

@@ -40,7 +40,7 @@ class Dispatcher {
       schedule_.makespan = INT64_MAX;
       return std::move(schedule_);
     }
-    int64_t left = state_.CostUpTo(state_.last_slot());  // Of runs that are still to come.
+    int64_t left = state_.CostUpTo(state_.last_tag());  // Of runs that are still to come.
     for (int32_t at = 0; at < static_cast<int32_t>(runs_.size()); ++at) {
       MakeRoom(at);
       StartFetches(at);
@@ -67,27 +67,27 @@ class Dispatcher {
  private:
   // --- The problem by positions.
   void ListRuns() {
-    position_.resize(state_.last_slot() + 1, 0);
+    position_.resize(state_.last_tag() + 1, 0);
     for (int32_t run = state_.first(); run >= 0; run = state_.next(run)) {
-      position_[state_.slot_of(run)] = static_cast<int32_t>(runs_.size());
-      slots_.push_back(state_.slot_of(run));
+      position_[state_.tag_of(run)] = static_cast<int32_t>(runs_.size());
+      tags_.push_back(state_.tag_of(run));
       runs_.push_back(state_.op_of(run));
     }
   }
 
-  // The position after the last run in slots up to `slot`, that one or the next of which has one.
-  int32_t PositionAfter(int32_t slot) const {
-    const int32_t at = position_[slot];
-    if (at < static_cast<int32_t>(slots_.size()) && slots_[at] == slot) return at + 1;
-    return position_[slot + 1];
+  // The position after the last run with a tag up to `tag`, that one or the next of which has one.
+  int32_t PositionAfter(int32_t tag) const {
+    const int32_t at = position_[tag];
+    if (at < static_cast<int32_t>(tags_.size()) && tags_[at] == tag) return at + 1;
+    return position_[tag + 1];
   }
 
   void ListAbsences() {
     for (const RecomputeState::Fetched& fetch : state_.fetches()) {
-      const int32_t slot = state_.slot_of(fetch.run);
-      const int32_t last = state_.LastUse(fetch.value, slot);
-      if (position_[slot] - position_[last] > 1) {
-        absences_.push_back({fetch.value, position_[last], position_[slot]});
+      const int32_t tag = state_.tag_of(fetch.run);
+      const int32_t last = state_.LastUse(fetch.value, tag);
+      if (position_[tag] - position_[last] > 1) {
+        absences_.push_back({fetch.value, position_[last], position_[tag]});
       }
     }
     std::sort(absences_.begin(), absences_.end(), [](const Absence& a, const Absence& b) {
@@ -129,7 +129,7 @@ class Dispatcher {
       const int64_t size = problem_.ops.sizes[value];
       for (const auto& range : state_.live_ranges_of(static_cast<int32_t>(value))) {
         // A range that ends before its last reader, which takes the bytes over, ends in a free
-        // slot.
+        // tag.
         change[position_[range.lower]] += size;
         change[PositionAfter(range.upper)] -= size;
       }
@@ -221,12 +221,12 @@ class Dispatcher {
   const RecomputeState& state_;
   const int64_t limit_;
   const bool list_;
-  std::vector<int32_t> runs_, slots_;  // Ops, and where they are.
-  Positions& position_;                // Of each slot that is not free.
-  std::vector<Absence> absences_;      // In the order of the runs that need the values,
-  std::vector<Absence*> by_last_;      // and of those after which they leave.
-  size_t left_ = 0;                    // How many have left.
-  PeakTree room_;                      // Bytes live at each position.
+  std::vector<int32_t> runs_, tags_;  // Ops, and where they are.
+  Positions& position_;               // Of each tag that is not free.
+  std::vector<Absence> absences_;     // In the order of the runs that need the values,
+  std::vector<Absence*> by_last_;     // and of those after which they leave.
+  size_t left_ = 0;                   // How many have left.
+  PeakTree room_;                     // Bytes live at each position.
   LaneClock clock_;
   std::deque<Absence*> leaving_;  // In the order of their lane.
   int64_t held_ = 0;              // Bytes of those.

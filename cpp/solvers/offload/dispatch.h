@@ -12,8 +12,8 @@
 
 namespace memc {
 
-// Positions of runs by slots, which the next dispatch of the same state overwrites: there are far
-// more slots than runs.
+// Positions of runs by tags, which the next dispatch of the same state overwrites: there are far
+// more tags than runs.
 using Positions = std::vector<int32_t>;
 
 // A schedule within `limit` bytes, which the state's peak keeps. Its items and peaks are left out

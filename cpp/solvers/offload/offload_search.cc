@@ -118,7 +118,7 @@ void OffloadSearch::Prune() {
   std::stable_sort(runs.begin(), runs.end(), [&](int32_t a, int32_t b) {
     const int64_t cost_a = problem_.ops.costs[state_.op_of(a)];
     const int64_t cost_b = problem_.ops.costs[state_.op_of(b)];
-    return cost_a != cost_b ? cost_a > cost_b : state_.slot_of(a) < state_.slot_of(b);
+    return cost_a != cost_b ? cost_a > cost_b : state_.tag_of(a) < state_.tag_of(b);
   });
   for (int32_t run : runs) {
     if (!state_.is_repeat(run)) continue;  // Gone with another.
@@ -162,7 +162,7 @@ void OffloadSearch::Refine(int64_t rounds) {
 void OffloadSearch::Ruin() {
   const size_t kind = random_.Below(10);
   const size_t count = kind < 4 ? 1 : 2 + random_.Below(kind < 8 ? 7 : 3);
-  int32_t slot = -1;
+  int32_t tag = -1;
   for (size_t i = 0; i < count; ++i) {
     const size_t runs = state_.repeats().size(), all = runs + state_.fetches().size();
     if (all == 0) return;
@@ -171,9 +171,9 @@ void OffloadSearch::Ruin() {
       // The next one along the sequence.
       int32_t next = -1;
       for (size_t other = 0; other < all; ++other) {
-        const int32_t at = state_.slot_of(other < runs ? state_.repeats()[other]
-                                                       : state_.fetches()[other - runs].run);
-        if (at > slot && (next < 0 || at < next)) {
+        const int32_t at = state_.tag_of(other < runs ? state_.repeats()[other]
+                                                      : state_.fetches()[other - runs].run);
+        if (at > tag && (next < 0 || at < next)) {
           next = at;
           chosen = other;
         }
@@ -182,11 +182,11 @@ void OffloadSearch::Ruin() {
     }
     if (chosen < runs) {
       const int32_t run = state_.repeats()[chosen];
-      slot = state_.slot_of(run);
+      tag = state_.tag_of(run);
       relief_.RemoveWithUnread(run);
     } else {
       const RecomputeState::Fetched fetch = state_.fetches()[chosen - runs];
-      slot = state_.slot_of(fetch.run);
+      tag = state_.tag_of(fetch.run);
       state_.Keep(fetch.value, fetch.run);
     }
   }

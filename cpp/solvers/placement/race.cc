@@ -8,7 +8,7 @@
 #include <atomic>
 #include <memory>
 
-#include "solvers/common/together.h"
+#include "solvers/common/run_on_threads.h"
 
 namespace memc {
 
@@ -53,7 +53,7 @@ RaceResult Race(const Problem& problem, int64_t limit, int64_t work, const Budge
         }
       }
     };
-    RunTogether(run, round >= kWorthAThread ? std::min<int64_t>(budget.threads, kCount) : 1);
+    RunOnThreads(run, round >= kWorthAThread ? std::min<int64_t>(budget.threads, kCount) : 1);
     result.work += round * kCount;
     if (first_done < kCount) {
       const CanonicalSearch& winner = *searches[first_done];

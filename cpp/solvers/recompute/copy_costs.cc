@@ -15,10 +15,10 @@ int64_t Lack(int64_t copy, int64_t time, int64_t others, int64_t all) {
 
 }  // namespace
 
-CopyCosts::Moment CopyCosts::At(const RecomputeState& state, int32_t slot) const {
-  const int64_t bytes = state.Absent(slot), count = state.AbsentCount(slot);
-  const int64_t before = state.CostUpTo(slot - 1);
-  return {before, state.CostUpTo(state.last_slot()) - before, lanes_.out.Duration(bytes, count),
+CopyCosts::Moment CopyCosts::At(const RecomputeState& state, int32_t tag) const {
+  const int64_t bytes = state.Absent(tag), count = state.AbsentCount(tag);
+  const int64_t before = state.CostUpTo(tag - 1);
+  return {before, state.CostUpTo(state.last_tag()) - before, lanes_.out.Duration(bytes, count),
           lanes_.in.Duration(bytes, count), bytes};
 }
 

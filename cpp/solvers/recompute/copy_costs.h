@@ -34,7 +34,7 @@ class CopyCosts {
     int64_t out, in;        // Of the copies of what is absent.
     int64_t absent;         // Bytes.
   };
-  Moment At(const RecomputeState& state, int32_t slot) const;
+  Moment At(const RecomputeState& state, int32_t tag) const;
 
   // Whether the value may be absent at the moment, besides what is.
   bool MayMove(int32_t value, const Moment& moment) const {
@@ -42,7 +42,7 @@ class CopyCosts {
   }
 
   // By how much the sequence takes longer, in picoseconds, if the value is also absent from `last`,
-  // the slot of its last use before the moment, to `next`, that of its next one.
+  // the tag of its last use before the moment, to `next`, that of its next one.
   int64_t Stall(const RecomputeState& state, int32_t value, int32_t last, const Moment& moment,
                 int32_t next) const;
 

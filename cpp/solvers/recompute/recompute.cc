@@ -105,7 +105,7 @@ int64_t PeakOf(const RecomputeProblem& problem, const std::vector<int32_t>& sequ
 }  // namespace
 
 void Validate(const RecomputeProblem& problem) {
-  constexpr int64_t kMaxOps = 1 << 24;  // Slots of the search must fit in int32.
+  constexpr int64_t kMaxOps = 1 << 24;  // Tags of the search must fit in int32.
   const auto ops = static_cast<int64_t>(problem.costs.size());
   const auto values = static_cast<int64_t>(problem.sizes.size());
   if (ops > kMaxOps) throw std::invalid_argument("more than 2^24 ops");

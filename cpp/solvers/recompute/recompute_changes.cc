@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes of a sequence of runs, and the slots that make room for them.
+// Changes of a sequence of runs, and the tags that make room for them.
 #include <algorithm>
 #include <stdexcept>
 
@@ -13,10 +13,10 @@ constexpr int kNeighbours = 32;  // Runs on either side that make room first.
 
 }  // namespace
 
-int32_t RecomputeState::FreeSlot(int32_t previous, int32_t next) {
+int32_t RecomputeState::FreeTag(int32_t previous, int32_t next) {
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const int32_t low = previous >= 0 ? slot_of(previous) : 0;
-    const int32_t high = next >= 0 ? slot_of(next) : std::min(low + 2 * kSpacing, slots_);
+    const int32_t low = previous >= 0 ? tag_of(previous) : 0;
+    const int32_t high = next >= 0 ? tag_of(next) : std::min(low + 2 * kSpacing, tags_);
     // Near the front: what follows often comes between this one and the next.
     if (high - low > 1) return low + std::max<int32_t>(1, (high - low) / 8);
     if (!RespaceAround(previous, next)) Respace();
@@ -24,7 +24,7 @@ int32_t RecomputeState::FreeSlot(int32_t previous, int32_t next) {
   throw std::length_error("recomputation: the sequence is too long");
 }
 
-// Spreads the neighbours of a place over the slots that they have together, which is much quicker
+// Spreads the neighbours of a place over the tags that they have together, which is much quicker
 // than to move all runs. Returns whether that makes enough room.
 bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
   std::vector<int32_t> window;
@@ -36,18 +36,18 @@ bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
   for (int i = 0; i < kNeighbours && after >= 0; ++i, after = runs_[after].next) {
     window.push_back(after);
   }
-  const int32_t low = before >= 0 ? slot_of(before) : 0;
-  const int32_t high = after >= 0 ? slot_of(after) : slots_;
+  const int32_t low = before >= 0 ? tag_of(before) : 0;
+  const int32_t high = after >= 0 ? tag_of(after) : tags_;
   const int32_t step = (high - low) / static_cast<int32_t>(window.size() + 1);
   if (step < kSpacing / 2) return false;
   for (int32_t run : window) {
-    run_at_[slot_of(run)] = -1;
+    run_at_[tag_of(run)] = -1;
     Load(run, -1);
   }
-  int32_t slot = low;
+  int32_t tag = low;
   for (int32_t run : window) {
-    runs_[run].slot = slot += step;
-    run_at_[slot] = run;
+    runs_[run].tag = tag += step;
+    run_at_[tag] = run;
     Load(run, 1);
   }
   std::vector<int32_t> moved;
@@ -62,19 +62,19 @@ bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
   return true;
 }
 
-// Spreads the runs over all slots. Everything that is kept by slot is rebuilt.
+// Spreads the runs over all tags. Everything that is kept by tag is rebuilt.
 void RecomputeState::Respace() {
   int32_t count = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) ++count;
-  const int32_t step = slots_ / (count + 1);
+  const int32_t step = tags_ / (count + 1);
   if (step < 2) throw std::length_error("recomputation: the sequence is too long");
-  tree_ = PeakTree(slots_);
-  clock_ = PrefixSums(slots_);
-  absent_ = absent_count_ = PrefixSums(slots_);
-  int32_t slot = 0;
+  tree_ = PeakTree(tags_);
+  clock_ = PrefixSums(tags_);
+  absent_ = absent_count_ = PrefixSums(tags_);
+  int32_t tag = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
-    runs_[run].slot = slot += step;
-    run_at_[slot] = run;
+    runs_[run].tag = tag += step;
+    run_at_[tag] = run;
     Load(run, 1);
   }
   for (size_t value = 0; value < live_ranges_.size(); ++value) {
@@ -102,17 +102,17 @@ void RecomputeState::Touch(int32_t op) {
 // Puts a run that has an op and neighbours into the sequence.
 void RecomputeState::Link(int32_t run) {
   const int32_t op = runs_[run].op, previous = runs_[run].previous, next = runs_[run].next;
-  const int32_t slot = FreeSlot(previous, next);
-  runs_[run].slot = slot;
+  const int32_t tag = FreeTag(previous, next);
+  runs_[run].tag = tag;
   (previous >= 0 ? runs_[previous].next : first_) = run;
   if (next >= 0) runs_[next].previous = run;
   std::vector<int32_t>& runs = runs_of_[op];
-  const size_t at = Find(runs, slot);
+  const size_t at = Find(runs, tag);
   runs.insert(runs.begin() + at, run);
-  run_at_[slot] = run;
+  run_at_[tag] = run;
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
     std::vector<int32_t>& reads = reads_of_[*v];
-    reads.insert(reads.begin() + Find(reads, slot), run);
+    reads.insert(reads.begin() + Find(reads, tag), run);
   }
   CountRepeat(at == 0 ? runs[1] : run);
   for (int32_t value : runs_[run].fetched) CountFetch(value, run);
@@ -122,13 +122,13 @@ void RecomputeState::Link(int32_t run) {
 
 // Takes a run out; it keeps its op and neighbours, so that Link puts it back.
 void RecomputeState::Unlink(int32_t run) {
-  const int32_t op = runs_[run].op, slot = runs_[run].slot;
+  const int32_t op = runs_[run].op, tag = runs_[run].tag;
   const int32_t previous = runs_[run].previous, next = runs_[run].next;
   std::vector<int32_t>& runs = runs_of_[op];
-  runs.erase(runs.begin() + Find(runs, slot));
+  runs.erase(runs.begin() + Find(runs, tag));
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
     std::vector<int32_t>& reads = reads_of_[*v];
-    reads.erase(reads.begin() + Find(reads, slot));
+    reads.erase(reads.begin() + Find(reads, tag));
   }
   (previous >= 0 ? runs_[previous].next : first_) = next;
   if (next >= 0) runs_[next].previous = previous;
@@ -215,7 +215,7 @@ void RecomputeState::Remove(int32_t run) {
 
 void RecomputeState::ClearShades() {
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
-    tree_.Add(slot_of(run), slot_of(run), -runs_[run].shade);
+    tree_.Add(tag_of(run), tag_of(run), -runs_[run].shade);
     runs_[run].shade = 0;
   }
 }

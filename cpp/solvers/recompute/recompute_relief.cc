@@ -35,7 +35,7 @@ RecomputeRelief::RecomputeRelief(const RecomputeProblem& problem, RecomputeState
 void RecomputeRelief::Remove(int32_t run) {
   const std::vector<int32_t> fetched = state_->fetched(run);
   for (int32_t value : fetched) {
-    const int32_t next = state_->NextRead(value, state_->slot_of(run) + 1);
+    const int32_t next = state_->NextRead(value, state_->tag_of(run) + 1);
     if (next >= 0 && !state_->IsFetched(value, next)) state_->Fetch(value, next);
   }
   state_->Remove(run);
@@ -46,13 +46,13 @@ void RecomputeRelief::RemoveWithUnread(int32_t run) {
   while (!stack.empty()) {
     const int32_t top = stack.back();
     stack.pop_back();
-    const int32_t op = state_->op_of(top), slot = state_->slot_of(top);
+    const int32_t op = state_->op_of(top), tag = state_->tag_of(top);
     Remove(top);
     for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
       const std::vector<int32_t>& made = state_->runs_of(state_->maker_of(*v));
       int32_t latest = -1;
       for (int32_t other : made) {
-        if (state_->slot_of(other) < slot) latest = other;
+        if (state_->tag_of(other) < tag) latest = other;
       }
       const bool known = std::find(stack.begin(), stack.end(), latest) != stack.end();
       if (latest >= 0 && !known && state_->MayRemove(latest) && !state_->IsRead(latest)) {
@@ -105,7 +105,7 @@ bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
 // Lists the value as one that may be elsewhere at the moment and be back for `run`, its next
 // reader.
 void RecomputeRelief::AddCopy(int32_t value, int32_t run, int32_t moment, bool vary) {
-  const int32_t last = state_->LastUse(value, moment), next = state_->slot_of(run);
+  const int32_t last = state_->LastUse(value, moment), next = state_->tag_of(run);
   const int64_t stall = copies_->Stall(*state_, value, last, here_, next);
   const int64_t price = stall + copies_->Price(problem_.sizes[value]);
   double rank = static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(price));
@@ -124,7 +124,7 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
     for (const RecomputeState::LiveRange& range : state_->live_ranges_of(value)) {
       if (range.lower >= moment || range.upper < moment) continue;
       const int32_t run = state_->NextRead(value, moment);
-      if (run < 0 || state_->slot_of(run) == moment) continue;
+      if (run < 0 || state_->tag_of(run) == moment) continue;
       if (copies_ != nullptr && copies_->MayMove(value, here_)) AddCopy(value, run, moment, vary);
       if (!runs_allowed_) continue;
       double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
@@ -133,7 +133,7 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
       const int32_t op = state_->maker_of(value), made = state_->run_at(range.lower);
       // A range that begins where the value is fetched has no run of its maker to move.
       const bool moves = moves_ > 0 && moved_[op] < round_ && state_->op_of(made) == op &&
-                         !state_->IsReadBefore(made, state_->slot_of(run));
+                         !state_->IsReadBefore(made, state_->tag_of(run));
       if (!state_->MayRun(op, run) || (problem_.once[op] && !moves)) continue;
       if (delayed_.count(Pair(op, state_->op_of(run))) != 0) continue;
       const int64_t cost = moves ? 0 : problem_.costs[op];
@@ -185,7 +185,7 @@ const RecomputeRelief::Candidate* RecomputeRelief::ChooseChain(int32_t moment, i
 
 // Bytes that are not live at the moment any more if `run` comes before it instead of after it.
 double RecomputeRelief::HoistGain(int32_t run, int32_t moment) const {
-  const int32_t op = state_->op_of(run), slot = state_->slot_of(run);
+  const int32_t op = state_->op_of(run), tag = state_->tag_of(run);
   if (moved_[op] == round_ || !state_->MayHoist(run, state_->run_at(moment))) return 0;
   int64_t gain = 0;
   for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
@@ -195,7 +195,7 @@ double RecomputeRelief::HoistGain(int32_t run, int32_t moment) const {
     if (problem_.sizes[*v] == 0) continue;
     const int32_t read = state_->NextRead(*v, moment);
     if (read < 0 || state_->IsFetched(*v, read)) return 0;  // Recomputed or fetched for this run.
-    if (read == run && state_->NextRead(*v, slot + 1) < 0) gain += problem_.sizes[*v];
+    if (read == run && state_->NextRead(*v, tag + 1) < 0) gain += problem_.sizes[*v];
   }
   return static_cast<double>(gain);
 }
@@ -234,9 +234,9 @@ void RecomputeRelief::FetchFor(int32_t value, const std::vector<int32_t>& runs, 
   }
 }
 
-// Whether a value that is read at or after `slot` is not in the arena before that.
-bool RecomputeRelief::IsElsewhere(int32_t value, int32_t slot) const {
-  const int32_t next = state_->NextRead(value, slot);
+// Whether a value that is read at or after `tag` is not in the arena before that.
+bool RecomputeRelief::IsElsewhere(int32_t value, int32_t tag) const {
+  const int32_t next = state_->NextRead(value, tag);
   return next >= 0 && state_->IsFetched(value, next);
 }
 
@@ -244,11 +244,11 @@ bool RecomputeRelief::IsElsewhere(int32_t value, int32_t slot) const {
 // again. Its last use is before the moment to relieve, or it is elsewhere already.
 bool RecomputeRelief::MayFetch(int32_t value, int32_t run, int32_t moment, Chain* chain) {
   if (copies_ == nullptr || !copies_->MayMove(value)) return false;
-  const int32_t slot = state_->slot_of(run), last = state_->LastUse(value, slot);
+  const int32_t tag = state_->tag_of(run), last = state_->LastUse(value, tag);
   int64_t stall = 0;
-  if (!IsElsewhere(value, slot)) {
+  if (!IsElsewhere(value, tag)) {
     if (last >= moment) return false;
-    stall = copies_->Stall(*state_, value, last, here_, slot);
+    stall = copies_->Stall(*state_, value, last, here_, tag);
   }
   const int64_t price = stall + copies_->Price(problem_.sizes[value]);
   if (state_->MayRepeat(state_->maker_of(value), run) &&
@@ -280,15 +280,15 @@ bool RecomputeRelief::Need(int32_t op, int32_t run, int32_t moment, int64_t limi
 bool RecomputeRelief::Provide(int32_t value, int32_t run, int32_t moment, int64_t limit, bool vary,
                               Chain* chain) {
   const int64_t size = problem_.sizes[value];
-  const int32_t maker = state_->maker_of(value), slot = state_->slot_of(run);
+  const int32_t maker = state_->maker_of(value), tag = state_->tag_of(run);
   if (size == 0) return true;  // Outside the arena, where it stays.
-  const bool elsewhere = IsElsewhere(value, slot);
-  if (mark_[maker] == epoch_ || (!elsewhere && state_->NextRead(value, slot) >= 0)) return true;
+  const bool elsewhere = IsElsewhere(value, tag);
+  if (mark_[maker] == epoch_ || (!elsewhere && state_->NextRead(value, tag) >= 0)) return true;
   const std::vector<int32_t>& fetched = chain->fetched;
   if (std::find(fetched.begin(), fetched.end(), value) != fetched.end()) return true;
-  const int32_t last = state_->LastUse(value, slot);
+  const int32_t last = state_->LastUse(value, tag);
   const bool held = last < moment && !elsewhere;
-  bool keep = !held && !elsewhere && state_->tree().MaxIn(last + 1, slot) + size <= limit;
+  bool keep = !held && !elsewhere && state_->tree().MaxIn(last + 1, tag) + size <= limit;
   if (vary && random_->Below(8) == 0) keep = !keep && !held && !elsewhere;
   if (!keep && MayFetch(value, run, moment, chain)) return true;
   if (!keep && state_->MayRepeat(maker, run)) return Need(maker, run, moment, limit, vary, chain);

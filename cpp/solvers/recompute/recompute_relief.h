@@ -68,7 +68,7 @@ class RecomputeRelief {
   const Candidate* ChooseChain(int32_t moment, int64_t limit, bool vary, double least);
   double HoistGain(int32_t run, int32_t moment) const;
   void Repeat(int32_t before);
-  bool IsElsewhere(int32_t value, int32_t slot) const;
+  bool IsElsewhere(int32_t value, int32_t tag) const;
   bool MayFetch(int32_t value, int32_t run, int32_t moment, Chain* chain);
   void FetchFor(int32_t value, const std::vector<int32_t>& runs, int32_t before);
   bool Provide(int32_t value, int32_t run, int32_t moment, int64_t limit, bool vary, Chain* chain);

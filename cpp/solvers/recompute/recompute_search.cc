@@ -57,7 +57,7 @@ void RecomputeSearch::Prune(int64_t limit) {
   std::stable_sort(runs.begin(), runs.end(), [&](int32_t a, int32_t b) {
     const int64_t cost_a = problem_.costs[state_.op_of(a)];
     const int64_t cost_b = problem_.costs[state_.op_of(b)];
-    return cost_a != cost_b ? cost_a > cost_b : state_.slot_of(a) < state_.slot_of(b);
+    return cost_a != cost_b ? cost_a > cost_b : state_.tag_of(a) < state_.tag_of(b);
   });
   for (int32_t run : runs) {
     if (!state_.is_repeat(run)) continue;  // Gone with another.
@@ -96,15 +96,15 @@ void RecomputeSearch::Ruin() {
   const size_t count = kind < 4 ? 1 : 2 + random_.Below(kind < 8 ? 7 : 3);
   int32_t run = state_.repeats()[random_.Below(state_.repeats().size())];
   for (size_t i = 0; i < count && !state_.repeats().empty(); ++i) {
-    const int32_t slot = state_.slot_of(run);
+    const int32_t tag = state_.tag_of(run);
     relief_.RemoveWithUnread(run);
     if (state_.repeats().empty()) break;
     if (kind < 8) {
       // The next one along the sequence.
       int32_t next = -1;
       for (int32_t other : state_.repeats()) {
-        if (state_.slot_of(other) > slot &&
-            (next < 0 || state_.slot_of(other) < state_.slot_of(next))) {
+        if (state_.tag_of(other) > tag &&
+            (next < 0 || state_.tag_of(other) < state_.tag_of(next))) {
           next = other;
         }
       }

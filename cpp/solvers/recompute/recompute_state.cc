@@ -13,26 +13,26 @@ RecomputeState::RecomputeState(const RecomputeProblem& problem, std::vector<int6
       before_(problem.ops()),
       runs_of_(problem.ops()),
       reads_of_(problem.sizes.size()),
-      slots_(kSlotsFor * static_cast<int32_t>(problem.ops() + 16)),
-      run_at_(slots_, -1),
+      tags_(kTagsPerOp * static_cast<int32_t>(problem.ops() + 16)),
+      run_at_(tags_, -1),
       live_ranges_(problem.sizes.size()),
       absences_(problem.sizes.size()),
       fetches_of_(problem.sizes.size(), 0),
-      tree_(slots_),
-      clock_(slots_),
-      absent_(slots_),
-      absent_count_(slots_),
+      tree_(tags_),
+      clock_(tags_),
+      absent_(tags_),
+      absent_count_(tags_),
       is_dirty_(problem.sizes.size(), 0) {
   const auto ops = static_cast<int32_t>(problem.ops());
   for (int32_t op = 0; op < ops; ++op) {
     Run run;
     run.op = op;
-    run.slot = kSpacing * (op + 1);
+    run.tag = kSpacing * (op + 1);
     run.previous = op - 1;
     run.next = op + 1 < ops ? op + 1 : -1;
     if (!shades.empty()) run.shade = shades[op];
     runs_.push_back(std::move(run));
-    run_at_[slot_of(op)] = op;
+    run_at_[tag_of(op)] = op;
     runs_of_[op].push_back(op);
     for (const int32_t* i = problem.until.begin(op); i != problem.until.end(op); ++i) {
       before_[*i].push_back(op);
@@ -60,12 +60,12 @@ std::vector<int32_t> RecomputeState::Sequence() const {
   return sequence;
 }
 
-// The first of `runs` whose slot is at least `slot`.
-size_t RecomputeState::Find(const std::vector<int32_t>& runs, int32_t slot) const {
+// The first of `runs` whose tag is at least `tag`.
+size_t RecomputeState::Find(const std::vector<int32_t>& runs, int32_t tag) const {
   size_t low = 0, high = runs.size();
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    if (runs_[runs[middle]].slot < slot) {
+    if (runs_[runs[middle]].tag < tag) {
       low = middle + 1;
     } else {
       high = middle;
@@ -74,38 +74,38 @@ size_t RecomputeState::Find(const std::vector<int32_t>& runs, int32_t slot) cons
   return low;
 }
 
-int32_t RecomputeState::NextRead(int32_t value, int32_t slot) const {
+int32_t RecomputeState::NextRead(int32_t value, int32_t tag) const {
   const std::vector<int32_t>& reads = reads_of_[value];
-  const size_t read = Find(reads, slot);
+  const size_t read = Find(reads, tag);
   if (read == reads.size()) return -1;
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
-  const size_t again = Find(made, slot);
-  if (again < made.size() && slot_of(made[again]) < slot_of(reads[read])) return -1;
+  const size_t again = Find(made, tag);
+  if (again < made.size() && tag_of(made[again]) < tag_of(reads[read])) return -1;
   return reads[read];
 }
 
-int32_t RecomputeState::LastUse(int32_t value, int32_t slot) const {
+int32_t RecomputeState::LastUse(int32_t value, int32_t tag) const {
   const std::vector<int32_t>& reads = reads_of_[value];
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
-  const size_t read = Find(reads, slot), run = Find(made, slot);
+  const size_t read = Find(reads, tag), run = Find(made, tag);
   int32_t found = -1;
-  if (read > 0) found = slot_of(reads[read - 1]);
-  if (run > 0) found = std::max(found, slot_of(made[run - 1]));
+  if (read > 0) found = tag_of(reads[read - 1]);
+  if (run > 0) found = std::max(found, tag_of(made[run - 1]));
   return found;
 }
 
 bool RecomputeState::MayRun(int32_t op, int32_t run) const {
   for (const int32_t* end = problem_.until.begin(op); end != problem_.until.end(op); ++end) {
-    if (slot_of(runs_of_[*end].front()) < slot_of(run)) return false;
+    if (tag_of(runs_of_[*end].front()) < tag_of(run)) return false;
   }
   return true;
 }
 
-bool RecomputeState::IsReadBefore(int32_t run, int32_t slot) const {
+bool RecomputeState::IsReadBefore(int32_t run, int32_t tag) const {
   const int32_t op = op_of(run);
   for (const int32_t* v = problem_.makes.begin(op); v != problem_.makes.end(op); ++v) {
-    const int32_t read = NextRead(*v, slot_of(run) + 1);
-    if (read >= 0 && slot_of(read) < slot) return true;
+    const int32_t read = NextRead(*v, tag_of(run) + 1);
+    if (read >= 0 && tag_of(read) < tag) return true;
   }
   return false;
 }
@@ -115,18 +115,18 @@ bool RecomputeState::MayRemove(int32_t run) const {
 }
 
 bool RecomputeState::MayHoist(int32_t run, int32_t to) const {
-  const int32_t op = op_of(run), slot = slot_of(to);
+  const int32_t op = op_of(run), tag = tag_of(to);
   if (problem_.in_order || runs_of_[op].size() > 1) return false;
   for (const int32_t* v = problem_.reads.begin(op); v != problem_.reads.end(op); ++v) {
-    if (slot_of(runs_of_[maker_[*v]].front()) >= slot) return false;
+    if (tag_of(runs_of_[maker_[*v]].front()) >= tag) return false;
   }
   return std::all_of(before_[op].begin(), before_[op].end(),
-                     [&](int32_t earlier) { return slot_of(runs_of_[earlier].back()) < slot; });
+                     [&](int32_t earlier) { return tag_of(runs_of_[earlier].back()) < tag; });
 }
 
 // Whether `run` is the last to read the value before it is recomputed.
 bool RecomputeState::EndsAt(int32_t value, int32_t run) const {
-  return NextRead(value, slot_of(run) + 1) < 0;
+  return NextRead(value, tag_of(run) + 1) < 0;
 }
 
 // Whether the first result of `run`, which is the last to read the value, takes over its bytes.
@@ -147,9 +147,9 @@ bool RecomputeState::IsFetched(int32_t value, int32_t run) const {
 
 // Tells the tree and the clock of what a run takes by itself, or of its end.
 void RecomputeState::Load(int32_t run, int sign) {
-  const int32_t op = op_of(run), slot = slot_of(run);
-  tree_.Add(slot, slot, sign * (problem_.scratch[op] + runs_[run].shade));
-  clock_.Add(slot, sign * problem_.costs[op]);
+  const int32_t op = op_of(run), tag = tag_of(run);
+  tree_.Add(tag, tag, sign * (problem_.scratch[op] + runs_[run].shade));
+  clock_.Add(tag, sign * problem_.costs[op]);
 }
 
 // Finds where the value is live and absent, and tells the trees of the difference.
@@ -164,24 +164,24 @@ void RecomputeState::Place(int32_t value) {
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
   const std::vector<int32_t>& reads = reads_of_[value];
   for (size_t i = 0; i < made.size(); ++i) {
-    int32_t lower = slot_of(made[i]);
-    const size_t end = i + 1 < made.size() ? Find(reads, slot_of(made[i + 1])) : reads.size();
+    int32_t lower = tag_of(made[i]);
+    const size_t end = i + 1 < made.size() ? Find(reads, tag_of(made[i + 1])) : reads.size();
     int32_t upper = lower;
     if (fetches_of_[value] > 0) {
       for (size_t read = Find(reads, lower + 1); read < end; ++read) {
-        const int32_t slot = slot_of(reads[read]);
-        if (IsFetched(value, reads[read]) && slot - upper > 1) {
+        const int32_t tag = tag_of(reads[read]);
+        if (IsFetched(value, reads[read]) && tag - upper > 1) {
           PlaceLive(value, lower, upper);
-          absences_[value].push_back({upper + 1, slot - 1});
+          absences_[value].push_back({upper + 1, tag - 1});
           CountAbsence(value, absences_[value].back(), 1);
-          lower = slot;
+          lower = tag;
         }
-        upper = slot;
+        upper = tag;
       }
     }
-    if (end > 0 && slot_of(reads[end - 1]) > slot_of(made[i])) {
+    if (end > 0 && tag_of(reads[end - 1]) > tag_of(made[i])) {
       const int32_t last = reads[end - 1];
-      upper = slot_of(last) - (TakesOver(last, value) ? 1 : 0);
+      upper = tag_of(last) - (TakesOver(last, value) ? 1 : 0);
       if (upper < lower) continue;  // Fetched for the run that takes its bytes over.
     }
     PlaceLive(value, lower, upper);

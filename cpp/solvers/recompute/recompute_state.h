@@ -12,9 +12,9 @@
 
 namespace memc {
 
-// Every run has a slot, a number that grows along the sequence, with free ones between. The peak
-// tree's positions are slots: a free slot holds what is live across it, never more than the run
-// before it.
+// Every run has a tag, a number that grows along the sequence, with free ones between, as in lists
+// that maintain order (Dietz and Sleator 1987). The peak tree's positions are tags: a free tag
+// holds what is live across it, never more than the run before it.
 //
 // A value may be absent between one use and the next, the run before which it is fetched: its bytes
 // lie elsewhere meanwhile, and count from that run on.
@@ -35,20 +35,20 @@ class RecomputeState {
   int32_t first() const { return first_; }
   int32_t next(int32_t run) const { return runs_[run].next; }
   int32_t op_of(int32_t run) const { return runs_[run].op; }
-  int32_t slot_of(int32_t run) const { return runs_[run].slot; }
+  int32_t tag_of(int32_t run) const { return runs_[run].tag; }
   const std::vector<int32_t>& runs_of(int32_t op) const { return runs_of_[op]; }
   const std::vector<int32_t>& reads_of(int32_t value) const { return reads_of_[value]; }
   int32_t maker_of(int32_t value) const { return maker_[value]; }
-  // The run in a slot that is not free.
-  int32_t run_at(int32_t slot) const { return run_at_[slot]; }
+  // The run with a tag that is not free.
+  int32_t run_at(int32_t tag) const { return run_at_[tag]; }
   // All runs but the first of each op.
   const std::vector<int32_t>& repeats() const { return repeats_; }
   bool is_repeat(int32_t run) const { return runs_[run].repeat >= 0; }
 
-  // The cost of all runs in slots up to `slot`, that one included.
-  int64_t CostUpTo(int32_t slot) const { return clock_.Sum(slot); }
+  // The cost of all runs with tags up to `tag`, that one included.
+  int64_t CostUpTo(int32_t tag) const { return clock_.Sum(tag); }
 
-  int32_t last_slot() const { return slots_ - 1; }
+  int32_t last_tag() const { return tags_ - 1; }
 
   // --- Where values are absent.
   struct Fetched {
@@ -58,28 +58,28 @@ class RecomputeState {
   bool IsFetched(int32_t value, int32_t run) const;
   // The values that are fetched before `run`.
   const std::vector<int32_t>& fetched(int32_t run) const { return runs_[run].fetched; }
-  // Bytes of values that are absent in `slot`, and how many these are.
-  int64_t Absent(int32_t slot) const { return absent_.Sum(slot); }
-  int64_t AbsentCount(int32_t slot) const { return absent_count_.Sum(slot); }
+  // Bytes of values that are absent at `tag`, and how many these are.
+  int64_t Absent(int32_t tag) const { return absent_.Sum(tag); }
+  int64_t AbsentCount(int32_t tag) const { return absent_count_.Sum(tag); }
 
   // --- Where values are live.
   struct LiveRange {
-    int32_t lower, upper;  // Slots, both included.
+    int32_t lower, upper;  // Tags, both included.
   };
   const std::vector<LiveRange>& live_ranges_of(int32_t value) const { return live_ranges_[value]; }
 
-  // The first run at or after `slot` that reads the value as it is there; -1 if there is none.
-  int32_t NextRead(int32_t value, int32_t slot) const;
-  // The last slot before `slot` at which the value is made or read.
-  int32_t LastUse(int32_t value, int32_t slot) const;
+  // The first run at or after `tag` that reads the value as it is there; -1 if there is none.
+  int32_t NextRead(int32_t value, int32_t tag) const;
+  // The last tag before `tag` at which the value is made or read.
+  int32_t LastUse(int32_t value, int32_t tag) const;
   // Whether the op may run just before `run`: the ops it must not follow do not come earlier.
   bool MayRun(int32_t op, int32_t run) const;
   // Whether it may do so once more.
   bool MayRepeat(int32_t op, int32_t run) const { return !problem_.once[op] && MayRun(op, run); }
   // Whether somebody reads a result of `run`.
-  bool IsRead(int32_t run) const { return IsReadBefore(run, slots_); }
-  // Whether somebody does so before `slot`.
-  bool IsReadBefore(int32_t run, int32_t slot) const;
+  bool IsRead(int32_t run) const { return IsReadBefore(run, tags_); }
+  // Whether somebody does so before `tag`.
+  bool IsReadBefore(int32_t run, int32_t tag) const;
   // Whether the sequence is one without `run` too, if nobody reads it.
   bool MayRemove(int32_t run) const;
   // Whether the op of `run`, which has no other run, may run just before the run `to`, an earlier
@@ -97,11 +97,11 @@ class RecomputeState {
   void RollBack();
 
  private:
-  static constexpr int32_t kSpacing = 16;   // Slots for each run when they are respaced.
-  static constexpr int32_t kSlotsFor = 32;  // Slots for each op in all.
+  static constexpr int32_t kSpacing = 16;    // Tags for each run when they are respaced.
+  static constexpr int32_t kTagsPerOp = 32;  // Tags for each op in all.
 
   struct Run {
-    int32_t op = -1, slot = -1, previous = -1, next = -1;
+    int32_t op = -1, tag = -1, previous = -1, next = -1;
     int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
     int64_t shade = 0;
     std::vector<int32_t> fetched;
@@ -113,7 +113,7 @@ class RecomputeState {
     int32_t value = -1;
   };
 
-  int32_t FreeSlot(int32_t previous, int32_t next);
+  int32_t FreeTag(int32_t previous, int32_t next);
   bool RespaceAround(int32_t previous, int32_t next);
   void Respace();
   void Link(int32_t run);
@@ -132,7 +132,7 @@ class RecomputeState {
   void Place(int32_t value);
   void PlaceLive(int32_t value, int32_t lower, int32_t upper);
   void CountAbsence(int32_t value, const LiveRange& range, int sign);
-  size_t Find(const std::vector<int32_t>& runs, int32_t slot) const;
+  size_t Find(const std::vector<int32_t>& runs, int32_t tag) const;
 
   const RecomputeProblem& problem_;
   std::vector<int32_t> maker_;
@@ -142,10 +142,10 @@ class RecomputeState {
   std::vector<int32_t> unused_;               // Runs that may be reused.
   std::vector<std::vector<int32_t>> before_;  // Of each op: ops that must not run after it.
   int32_t first_ = -1;
-  std::vector<std::vector<int32_t>> runs_of_;   // Of each op, by slot.
-  std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by slot.
-  int32_t slots_;                               // How many there are.
-  std::vector<int32_t> run_at_;                 // Of each slot that is not free.
+  std::vector<std::vector<int32_t>> runs_of_;   // Of each op, by tag.
+  std::vector<std::vector<int32_t>> reads_of_;  // Of each value: the runs that read it, by tag.
+  int32_t tags_;                                // How many there are.
+  std::vector<int32_t> run_at_;                 // Of each tag that is not free.
   std::vector<std::vector<LiveRange>> live_ranges_;
   std::vector<std::vector<LiveRange>> absences_;
   std::vector<int32_t> repeats_;
@@ -153,7 +153,7 @@ class RecomputeState {
   std::vector<int32_t> fetches_of_;  // Of each value: how many.
   PeakTree tree_;
   PrefixSums clock_;   // Of costs.
-  PrefixSums absent_;  // Of bytes that begin to be absent in a slot, less those that end to.
+  PrefixSums absent_;  // Of bytes that begin to be absent at a tag, less those that end to.
   PrefixSums absent_count_;
   int64_t added_cost_ = 0;
   std::vector<Edit> edits_;

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memc.ir.core import Op
-from memc.ir.ops.rules.base import LibraryKernel, main_op
-from memc.ir.ops.rules.common import float_attr
-from memc.ir.ops.rules.packing import PANEL_COLUMNS, ColumnPanels, RowPanels
+from memc.ir.ops.shared.common import float_attr
+from memc.ir.ops.shared.op_def import LibraryKernel, main_op
+from memc.ir.ops.shared.packing import PANEL_COLUMNS, ColumnPanels, RowPanels
 from memc.ir.types import DType, TensorType
 
 STACK_PANEL = 16 * 1024

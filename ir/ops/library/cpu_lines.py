@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 
 from memc.ir.core import Op
-from memc.ir.ops.rules.axes import axis_of
-from memc.ir.ops.rules.base import LibraryKernel
+from memc.ir.ops.shared.axes import axis_of
+from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.sizes import align
 from memc.ir.types import DType
 

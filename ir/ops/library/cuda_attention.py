@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ...core import Op
 from ...types import DType
-from ..rules.base import LibraryKernel
+from ..shared.op_def import LibraryKernel
 from .cuda_call import MAX_ELEMENTS
 
 MOST_COLUMNS = 128

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...core import Op, Value
 from ...types import DType, TensorType
-from ..rules.casts import HALF
+from ..shared.casts import HALF
 
 MAX_ELEMENTS = 2**31 - 1
 """What cuDNN's descriptors count in."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from ...core import Op
 from ...types import TensorType
-from ..rules.base import LibraryKernel
-from ..rules.casts import HALF
-from ..rules.window import Window, window
+from ..shared.casts import HALF
+from ..shared.op_def import LibraryKernel
+from ..shared.window import Window, window
 from .cuda_call import call_of, optional, over_residual, tf32, typed
 
 MOST_WORKSPACE = 1 << 30

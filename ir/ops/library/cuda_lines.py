@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from memc.ir.core import Op
 from memc.ir.ops.library.cpu_lines import lines_of, product_scalars, short_enough, sort_scalars
-from memc.ir.ops.rules.axes import axis_of
-from memc.ir.ops.rules.base import LibraryKernel
+from memc.ir.ops.shared.axes import axis_of
+from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.sizes import align
 
 TILE = 2048

@@ -4,7 +4,7 @@
 Products of f32 are computed in f32, or with factors rounded to TF32 where the op's attribute `precision` says `tf32`; products
 of halves are added up in f32, and rounded where the group goes on with a cast.
 
-The kernels of CUDA's libraries live in `libmemc_core` (`cpp/exports/cuda_kernels.cc`), which registers them when it is loaded
+The kernels of CUDA's libraries live in `libmemc_core` (`cpp/exports/cuda_library_kernels.cc`), which registers them when it is loaded
 and loads the libraries when they are first called.
 """
 
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 
 from ...core import Op
-from ..rules.base import LibraryKernel
+from ..shared.op_def import LibraryKernel
 from .cuda_call import call_of, optional, over_residual, tf32, typed
 
 MOST_SPLIT = 1 << 28

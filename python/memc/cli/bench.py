@@ -10,11 +10,11 @@ import typer
 
 from memc.ir.errors import UsageError
 from memc.measure.benchmark import Benchmark, bench
-from memc.report.tables import print_benchmark, print_profile
+from memc.report.terminal_tables import print_benchmark, print_profile
 
 from . import shared_flags
-from .compile_flags import takes_options
 from .console import progress, set_up_logging, stdout_console, write_text
+from .flags_from_options import takes_options
 from .values import parse_inputs, parse_pairs, parse_seconds
 
 PROFILED_RUNS = 10

@@ -11,12 +11,12 @@ import typer
 
 from memc import driver
 from memc.ir.errors import UsageError
-from memc.report.tables import print_compilation
+from memc.report.terminal_tables import print_compilation
 from memc.report.trace import plan_trace
 
 from . import shared_flags
-from .compile_flags import takes_options
 from .console import print_times, progress, set_up_logging, stdout_console, write_text
+from .flags_from_options import takes_options
 
 
 @takes_options()

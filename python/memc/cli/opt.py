@@ -17,8 +17,8 @@ from memc.ir.module import Module
 from memc.passes.manager import PassManager
 
 from . import shared_flags
-from .compile_flags import takes_options
 from .console import error_line, print_times, set_up_logging, write_text
+from .flags_from_options import takes_options
 
 SEPARATOR = "// -----"
 
@@ -120,7 +120,7 @@ def _list_passes() -> None:
 
 def _list_ops() -> None:
     import memc.ir.ops  # noqa: F401
-    from memc.ir.ops.rules.base import registered
+    from memc.ir.ops.shared.op_def import registered
 
     for definition in registered():
         print(f"{definition.name:24} {definition.doc.splitlines()[0]}")

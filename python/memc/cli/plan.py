@@ -13,13 +13,13 @@ from memc.ir.sizes import parse_size
 from memc.planning import CapacityError, Plan
 from memc.planning import plan as make_plan
 from memc.planning.csv_file import plan_csv
-from memc.report.tables import print_plan
+from memc.report.terminal_tables import print_plan
 from memc.solvers.order import order_solver_names
 from memc.solvers.placement import solver_names
 
 from . import shared_flags
-from .compile_flags import takes_options
 from .console import set_up_logging, stdout_console, write_text
+from .flags_from_options import takes_options
 from .values import parse_seconds
 
 

@@ -14,7 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from memc.ir.arrays import native
-from memc.ir.checked import require_one_of
+from memc.ir.checked_options import require_one_of
 from memc.ir.core import Array
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError

@@ -16,8 +16,8 @@ from memc.ir.errors import CheckError
 from memc.measure import verification
 
 from . import shared_flags
-from .compile_flags import takes_options
 from .console import progress, set_up_logging, write_text
+from .flags_from_options import takes_options
 from .values import parse_inputs, parse_pairs
 
 NOT_VERIFIED = (

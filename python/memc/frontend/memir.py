@@ -14,9 +14,9 @@ from memc.ir.errors import CheckError, InvalidError, UsageError
 from memc.ir.files import read_bytes
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
-from memc.ir.verify.concurrency import check_concurrency
-from memc.ir.verify.copies import check_copies
-from memc.ir.verify.plan import check_plan, has_placements
+from memc.ir.verify.copy_races import check_copy_races
+from memc.ir.verify.kernel_races import check_kernel_races
+from memc.ir.verify.memory_plan import check_plan, has_placements
 from memc.ir.verify.structure import verify
 
 STDIN = "-"
@@ -56,8 +56,8 @@ def verified(module: Module, source: str) -> Module:
         verify(module)
         if has_placements(module):
             check_plan(module, partial=True)
-        check_concurrency(module)
-        check_copies(module)
+        check_kernel_races(module)
+        check_copy_races(module)
     except CheckError as error:
         raise InvalidError(f"{source}: {error}") from None
     except InvalidError as error:

@@ -19,7 +19,7 @@ import numpy as np
 from memc import driver
 from memc.compile_options import Keywords, Options, with_options
 from memc.frontend.sources import Source
-from memc.ir.checked import Amount, Range, require
+from memc.ir.checked_options import Amount, Range, require
 from memc.ir.core import Array
 from memc.ir.cost_model import DEVICES
 from memc.ir.durations import Seconds
@@ -31,7 +31,7 @@ from memc.measure.link import LinkTimes
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.planned import planned_events, planned_module
 from memc.measure.verification import random_inputs
-from memc.runtime.target import CodeTarget
+from memc.runtime.code_target import CodeTarget
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -120,7 +120,7 @@ class Benchmark:
         return {**found, "traceEvents": [*found["traceEvents"], *self.planned]}
 
     def saved_profile(self) -> str:
-        """The file of measured times that passes read (`passes/measured.py`)."""
+        """The file of measured times that passes read (`passes/measured_times.py`)."""
         data: dict[str, Any] = {"device": dict(self.device)}
         if self.profile is not None:
             data["ops"] = self.profile.seconds_by_signature()

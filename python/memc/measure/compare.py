@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 
 import numpy as np
 
-from memc.ir.checked import Range, require
+from memc.ir.checked_options import Range, require
 from memc.ir.core import Array
 
 Tolerance = Annotated[float, Range(least=0)]

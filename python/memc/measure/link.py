@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from memc.passes.measured import Rates
+from memc.passes.measured_times import Rates
 
 if TYPE_CHECKING:
     from memc.runtime.execute.copy_times import CopyTimes

@@ -11,7 +11,7 @@ from typing import Any
 from memc.ir.copies import DONES, STARTS
 from memc.ir.core import Function, Op
 from memc.ir.cost_model import Device, moved_bytes, signature
-from memc.ir.op_rules import flops
+from memc.ir.op_queries import flops
 from memc.runtime.execute.profile import Call
 
 

@@ -11,8 +11,8 @@ from memc.ir.errors import InvalidError
 from memc.ir.module import Module
 from memc.measure.link import LinkTimes
 from memc.measure.op_times import Profile
-from memc.passes.measured import Rates
-from memc.passes.offload.links import link_of
+from memc.passes.measured_times import Rates
+from memc.passes.offload.link_rates import link_of
 from memc.report.timeline import timeline
 from memc.report.trace import events_of
 from memc.solvers.offload import Lanes

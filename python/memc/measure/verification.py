@@ -15,13 +15,13 @@ from memc import driver
 from memc.compile_options import Keywords, checked_options, with_options
 from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
-from memc.ir.checked import Amount, require, require_one_of
+from memc.ir.checked_options import Amount, require, require_one_of
 from memc.ir.core import Array, Role, Value
 from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
-from memc.ir.op_rules import has
-from memc.ir.ops.rules.base import Trait
+from memc.ir.op_queries import has
+from memc.ir.ops.shared.op_def import Trait
 from memc.ir.sizes import format_size
 from memc.ir.types import DType, TensorType
 from memc.measure.compare import Difference, Tolerance

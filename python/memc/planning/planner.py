@@ -13,7 +13,7 @@ from memc import driver
 from memc.compile_options import Options
 from memc.frontend.graph import Graph, read_graph
 from memc.frontend.sources import GRAPH, format_of
-from memc.ir.checked import Range, require, require_one_of
+from memc.ir.checked_options import Range, require, require_one_of
 from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import lifetimes

@@ -11,7 +11,7 @@ from typing import NoReturn, overload
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.checked import is_whole
+from memc.ir.checked_options import is_whole
 from memc.ir.errors import InvalidError
 from memc.ir.messages import shown as shown_value
 from memc.ir.spaces import ARENA

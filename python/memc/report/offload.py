@@ -11,7 +11,7 @@ from memc.ir.copies import is_copy
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.passes.manager import PassManager
-from memc.passes.offload.links import link_of
+from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.offload import Offload
 from memc.passes.recompute.choices import Copied, Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from memc.ir.copies import is_copy, is_done
 from memc.ir.core import Block, Function, Op, Value
-from memc.ir.op_rules import origin_of
+from memc.ir.op_queries import origin_of
 from memc.passes.recompute.problem import is_whole_view
 
 

@@ -76,8 +76,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Spans:
-    """Stretches of time that do not overlap, in their order."""
+class Intervals:
+    """Intervals of time that do not overlap, in their order."""
 
     begins: list[int]
     ends: list[int]
@@ -85,11 +85,11 @@ class Spans:
     """The length of all that come before each, and of all."""
 
     @staticmethod
-    def of(spans: Iterable[tuple[int, int]]) -> Spans:
+    def of(intervals: Iterable[tuple[int, int]]) -> Intervals:
         """Each from a time to another."""
-        found = list(spans)
+        found = list(intervals)
         before = [0, *accumulate(end - begin for begin, end in found)]
-        return Spans([begin for begin, _ in found], [end for _, end in found], before)
+        return Intervals([begin for begin, _ in found], [end for _, end in found], before)
 
     def within(self, begin: int, end: int) -> int:
         """How much of them lies between two times."""
@@ -124,14 +124,14 @@ class Timeline:
         """While nothing runs, because of copies."""
         return self.makespan - self.computing
 
-    def busy(self, way: Way) -> Spans:
+    def busy(self, way: Way) -> Intervals:
         """While the lane of a direction moves bytes."""
-        return Spans.of((copy.begin, copy.end) for copy in self.copies if copy.way == way)
+        return Intervals.of((copy.begin, copy.end) for copy in self.copies if copy.way == way)
 
-    def idle(self) -> Spans:
+    def idle(self) -> Intervals:
         """While no op runs."""
         waits = [(run.begin - run.waited, run.begin) for run in self.runs if run.waited]
-        return Spans.of([*waits, (self.ran, self.makespan)])
+        return Intervals.of([*waits, (self.ran, self.makespan)])
 
     @property
     def ran(self) -> int:

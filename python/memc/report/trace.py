@@ -12,7 +12,7 @@ from memc.ir.liveness import lifetimes, live_bytes
 from memc.ir.module import Module
 from memc.ir.spaces import ARENA, HOST
 from memc.passes.manager import PassManager
-from memc.passes.offload.links import link_of
+from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.offload import Offload
 from memc.passes.recompute.rematerialize import Rematerialize, costs_of
 from memc.report.timeline import Copy, Timeline, Way, timeline
@@ -49,7 +49,7 @@ def _named(process: int, thread: int, what: str, name: str) -> Event:
     return {"name": what, "ph": "M", "pid": process, "tid": thread, "args": {"name": name}}
 
 
-def _span(way: Way | None, name: str, category: str, begin: int, end: int, facts: Event) -> Event:
+def _complete_event(way: Way | None, name: str, category: str, begin: int, end: int, facts: Event) -> Event:
     times = {"ts": begin / 1e6, "dur": (end - begin) / 1e6}
     return {"name": name, "cat": category, "ph": "X", "tid": THREADS[way][0], **times, "args": facts}
 
@@ -59,14 +59,14 @@ def _ops(time: Timeline) -> Iterator[Event]:
         if run.waits_for is not None:
             yield _wait(run.waits_for, run.begin - run.waited, run.begin)
         facts = {"op": f"%{run.op.results[0].name}", "index": run.index, "recomputed": bool(run.op.plan.recompute)}
-        yield _span(None, _name(run.op), "op", run.begin, run.end, facts)
+        yield _complete_event(None, _name(run.op), "op", run.begin, run.end, facts)
     if time.last is not None:
         yield _wait(time.last, time.ran, time.makespan)
 
 
 def _wait(copy: Copy, begin: int, end: int) -> Event:
     facts = {"value": f"%{copy.value.name}", "direction": copy.way, "bytes": copy.bytes}
-    return _span(None, f"wait for %{copy.value.name}", "wait", begin, end, facts)
+    return _complete_event(None, f"wait for %{copy.value.name}", "wait", begin, end, facts)
 
 
 def _copies(time: Timeline) -> Iterator[Event]:
@@ -81,7 +81,7 @@ def _copies(time: Timeline) -> Iterator[Event]:
             "queued_us": (copy.begin - copy.issued) / 1e6,
             "waited_us": copy.waited / 1e6,
         }
-        yield _span(copy.way, f"%{copy.value.name}", f"copy {copy.way}", copy.begin, copy.end, facts)
+        yield _complete_event(copy.way, f"%{copy.value.name}", f"copy {copy.way}", copy.begin, copy.end, facts)
 
 
 def _live(function: Function, time: Timeline, alignment: int) -> Iterator[Event]:

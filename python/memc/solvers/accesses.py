@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from memc.ir.span_index import SpanIndex
+from memc.ir.interval_index import IntervalIndex
 
 Part = tuple[int, int]
 """Bytes of a storage, half-open."""
@@ -36,8 +36,8 @@ class Accesses:
 class _Storage:
     """Who has read and written which bytes so far; what a later write covers is dropped."""
 
-    reads: SpanIndex[int] = field(default_factory=SpanIndex)
-    writes: SpanIndex[int] = field(default_factory=SpanIndex)
+    reads: IntervalIndex[int] = field(default_factory=IntervalIndex)
+    writes: IntervalIndex[int] = field(default_factory=IntervalIndex)
 
     def read(self, part: Part, index: int) -> list[int]:
         """Note that op `index` reads `part`; the ops that wrote it."""

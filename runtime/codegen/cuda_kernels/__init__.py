@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
-(cuda_split.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), and running sums and products
-(cuda_scans.h); cuda_own.h launches them.
+(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), and running sums and products
+(cuda_scans.h); cuda_launch.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from memc.ir.core import Function
 from memc.ir.types import DType
-from memc.runtime.codegen import cuda
+from memc.runtime.codegen import cubin
 
 FOLDER = Path(__file__).parent
 """The folder of the kernels' source."""
@@ -53,7 +53,7 @@ def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES) -> bytes:
     try:
         return kept.read_bytes()
     except OSError:
-        made = cuda.compile_source("".join(f'#include "{name}"\n' for name in sources), arch, FOLDER)
+        made = cubin.compile_source("".join(f'#include "{name}"\n' for name in sources), arch, FOLDER)
     with suppress(OSError):  # A cache that cannot be written costs time only.
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{uuid.uuid4().hex}")

@@ -7,7 +7,7 @@
 namespace {
 
 // What is divided by, as a factor and a shift: n / by = n * factor >> shift for all n of 31 bits.
-// cpp/cuda/cuda_own.h makes it.
+// cpp/cuda/cuda_launch.h makes it.
 struct Divisor {
   int by;
   unsigned factor;

@@ -6,8 +6,8 @@
 // part of it.
 //
 // The kernels are `split_product_<version>_<rows>x<columns>_<how a is read>_<how b is read>`;
-// `Params` is what cpp/cuda/cuda_split.cc gives them. The version changes with `Params` and the
-// tiles' threads: artifacts hold their kernels compiled.
+// `Params` is what cpp/cuda/cuda_split_product.cc gives them. The version changes with `Params` and
+// the tiles' threads: artifacts hold their kernels compiled.
 #include "divisor.cuh"
 #include "primitives.cuh"
 

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "check.h"
-#include "cuda/cuda_owned.h"
+#include "cuda/cuda_handles.h"
 
 namespace {
 

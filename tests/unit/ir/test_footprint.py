@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from memc.ir.footprint_of import footprint_of
+from memc.ir.function_footprint import footprint_of
 from memc.ir.spaces import DeviceId, Space
 from memc.ir.target import Target
 from memc.ir.text.parser import parse

@@ -15,9 +15,10 @@ import typer
 
 import memc
 from memc.cli import app
-from memc.cli.compile_flags import TRAINING, typed
+from memc.cli.flags_from_options import typed
+from memc.cli.training_flags import TRAINING
 from memc.compile_options import Keywords, Options, default_of
-from memc.ir.checked import Range
+from memc.ir.checked_options import Range
 from memc.ir.errors import UsageError
 from memc.passes.training.build_gradient import BuildGradient
 

@@ -16,7 +16,7 @@ import pytest
 import memc
 from memc.ir.target import Target
 from memc.measure.compare import compare
-from memc.runtime.target import CodeTarget
+from memc.runtime.code_target import CodeTarget
 
 MODEL = onnx.parser.parse_model(
     '<ir_version: 8, opset_import: ["" : 17]> g (float[n,4] x) => (float[n,4] y) { y = Exp(x) }'

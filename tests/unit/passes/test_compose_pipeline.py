@@ -17,7 +17,7 @@ from memc.passes.compose_pipeline import body_precision, in_precision, training_
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import Precision
 from memc.passes.training.build_gradient import BuildGradient
-from memc.report.compilation import Baseline
+from memc.report.compile_report import Baseline
 
 TEXT = """func @main(%x: f32[4,8] {role = input}, %w: f32[8,3] {role = weight}) -> f32[4,3] {
   %y = matmul(%x, %w) {transpose_a = false, transpose_b = false} : f32[4,3]

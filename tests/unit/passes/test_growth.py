@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from memc.ir.interval_index import IntervalIndex
 from memc.ir.module import Module
-from memc.ir.span_index import SpanIndex
 from memc.ir.text.parser import parse
-from memc.ir.verify.concurrency import check_concurrency
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.kernel_races import check_kernel_races
+from memc.ir.verify.memory_plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 
@@ -88,7 +88,7 @@ def test_calls_grow_with_the_size(graph: Callable[[int], str]) -> None:
     assert calls(graph(2 * SIZE)) < MOST * calls(graph(SIZE))
 
 
-@pytest.mark.parametrize(("graph", "check"), [(gaps, check_plan), (lanes, check_plan), (lanes, check_concurrency)])
+@pytest.mark.parametrize(("graph", "check"), [(gaps, check_plan), (lanes, check_plan), (lanes, check_kernel_races)])
 def test_calls_of_checks_grow_with_the_size(graph: Callable[[int], str], check: Callable[[Module], object]) -> None:
     calls_of(check, parse(graph(8)))
     assert calls_of(check, parse(graph(2 * SIZE))) < MOST * calls_of(check, parse(graph(SIZE)))
@@ -97,16 +97,16 @@ def test_calls_of_checks_grow_with_the_size(graph: Callable[[int], str], check: 
 @pytest.mark.parametrize("graph", [chain, split])
 def test_values_that_are_met_grow_with_the_size(graph: Callable[[int], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a root that many values share, each write meets few."""
-    near = SpanIndex.near
+    near = IntervalIndex.near
     met = 0
 
-    def counted(index: SpanIndex[object], low: int, high: int) -> Iterator[int]:
+    def counted(index: IntervalIndex[object], low: int, high: int) -> Iterator[int]:
         nonlocal met
         for number in near(index, low, high):
             met += 1
             yield number
 
-    monkeypatch.setattr(SpanIndex, "near", counted)
+    monkeypatch.setattr(IntervalIndex, "near", counted)
     found = []
     for size in (SIZE, 2 * SIZE):
         met = 0

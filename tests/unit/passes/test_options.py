@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Optional, Union, get_args,
 import numpy as np
 import pytest
 
-from memc.ir.checked import Checked, OneOf, PowerOfTwo, Range, hints
+from memc.ir.checked_options import Checked, OneOf, PowerOfTwo, Range, hints
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.module import Module

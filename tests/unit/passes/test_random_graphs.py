@@ -7,7 +7,7 @@ import pytest
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes, peak, unoptimized_bytes
 from memc.ir.target import Target
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.memory_plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.placement.alias_plan import plan_aliases

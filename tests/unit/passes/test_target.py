@@ -14,7 +14,7 @@ from memc.ir.liveness import arena_bytes, peak
 from memc.ir.module import Module
 from memc.ir.target import Target
 from memc.ir.text.parser import parse
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.memory_plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.placement import alias_plan

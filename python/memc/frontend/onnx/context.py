@@ -16,7 +16,7 @@ from memc.ir.core import Array, Role, Value
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import DType, TensorType
 
-from .sizes import Sizes
+from .data_dependent_sizes import Sizes
 
 Known = Union[Value, Array]
 """An ONNX value during import: an IR value, or its data where that is known at import."""

@@ -19,7 +19,8 @@ from memc.ir.types import DType
 
 from .context import Known, NodeContext
 from .counted_axes import counts_of, has_counts, refused
-from .graph import SPECIAL, Scope, State, add_initializers, enter, import_graph
+from .data_dependent_sizes import Count
+from .graph_walk import SPECIAL, Scope, State, add_initializers, enter, import_graph
 from .run_time_flow import (
     Turns,
     checked_where,
@@ -32,7 +33,6 @@ from .run_time_flow import (
     run_loop,
 )
 from .schema import label
-from .sizes import Count
 
 MAX_ITERATIONS = 10_000
 """Loops that run longer are not unrolled."""

@@ -14,8 +14,8 @@ from memc.ir.core import Array, Value
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
+from .data_dependent_sizes import Count
 from .shape_numbers import Fold, counts_in, import_numbers
-from .sizes import Count
 
 Rule = Callable[[NodeContext, Importer], Sequence[Known]]
 

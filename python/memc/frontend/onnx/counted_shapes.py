@@ -12,8 +12,8 @@ from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
 from .counted_axes import counts_of, last, marked, padding, refused, rule
+from .data_dependent_sizes import Count, Numbers
 from .shape_numbers import counts_in, shape_of
-from .sizes import Count, Numbers
 
 
 @rule("Shape")

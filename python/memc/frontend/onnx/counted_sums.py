@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from memc.ir.core import Value
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
 from .counted_axes import counts_of, greatest, has_counts, least, marked, padding, reduced_axes, refused, rule, zero
-from .sizes import Count
+from .data_dependent_sizes import Count
 
 
 @rule("ReduceMean")

@@ -15,7 +15,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Op, Value
 from memc.ir.errors import MemcError, UnsupportedError
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import lookup
+from memc.ir.ops.shared.op_def import lookup
 
 from .context import Importer, Known, NodeContext
 

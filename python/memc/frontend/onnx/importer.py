@@ -14,10 +14,10 @@ import numpy.typing as npt
 import onnx
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked import Amount, require
+from memc.ir.checked_options import Amount, require
 from memc.ir.core import Array, Function, Role, Value, fresh_names
+from memc.ir.data_dependent_extents import Extent
 from memc.ir.errors import InvalidError, MemcError, UsageError
-from memc.ir.extents import Extent
 from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType
@@ -25,11 +25,11 @@ from memc.ir.types import TensorType
 from . import control_flow, counted_shapes, counted_sums, ops  # noqa: F401  (register importers)
 from .constant_weights import store_constants, warn_of_constants
 from .context import Known
-from .graph import Scope, State, add_initializers, import_graph
+from .data_dependent_sizes import Sizes
+from .graph_walk import Scope, State, add_initializers, import_graph
 from .load import Source, Store, load
-from .separate import separate
+from .separate_weights import separate
 from .signature import bind_shapes, bound_array, declared, numbers
-from .sizes import Sizes
 
 _log = logging.getLogger("memc")
 
@@ -62,7 +62,7 @@ def import_onnx(
     trainable:
         Import for training: stored floats stay weights under their names, nothing is computed from them, batch
         normalization stays an op, tensors that were joined for their equal contents are separate again
-        (`separate.py`), and Constant nodes are weights of a model that stores none (`constant_weights.py`). Dropout with a ratio becomes `dropout`, whatever its training mode: with a constant seed, for
+        (`separate_weights.py`), and Constant nodes are weights of a model that stores none (`constant_weights.py`). Dropout with a ratio becomes `dropout`, whatever its training mode: with a constant seed, for
         `build-gradient` to replace, and a stream of its own.
 
     max_size:

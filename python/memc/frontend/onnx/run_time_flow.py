@@ -18,7 +18,7 @@ from memc.ir.core import Value
 from memc.ir.types import DType
 
 from .context import Known, NodeContext
-from .sizes import Count
+from .data_dependent_sizes import Count
 
 Flag = Union[bool, Value]
 """bool[], or what is known of it at import."""

@@ -13,7 +13,7 @@ from memc.ir.core import Array, Value
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
-from .sizes import Count, Numbers
+from .data_dependent_sizes import Count, Numbers
 
 Fold = Callable[[Sequence[Optional[Array]]], Union[Sequence[Known], None]]
 """Evaluates the node on known inputs."""

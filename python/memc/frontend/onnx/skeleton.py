@@ -10,7 +10,7 @@ from onnx import TensorProto
 
 from .constant_weights import store_constants
 from .load import Source, load
-from .separate import separate
+from .separate_weights import separate
 
 DATA_FIELDS = (
     "raw_data",
@@ -28,7 +28,7 @@ DATA_FIELDS = (
 def without_data(source: Source, names: Collection[str]) -> bytes:
     """The model with the stored tensors `names` reduced to name, type and shape, and all other data inside.
 
-    Names are those of training, where joined tensors are separate (`separate.py`) and Constant nodes may be stored
+    Names are those of training, where joined tensors are separate (`separate_weights.py`) and Constant nodes may be stored
     (`constant_weights.py`).
 
     Raises InvalidError for a model that cannot be read.

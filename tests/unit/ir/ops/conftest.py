@@ -12,7 +12,7 @@ import pytest
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Attr, Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.ir.types import DType, TensorType
 from memc.runtime.codegen.debug import run_op
 

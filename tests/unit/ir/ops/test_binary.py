@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memc.ir.errors import OpError
-from memc.ir.ops.rules.base import Trait, definition
+from memc.ir.ops.shared.op_def import Trait, definition
 from memc.runtime.codegen.debug import run_op
 
 FLOATS = [-7.0, -2.5, -1.0, 0.0, 0.5, 1.0, 3.0, 8.0]

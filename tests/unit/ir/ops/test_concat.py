@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from memc.ir.errors import OpError
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.uint8, np.bool_])

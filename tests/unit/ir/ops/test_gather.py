@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from memc.ir.errors import OpError
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.runtime.codegen.debug import run_op
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from memc.ir.errors import OpError
-from memc.ir.ops.rules.base import definition
-from memc.ir.ops.rules.philox import philox
+from memc.ir.ops.shared.op_def import definition
+from memc.ir.ops.shared.philox import philox
 from memc.ir.types import DType
 from memc.runtime.codegen.debug import run_op
 

@@ -8,7 +8,7 @@ import pytest
 import memc
 from memc.ir.errors import OpError
 from memc.ir.evaluate import evaluate
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 
 RANDOM = np.random.default_rng(4)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from memc.ir.errors import OpError
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.runtime.codegen.debug import run_op
 
 COMBINE = {"none": lambda old, new: new, "add": operator.add, "mul": operator.mul, "max": max, "min": min}

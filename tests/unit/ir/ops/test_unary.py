@@ -121,7 +121,7 @@ def test_in_place(make_op, dtype):
 
 
 def test_a_smaller_result_is_not_in_place(make_op):
-    from memc.ir.ops.rules.base import definition
+    from memc.ir.ops.shared.op_def import definition
 
     op = make_op("is_nan", [np.zeros(3, np.float32)])
     assert definition(op).in_place(op) == []

@@ -228,7 +228,7 @@ def test_functions_that_call_themselves() -> None:
 
 
 def test_functions_that_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memc.frontend.onnx.graph.MAX_NODES", 2000)
+    monkeypatch.setattr("memc.frontend.onnx.graph_walk.MAX_NODES", 2000)
     calls = "".join(
         f'<opset_import: ["local" : 1], domain: "local"> f{i} (a) => (b) '
         f"{{ t = local.f{i + 1} (a) b = local.f{i + 1} (t) }}\n"

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from memc.ir.text.parser import parse
-from memc.report.timeline import Spans, Timeline, timeline
+from memc.report.timeline import Intervals, Timeline, timeline
 from memc.solvers.offload import Lane, Lanes
 
 LANES = Lanes(Lane(10, 150, 1024), Lane(20, 80, 512))
@@ -89,8 +89,8 @@ def test_copies_of_a_lane_take_turns() -> None:
     assert found.stalls(5)[0].waits_for is found.copies[1] and found.makespan == 620
 
 
-def test_spans() -> None:
-    spans = Spans.of([(10, 20), (20, 30), (50, 60)])
+def test_intervals() -> None:
+    intervals = Intervals.of([(10, 20), (20, 30), (50, 60)])
     cases = {(0, 100): 30, (15, 55): 20, (30, 50): 0, (0, 10): 0, (25, 26): 1, (60, 70): 0, (55, 52): 0}
-    assert {case: spans.within(*case) for case in cases} == cases
-    assert Spans.of([]).within(0, 10) == 0
+    assert {case: intervals.within(*case) for case in cases} == cases
+    assert Intervals.of([]).within(0, 10) == 0

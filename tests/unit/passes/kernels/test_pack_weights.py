@@ -14,7 +14,7 @@ from memc.ir.core import Function, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import arena_bytes
 from memc.ir.module import Module
-from memc.ir.ops.rules.packing import ColumnPanels, RowPanels
+from memc.ir.ops.shared.packing import ColumnPanels, RowPanels
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from memc.ir.evaluate import evaluate
-from memc.ir.op_rules import assigned_state
+from memc.ir.op_queries import assigned_state
 from memc.ir.text.parser import parse
 from memc.ir.verify.structure import verify
 from memc.passes.launches.delay_updates import assigns_alone, delay_updates

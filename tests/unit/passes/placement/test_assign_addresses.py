@@ -19,8 +19,8 @@ from memc.ir.liveness import (
     space_of,
     unoptimized_bytes,
 )
-from memc.ir.ops.rules import base
-from memc.ir.ops.rules.base import LibraryKernel
+from memc.ir.ops.shared import op_def
+from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
@@ -142,7 +142,7 @@ def kernel(monkeypatch):
         lambda op: (),
         lambda op: (sizes["least"], sizes["most"]),
     )
-    monkeypatch.setitem(base._REGISTRY, "matmul", dataclasses.replace(base._REGISTRY["matmul"], library=(found,)))
+    monkeypatch.setitem(op_def._REGISTRY, "matmul", dataclasses.replace(op_def._REGISTRY["matmul"], library=(found,)))
     return sizes
 
 

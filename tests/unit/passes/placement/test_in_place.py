@@ -269,9 +269,9 @@ def test_unused_results_are_reserved():
     )
     module = parse(text)
     PassManager.parse(PLAN).run(module)
-    spans = [(v.placement.offset, v.placement.offset + v.type.nbytes) for v in (value(module, n) for n in "avi")]
+    intervals = [(v.placement.offset, v.placement.offset + v.type.nbytes) for v in (value(module, n) for n in "avi")]
     assert peak(module.main) == 256 + 256 + 512
-    assert all(a[1] <= b[0] or b[1] <= a[0] for a in spans for b in spans if a is not b)
+    assert all(a[1] <= b[0] or b[1] <= a[0] for a in intervals for b in intervals if a is not b)
 
 
 def test_zero_size_values():

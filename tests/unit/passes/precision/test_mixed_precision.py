@@ -16,7 +16,7 @@ from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.module import Module
 from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.memory_plan import check_plan
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.precision.mixed_precision import HalfName

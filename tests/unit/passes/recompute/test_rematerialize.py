@@ -28,7 +28,7 @@ from memc.passes.recompute.rematerialize import rematerialize
 from memc.passes.training.build_gradient import build_gradient
 from memc.passes.training.losses import Loss
 from memc.passes.training.optimizers import Optimizer
-from memc.report.compilation import Recomputed
+from memc.report.compile_report import Recomputed
 from memc.solvers.offload import Schedule
 from memc.solvers.recompute import RecomputePlan
 

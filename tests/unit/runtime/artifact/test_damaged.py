@@ -16,10 +16,10 @@ from memc.runtime import host_cpu
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.plan_text import checksum, sealed
 from memc.runtime.artifact.read import read_manifest
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen.build import flags_of, host_target
 from memc.runtime.execute.load import load
 from memc.runtime.execute.load_code import check_machine
-from memc.runtime.target import CodeTarget
 
 Write = Callable[..., Path]
 

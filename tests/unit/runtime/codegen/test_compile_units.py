@@ -17,9 +17,9 @@ import memc
 from memc import native
 from memc.frontend.memir import parse
 from memc.ir.types import DType
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import compile_units
 from memc.runtime.codegen.compile_units import MOST, USUAL, side_by_side, units_of
-from memc.runtime.target import CodeTarget
 
 LLVM = CodeTarget.create("llvm")
 

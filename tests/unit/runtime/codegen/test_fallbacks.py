@@ -21,7 +21,7 @@ from memc.ir.errors import CodegenError, UnsupportedError
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
-from memc.runtime.codegen import cuda, schedule_cpu
+from memc.runtime.codegen import cubin, schedule_cpu
 from memc.runtime.codegen import kernel_table as table
 from memc.runtime.codegen.fallbacks import find_broken
 
@@ -212,14 +212,14 @@ func @main(%x: f32[3,16] {role = input}) -> (f32[3,16] {name = "y"}) {
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_kernels_that_nvcc_refuses(monkeypatch, caplog) -> None:
-    real = cuda.compile_source
+    real = cubin.compile_source
 
     def compile_source(source: str, arch: str, *rest: Any) -> bytes:
         if re.search(r"__global__ .*fused_mul", source):
             raise UnsupportedError("target cuda: nvcc failed: error: a test")
         return real(source, arch, *rest)
 
-    monkeypatch.setattr(cuda, "compile_source", compile_source)
+    monkeypatch.setattr(cubin, "compile_source", compile_source)
     done = compiled(target="cuda", arch="sm_90")
     assert groups(done.module) == [["exp", "reduce_sum"]]
     assert re.search(r"conv \+ relu \+ mul .*nvcc failed: error: a test; compiling again without", caplog.text)
@@ -229,7 +229,7 @@ def test_without_a_compiler_nothing_is_split(monkeypatch, caplog) -> None:
     def compile_source(source: str, arch: str, *_: Any) -> bytes:
         raise UnsupportedError("nvcc was not found")
 
-    monkeypatch.setattr(cuda, "compile_source", compile_source)
+    monkeypatch.setattr(cubin, "compile_source", compile_source)
     with pytest.raises(UnsupportedError, match="nvcc was not found"):
         compiled(target="cuda", arch="sm_90")
     assert not caplog.records

@@ -14,10 +14,10 @@ from memc.ir.core import Op, Value
 from memc.ir.evaluate import evaluate
 from memc.ir.text.parser import parse
 from memc.passes.manager import PassManager
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import schedule_gpu
 from memc.runtime.codegen.horizontal_fusion import joint_key, lower_joint, parameters
 from memc.runtime.codegen.kernel_table import KernelTable
-from memc.runtime.target import CodeTarget
 
 Array = npt.NDArray[Any]
 

@@ -16,7 +16,7 @@ from memc.ir.core import Array, Op, OpPlan, Value
 from memc.ir.errors import OpError
 from memc.ir.evaluate import run_op as evaluate_op
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import Trait, definition, registered
+from memc.ir.ops.shared.op_def import Trait, definition, registered
 from memc.ir.types import DType
 from memc.passes.kernels.fuse import expansion
 from memc.runtime.codegen import schedule_cpu

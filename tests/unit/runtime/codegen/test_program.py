@@ -10,7 +10,7 @@ import pytest
 
 from memc.ir.core import Op
 from memc.ir.text.parser import parse
-from memc.ir.verify.plan import check_plan
+from memc.ir.verify.memory_plan import check_plan
 from memc.runtime.codegen.program import needs_no_code
 from memc.runtime.execute.load import load
 

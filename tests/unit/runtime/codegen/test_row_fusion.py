@@ -20,10 +20,10 @@ from memc.ir.target import Target
 from memc.ir.text.parser import parse
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
-from memc.runtime.codegen import cuda
+from memc.runtime.code_target import CodeTarget
+from memc.runtime.codegen import cubin
 from memc.runtime.codegen.kernel_table import KernelTable
 from memc.runtime.codegen.row_plan import plan_rows
-from memc.runtime.target import CodeTarget
 
 Array = npt.NDArray[Any]
 
@@ -159,13 +159,13 @@ def test_cuda_source(
 ) -> None:
     """One kernel, of which nvcc is not told that what it reads and what it writes lie apart."""
     sources: list[str] = []
-    compiled = cuda.compile_source
+    compiled = cubin.compile_source
 
     def noted(source: str, arch: str) -> bytes:
         sources.append(source)
         return compiled(source, arch)
 
-    monkeypatch.setattr(cuda, "compile_source", noted)
+    monkeypatch.setattr(cubin, "compile_source", noted)
     memc.compile(parse(normalized(dtype, rows, columns), "test"), tmp_path / "m.memc", target="cuda", arch="sm_90")
     (signature,) = re.findall(r"__global__ (.*)\{$", sources[-1], re.MULTILINE)
     assert " rows_" in signature and "__restrict__" not in signature

@@ -11,9 +11,9 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Value
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen.lower_op import lower_op
 from memc.runtime.codegen.schedule_gpu import schedule
-from memc.runtime.target import CodeTarget
 
 
 def scheduled(name: str, *shapes: Sequence[int], dtype: DType = DType.F32, **attrs: object) -> str:

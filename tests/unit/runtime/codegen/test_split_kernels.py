@@ -13,7 +13,7 @@ import memc
 from memc.ir.errors import UnsupportedError
 from memc.ir.text.parser import parse
 from memc.runtime.artifact.manifest import IMAGE
-from memc.runtime.codegen import cuda, cuda_kernels
+from memc.runtime.codegen import cubin, cuda_kernels
 
 PRODUCT = """
 func @main(%x: f32[8,32] {role = input}, %w: f32[32,16] {role = input}) -> f32[8,16] {
@@ -32,7 +32,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         found.append(arch)
         return f"cubin for {arch}".encode()
 
-    monkeypatch.setattr(cuda, "compile_source", compile_source)
+    monkeypatch.setattr(cubin, "compile_source", compile_source)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     cuda_kernels.own_kernels.cache_clear()
     return found

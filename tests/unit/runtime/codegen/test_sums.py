@@ -17,7 +17,7 @@ import memc
 from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.ir.types import DType
 from memc.runtime.codegen.debug import run_op
 

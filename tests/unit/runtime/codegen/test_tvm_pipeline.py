@@ -13,8 +13,8 @@ import tvm
 import tvm_ffi
 from tvm import te, tirx
 
+from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import flat_indices, schedule_cpu, schedule_gpu, tvm_pipeline
-from memc.runtime.target import CodeTarget
 
 build = importlib.import_module("memc.runtime.codegen.build")
 

@@ -10,7 +10,7 @@ import pytest
 
 from memc.ir.errors import UsageError
 from memc.measure.link import LinkTimes
-from memc.passes.measured import require_sound
+from memc.passes.measured_times import require_sound
 from memc.runtime.cuda import pinned_copies
 from memc.runtime.execute import copy_times
 from memc.runtime.execute.copy_times import SIZES, WAYS, Way

@@ -8,7 +8,7 @@ from math import sqrt
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 
 _RULES = ("linear", "gated", "delta", "gated_delta")
 

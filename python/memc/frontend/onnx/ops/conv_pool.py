@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from memc.ir.core import Attr, Value
 from memc.ir.ops.reduce import mean, reduce
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from ..context import Known, NodeContext, imports

@@ -11,7 +11,7 @@ import numpy as np
 
 from memc.frontend.onnx.context import Importer, Known, NodeContext, imports
 from memc.frontend.onnx.counted_axes import counts_of, marked, padding, refused, rule, zero
-from memc.frontend.onnx.sizes import Count
+from memc.frontend.onnx.data_dependent_sizes import Count
 from memc.ir.core import Value
 from memc.ir.types import DType
 

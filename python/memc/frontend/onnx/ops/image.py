@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memc.ir.core import Array, Attr
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 
 from ..context import Known, NodeContext, imports
 from .conv_pool import Geometry, geometry

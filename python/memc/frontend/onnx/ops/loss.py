@@ -12,8 +12,8 @@ from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Attr, Op, Value
 from memc.ir.ops.labels import counted, named
 from memc.ir.ops.reduce import mean, reduce
-from memc.ir.ops.rules.casts import cast, widen
-from memc.ir.ops.rules.derivatives import keep_where
+from memc.ir.ops.shared.casts import cast, widen
+from memc.ir.ops.shared.derivatives import keep_where
 from memc.ir.types import DType
 
 

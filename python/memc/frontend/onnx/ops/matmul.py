@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Value
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 
 from ..context import Known, NodeContext, imports
 

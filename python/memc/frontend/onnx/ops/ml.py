@@ -9,7 +9,7 @@ import numpy as np
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Array, Value
-from memc.ir.ops.rules.casts import cast
+from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 _DOMAIN = "ai.onnx.ml"

@@ -13,7 +13,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.ops.layer_norm import normalize
 from memc.ir.ops.reduce import mean
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from .reduction import resolve_axis, wants

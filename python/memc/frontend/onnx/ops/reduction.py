@@ -10,7 +10,7 @@ from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.ops.reduce import mean, reduce
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 Reduction = Callable[[IRBuilder, Value, Sequence[int], bool], Value]

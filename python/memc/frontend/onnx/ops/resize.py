@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from memc.ir.core import Array, Value
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from ..context import Known, NodeContext, imports

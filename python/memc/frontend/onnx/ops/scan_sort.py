@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 
 from .reduction import resolve_axis
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Value
-from memc.ir.ops.rules.casts import cast
+from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 from .reduction import resolve_axis

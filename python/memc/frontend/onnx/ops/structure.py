@@ -11,7 +11,7 @@ import numpy as np
 from memc.ir.core import Value
 from memc.ir.errors import InvalidError
 from memc.ir.ops.pad import fill_value
-from memc.ir.ops.rules.common import broadcast_shapes
+from memc.ir.ops.shared.common import broadcast_shapes
 from memc.ir.types import DType
 
 from ..context import Known, NodeContext, imports

@@ -10,7 +10,7 @@ import numpy as np
 
 from memc.frontend.onnx.context import Known, NodeContext, imports
 from memc.ir.core import Array, Value
-from memc.ir.ops.rules.casts import cast
+from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 _COMPARISONS = ("less_equal", "less", "greater_equal", "greater", "equal", "not_equal")

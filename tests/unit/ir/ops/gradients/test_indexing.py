@@ -8,7 +8,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Role, Value
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
-from memc.ir.ops.rules.casts import widen
+from memc.ir.ops.shared.casts import widen
 from memc.ir.types import DType, TensorType
 from memc.passes.training.gradient import append_gradients
 

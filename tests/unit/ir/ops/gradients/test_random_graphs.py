@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memc.ir.evaluate import evaluate
-from memc.ir.ops.rules.derivatives import zeros
+from memc.ir.ops.shared.derivatives import zeros
 from memc.passes.training.gradient import append_gradients, set_mirrors
 
 from .conftest import finite_differences, function_of

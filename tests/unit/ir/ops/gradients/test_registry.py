@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from memc.ir.ops.rules.base import flat, registered
+from memc.ir.ops.shared.op_def import flat, registered
 from memc.ir.types import DType
 
 NO_GRADIENT = {

@@ -12,7 +12,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Role, Value, fresh_names
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import definition
+from memc.ir.ops.shared.op_def import definition
 from memc.ir.types import DType, TensorType
 
 POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 0, 1), "dilations": (1, 1)}

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from memc.ir.core import Value
-from memc.ir.ops.rules.casts import cast
+from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 from ...context import Known, NodeContext

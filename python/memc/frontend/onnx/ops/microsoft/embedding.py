@@ -9,7 +9,7 @@ import numpy as np
 
 from memc.ir.core import Value
 from memc.ir.ops.reduce import reduce
-from memc.ir.ops.rules.casts import cast, widen
+from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from ...context import Known, NodeContext

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from memc.ir.core import Value
 from memc.ir.ops.reduce import reduce
-from memc.ir.ops.rules.casts import cast
+from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 from ...context import Known, NodeContext
