@@ -34,7 +34,7 @@ from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
 from memc.passes.placement.alias_plan import plan_aliases
 from memc.passes.rewrite.canonicalize import remove_dead
-from memc.passes.training.gradient import append_gradients, set_mirrors
+from memc.passes.training.backward_pass import append_gradients, set_mirrors
 from memc.passes.training.losses import softmax_cross_entropy
 from memc.passes.training.mirror import added_flops, cheap_counts, sublinear_counts, training_peak
 

@@ -7,8 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "cuda/cuda_conv_algorithms.h"
 #include "cuda/cuda_conv_site.h"
-#include "cuda/cuda_conv_ways.h"
 #include "cuda/cuda_library_kernels.h"
 #include "cuda/cuda_split_product.h"
 #include "cuda/cuda_winograd.h"

@@ -12,8 +12,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .library.cpu_lines import CUMPROD_CPU
-from .library.cuda_lines import CUMPROD_CUDA, CUMSUM_CUDA
+from .library.cpu_sort_scan import CUMPROD_CPU
+from .library.cuda_sort_scan import CUMPROD_CUDA, CUMSUM_CUDA
 from .shared.axes import axis_of, flag_of, only
 from .shared.casts import HALF, cast
 from .shared.derivatives import keep_where

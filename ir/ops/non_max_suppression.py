@@ -10,7 +10,7 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
-from .library.cpu_lines import SUPPRESSION_CPU
+from .library.cpu_sort_scan import SUPPRESSION_CPU
 from .shared.common import bool_attr, count, int_attr
 from .shared.op_def import Attrs, OpDef, Routine, flat, register
 

@@ -16,8 +16,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .library.cpu_lines import RANK_POSITIONS_CPU, SORT_RANKS_CPU, TOP_K_CPU
-from .library.cuda_lines import RANK_POSITIONS_CUDA, SORT_RANKS_CUDA, TOP_K_CUDA
+from .library.cpu_sort_scan import RANK_POSITIONS_CPU, SORT_RANKS_CPU, TOP_K_CPU
+from .library.cuda_sort_scan import RANK_POSITIONS_CUDA, SORT_RANKS_CUDA, TOP_K_CUDA
 from .shared.axes import axis_of, flag_of, only
 from .shared.derivatives import zeros
 from .shared.op_def import (

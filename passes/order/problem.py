@@ -2,7 +2,7 @@
 """The problem of operator order that a function poses, as plain numbers for `order_solvers`.
 
 Constants are data, so they are left out and put back in front of their first reader. What ops must follow is what
-`memc.solvers.accesses` says, where values share bytes (aliases, states and their new contents), for foreign graphs as well.
+`memc.solvers.storage_dependencies` says, where values share bytes (aliases, states and their new contents), for foreign graphs as well.
 Of these, `memc.planning.graph_problems` also keeps each view before the ops that read through it, for which the IR has no
 values.
 """
@@ -17,8 +17,8 @@ from memc.ir.op_queries import assigned_state
 from memc.ir.ops.shared.op_def import lookup
 from memc.ir.sizes import align
 from memc.ir.verify.aliases import Interval, interval_of, ties_of, without
-from memc.solvers.accesses import Accesses, dependencies
 from memc.solvers.order import OrderProblem
+from memc.solvers.storage_dependencies import Accesses, dependencies
 
 
 def ordered_ops(ops: Sequence[Op]) -> list[Op]:

@@ -24,7 +24,7 @@ from memc.passes.order.overwrites import Guess, with_overwrites
 from memc.passes.order.problem import arranged, order_problem
 from memc.passes.placement.alias_plan import AliasPlan, plan_aliases
 from memc.passes.placement.in_place import applied
-from memc.passes.placement.op_aliasing import KnownAliasing
+from memc.passes.placement.op_aliasing_cache import KnownAliasing
 from memc.solvers.order import MAX_BYTES, WORK, OrderProblem, OrderSolution, order_solver_names, solve_order
 
 MAX_ROUNDS = 4

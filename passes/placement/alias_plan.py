@@ -26,7 +26,7 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
 from memc.ir.snapshot import is_unplaced
-from memc.passes.placement.op_aliasing import KnownAliasing, OpAliasing
+from memc.passes.placement.op_aliasing_cache import KnownAliasing, OpAliasing
 from memc.passes.placement.storages import LiveBytes, Storage
 
 Decision = tuple[Op, int]

@@ -2,7 +2,7 @@
 """build-gradient: an inference function becomes one training step.
 
 The function's float weights become states (those of frozen names stay weights), and after its ops come the loss, the
-backward pass (`gradient.py`), loss scaling, clipping, and the optimizer's updates. It then takes the old inputs, `labels` and
+backward pass (`backward_pass.py`), loss scaling, clipping, and the optimizer's updates. It then takes the old inputs, `labels` and
 `learning_rate`, and returns `loss` and the new content of every state. A model whose result is the loss itself has its labels
 among its own inputs.
 """

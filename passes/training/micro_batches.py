@@ -13,8 +13,8 @@ from memc.ir.errors import UnsupportedError
 from memc.ir.ops.shared.casts import HALF, cast
 from memc.ir.ops.shared.derivatives import scaled
 from memc.ir.types import DType
+from memc.passes.training.backward_pass import append_gradients
 from memc.passes.training.dropout_seeds import first_count
-from memc.passes.training.gradient import append_gradients
 from memc.passes.training.labels import LabelInput
 from memc.passes.training.loss_scale import LossScale, scaled_loss
 from memc.passes.training.losses import Loss

@@ -32,7 +32,7 @@ from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import Pass
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
-from memc.passes.training.gradient import append_gradients, set_mirrors
+from memc.passes.training.backward_pass import append_gradients, set_mirrors
 
 CHEAP = frozenset({"batch_norm", "max_pool", "avg_pool", "sum_pool", "dropout"})
 """Ops that are cheap to compute again although they are not marked so: a few operations for each byte."""

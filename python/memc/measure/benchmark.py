@@ -29,7 +29,7 @@ from memc.ir.machine import device_names
 from memc.ir.spaces import IO
 from memc.measure.link import LinkTimes
 from memc.measure.op_times import Profile, make_profile
-from memc.measure.planned import planned_events, planned_module
+from memc.measure.planned_module import planned_events, planned_module
 from memc.measure.verification import random_inputs
 from memc.runtime.code_target import CodeTarget
 

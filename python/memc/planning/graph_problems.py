@@ -3,7 +3,7 @@
 
 A storage is live from the first op that touches it through the last, to the end if it holds an output. Storages of the
 graph's inputs persist: they order the ops that read and write them but take no bytes of the plan. This is the definition
-by which graphs are planned and measured. What an op must follow is `memc.solvers.accesses`' definition, as for the IR; the
+by which graphs are planned and measured. What an op must follow is `memc.solvers.storage_dependencies`' definition, as for the IR; the
 problem of a graph's IR differs in that outputs take no bytes of its arena and that views have no values there.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 
 from memc.frontend.graph import Graph
 from memc.ir.sizes import align
-from memc.solvers.accesses import WHOLE, Accesses, dependencies
 from memc.solvers.order import OrderProblem
 from memc.solvers.placement import BufferColumns, Problem
+from memc.solvers.storage_dependencies import WHOLE, Accesses, dependencies
 
 
 def order_problem(graph: Graph, alignment: int = 1) -> OrderProblem:

@@ -18,7 +18,7 @@ from memc.ir.errors import InvalidError
 from memc.ir.types import DType
 
 from .context import Known, NodeContext
-from .counted_axes import counts_of, has_counts, refused
+from .data_dependent_axes import counts_of, has_counts, refused
 from .data_dependent_sizes import Count
 from .graph_walk import SPECIAL, Scope, State, add_initializers, enter, import_graph
 from .run_time_flow import (

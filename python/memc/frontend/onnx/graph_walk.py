@@ -18,7 +18,7 @@ from memc.ir.errors import InvalidError, MemcError, OpError, UnsupportedError
 from memc.ir.types import DType, TensorType
 
 from .context import Known, NodeContext, importer_of
-from .counted_axes import has_counts, import_counted
+from .data_dependent_axes import has_counts, import_counted
 from .data_dependent_sizes import Sizes
 from .folding import fold
 from .load import MAX_BYTES, Store

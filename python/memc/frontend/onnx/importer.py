@@ -22,7 +22,7 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.types import TensorType
 
-from . import control_flow, counted_shapes, counted_sums, ops  # noqa: F401  (register importers)
+from . import control_flow, data_dependent_shapes, data_dependent_sums, ops  # noqa: F401  (register importers)
 from .constant_weights import store_constants, warn_of_constants
 from .context import Known
 from .data_dependent_sizes import Sizes

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memc.frontend.onnx.context import Importer, Known, NodeContext, imports
-from memc.frontend.onnx.counted_axes import counts_of, marked, padding, refused, rule, zero
+from memc.frontend.onnx.data_dependent_axes import counts_of, marked, padding, refused, rule, zero
 from memc.frontend.onnx.data_dependent_sizes import Count
 from memc.ir.core import Value
 from memc.ir.types import DType

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memc.frontend.onnx.context import Importer, Known, NodeContext, imports
-from memc.frontend.onnx.counted_axes import counts_of, last, padding, refused, rule
+from memc.frontend.onnx.data_dependent_axes import counts_of, last, padding, refused, rule
 from memc.frontend.onnx.data_dependent_sizes import Count
 from memc.ir.core import Value
 from memc.ir.types import DType

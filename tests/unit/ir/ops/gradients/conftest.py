@@ -15,7 +15,7 @@ from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
 from memc.ir.verify.structure import verify
-from memc.passes.training.gradient import append_gradients
+from memc.passes.training.backward_pass import append_gradients
 
 Build = Callable[[IRBuilder, Sequence[Value]], Value | Sequence[Value]]
 

@@ -8,7 +8,7 @@ import pytest
 from memc.ir.evaluate import evaluate
 from memc.ir.types import DType
 from memc.ir.verify.structure import verify
-from memc.passes.training.gradient import append_gradients
+from memc.passes.training.backward_pass import append_gradients
 
 from .conftest import function_of
 

@@ -10,7 +10,7 @@ from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.ops.shared.casts import widen
 from memc.ir.types import DType, TensorType
-from memc.passes.training.gradient import append_gradients
+from memc.passes.training.backward_pass import append_gradients
 
 RNG = np.random.default_rng(8)
 

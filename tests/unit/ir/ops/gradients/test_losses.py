@@ -10,7 +10,7 @@ from memc.ir.errors import InvalidError, UnsupportedError
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
 from memc.ir.types import DType, TensorType
-from memc.passes.training.gradient import append_gradients
+from memc.passes.training.backward_pass import append_gradients
 from memc.passes.training.losses import (
     binary_cross_entropy,
     cross_entropy_of_probabilities,

@@ -6,7 +6,7 @@ import pytest
 
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
-from memc.passes.training.gradient import append_gradients, set_mirrors
+from memc.passes.training.backward_pass import append_gradients, set_mirrors
 
 from .conftest import function_of
 

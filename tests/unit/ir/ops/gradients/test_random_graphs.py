@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memc.ir.evaluate import evaluate
 from memc.ir.ops.shared.derivatives import zeros
-from memc.passes.training.gradient import append_gradients, set_mirrors
+from memc.passes.training.backward_pass import append_gradients, set_mirrors
 
 from .conftest import finite_differences, function_of
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of `counted_axes` for ops that read shapes, or take as many elements as a number says."""
+"""The rules of `data_dependent_axes` for ops that read shapes, or take as many elements as a number says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from memc.ir.core import Value
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
-from .counted_axes import counts_of, last, marked, padding, refused, rule
+from .data_dependent_axes import counts_of, last, marked, padding, refused, rule
 from .data_dependent_sizes import Count, Numbers
 from .shape_numbers import counts_in, shape_of
 

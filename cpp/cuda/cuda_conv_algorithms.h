@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways to compute a convolution: cuDNN's algorithms, products of matrices, and memc's own
 // kernels.
-#ifndef MEMC_CUDA_CONV_WAYS_H_
-#define MEMC_CUDA_CONV_WAYS_H_
+#ifndef MEMC_CUDA_CONV_ALGORITHMS_H_
+#define MEMC_CUDA_CONV_ALGORITHMS_H_
 
 #include <cstdint>
 #include <string>
@@ -44,4 +44,4 @@ std::string NoAlgorithm(const ConvolutionCall& call, ConvolutionSite& s);
 
 }  // namespace memc::cuda
 
-#endif  // MEMC_CUDA_CONV_WAYS_H_
+#endif  // MEMC_CUDA_CONV_ALGORITHMS_H_

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from line_cases import (
+from sort_scan_cases import (
     DTYPES,
     check_top_k,
     expected_positions,
@@ -21,7 +21,7 @@ from line_cases import (
     run,
 )
 
-from memc.ir.ops.library import cuda_lines
+from memc.ir.ops.library import cuda_sort_scan
 
 Array = npt.NDArray[Any]
 
@@ -41,22 +41,22 @@ def test_top_k(dtype: str, largest: bool, ties: bool) -> None:
     for shape, axis in SHAPES:
         extent = shape[axis]
         for k in sorted({1, min(2, extent), extent - extent // 3, extent}):
-            check_top_k(cuda_lines.TOP_K_CUDA, random(dtype, shape, ties), axis, k, largest, k % 2)
+            check_top_k(cuda_sort_scan.TOP_K_CUDA, random(dtype, shape, ties), axis, k, largest, k % 2)
 
 
 @pytest.mark.parametrize("extent", [1, 2, 3, 31, 32, 33, 511, 512, 513, 1000, 4097])
 def test_extents(extent: int) -> None:
     for k in sorted({1, extent // 2, extent}):
         if k:
-            check_top_k(cuda_lines.TOP_K_CUDA, random("float32", (3, extent), True), 1, k, True)
-            check_top_k(cuda_lines.TOP_K_CUDA, random("int64", (extent, 3), True), 0, k, False)
+            check_top_k(cuda_sort_scan.TOP_K_CUDA, random("float32", (3, extent), True), 1, k, True)
+            check_top_k(cuda_sort_scan.TOP_K_CUDA, random("int64", (extent, 3), True), 0, k, False)
 
 
 @pytest.mark.parametrize("k", [1, 100, 512, 513, 700, 2047, 2048, 2049, 9000, 20_000, 30_001])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_long_lines(dtype: str, k: int) -> None:
     for ties in (False, True):
-        check_top_k(cuda_lines.TOP_K_CUDA, random(dtype, (30_001,), ties), 0, k, k % 2 == 0)
+        check_top_k(cuda_sort_scan.TOP_K_CUDA, random(dtype, (30_001,), ties), 0, k, k % 2 == 0)
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -65,7 +65,7 @@ def test_long_lines_apart(room: int) -> None:
     for dtype in ("float32", "int64"):
         x = random(dtype, (16, 2100, 3), False)
         for k in (10, 900, 2100):
-            check_top_k(cuda_lines.TOP_K_CUDA, x, 1, k, True, room)
+            check_top_k(cuda_sort_scan.TOP_K_CUDA, x, 1, k, True, room)
 
 
 @pytest.mark.parametrize("k", [5, 512, 600, 5000])
@@ -73,7 +73,7 @@ def test_lines_in_any_order(k: int) -> None:
     ramp = np.arange(5000, dtype=np.float32)
     for line in (ramp, ramp[::-1], np.zeros(5000, np.float32), np.minimum(ramp, 7), ramp % 11):
         for largest in (False, True):
-            check_top_k(cuda_lines.TOP_K_CUDA, line, 0, k, largest)
+            check_top_k(cuda_sort_scan.TOP_K_CUDA, line, 0, k, largest)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -81,21 +81,21 @@ def test_lines_in_any_order(k: int) -> None:
 def test_ranks_and_positions(dtype: str, descending: bool) -> None:
     for shape, axis in [((7, 1), 1), ((3, 257, 2), 1), ((5000,), 0), ((9, 2300, 2), 1)]:
         x = random(dtype, shape, True)
-        (ranks,) = run(cuda_lines.SORT_RANKS_CUDA, "sort_ranks", x, axis=axis, descending=descending)
+        (ranks,) = run(cuda_sort_scan.SORT_RANKS_CUDA, "sort_ranks", x, axis=axis, descending=descending)
         positions = expected_positions(x, axis, descending)
         np.testing.assert_array_equal(ranks, np.argsort(positions, axis))
         for count in (1, shape[axis]):
-            (found,) = run(cuda_lines.RANK_POSITIONS_CUDA, "rank_positions", ranks, axis=axis, count=count)
+            (found,) = run(cuda_sort_scan.RANK_POSITIONS_CUDA, "rank_positions", ranks, axis=axis, count=count)
             np.testing.assert_array_equal(found, np.take(positions, range(count), axis))
 
 
 def test_nothing_is_sorted() -> None:
     for shape, k in (((0,), 0), ((5, 0), 0), ((0, 5), 2), ((4, 3000), 0)):
         values, positions = run(
-            cuda_lines.TOP_K_CUDA, "top_k", np.ones(shape, np.float32), axis=len(shape) - 1, k=k, largest=True
+            cuda_sort_scan.TOP_K_CUDA, "top_k", np.ones(shape, np.float32), axis=len(shape) - 1, k=k, largest=True
         )
         assert values.size == positions.size == 0
-    for name, kernel in (("cumsum", cuda_lines.CUMSUM_CUDA), ("cumprod", cuda_lines.CUMPROD_CUDA)):
+    for name, kernel in (("cumsum", cuda_sort_scan.CUMSUM_CUDA), ("cumprod", cuda_sort_scan.CUMPROD_CUDA)):
         found = run(kernel, name, np.ones((0, 40), np.float32), axis=1, exclusive=False, reverse=False)
         assert found[0].shape == (0, 40)
 
@@ -105,15 +105,15 @@ def test_a_line_without_room_is_refused() -> None:
     arrays = [np.zeros((2, 6000), t) for t in (np.float32, np.float32, np.int64)]
     tensors = [tvm_ffi.from_dlpack(a) for a in arrays]
     with pytest.raises(ValueError, match=r"memc.cuda.top_k: expected a workspace of 48000 bytes or more, got 0"):
-        tvm_ffi.get_global_func("memc.cuda.top_k")(*tensors, *cuda_lines.TOP_K_CUDA.scalars(op))
+        tvm_ffi.get_global_func("memc.cuda.top_k")(*tensors, *cuda_sort_scan.TOP_K_CUDA.scalars(op))
     op = make_op("cumsum", np.zeros(6000), axis=0, exclusive=False, reverse=False)
     tensors = [tvm_ffi.from_dlpack(np.zeros(6000)) for _ in range(2)]
     with pytest.raises(ValueError, match=r"memc.cuda.cumsum: expected a workspace of 24 bytes or more, got 0"):
-        tvm_ffi.get_global_func("memc.cuda.cumsum")(*tensors, *cuda_lines.CUMSUM_CUDA.scalars(op))
+        tvm_ffi.get_global_func("memc.cuda.cumsum")(*tensors, *cuda_sort_scan.CUMSUM_CUDA.scalars(op))
 
 
 LINES = [((33,), 0), ((3, 50, 4), 1), ((2, 9000), 1), ((300, 40), 0), ((6, 40, 3), 1), ((70_000,), 0)]
-SCANS = {"cumsum": cuda_lines.CUMSUM_CUDA, "cumprod": cuda_lines.CUMPROD_CUDA}
+SCANS = {"cumsum": cuda_sort_scan.CUMSUM_CUDA, "cumprod": cuda_sort_scan.CUMPROD_CUDA}
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -134,7 +134,7 @@ def test_scans(dtype: str, name: str, exclusive: bool, reverse: bool) -> None:
 
 
 def product(x: Array) -> Array:
-    (found,) = run(cuda_lines.CUMPROD_CUDA, "cumprod", x, axis=0, exclusive=False, reverse=False)
+    (found,) = run(cuda_sort_scan.CUMPROD_CUDA, "cumprod", x, axis=0, exclusive=False, reverse=False)
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(found, np.cumprod(x, dtype=x.dtype), rtol=2e-5, atol=0)
     return found
@@ -175,6 +175,6 @@ def test_products_that_leave_the_range(dtype: str) -> None:
 def test_sums_with_infinities() -> None:
     x = np.ones(9000, np.float32)
     x[3000], x[7000] = np.inf, -np.inf
-    (found,) = run(cuda_lines.CUMSUM_CUDA, "cumsum", x, axis=0, exclusive=False, reverse=False)
+    (found,) = run(cuda_sort_scan.CUMSUM_CUDA, "cumsum", x, axis=0, exclusive=False, reverse=False)
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(found, np.cumsum(x))

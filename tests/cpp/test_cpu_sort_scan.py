@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from line_cases import DTYPES, GUARD, check_top_k, expected_positions, make_op, random, run
+from sort_scan_cases import DTYPES, GUARD, check_top_k, expected_positions, make_op, random, run
 
 from memc import native
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Value
 from memc.ir.module import Module
-from memc.ir.ops.library import cpu_lines
+from memc.ir.ops.library import cpu_sort_scan
 from memc.ir.ops.shared.op_def import definition
 from memc.ir.types import DType, TensorType
 
@@ -47,21 +47,21 @@ def test_top_k(dtype: str, largest: bool, ties: bool) -> None:
     for shape, axis in SHAPES:
         extent = shape[axis]
         for k in sorted({1, min(2, extent), min(256, extent), min(257, extent), extent - extent // 3, extent}):
-            check_top_k(cpu_lines.TOP_K_CPU, random(dtype, shape, ties), axis, k, largest)
+            check_top_k(cpu_sort_scan.TOP_K_CPU, random(dtype, shape, ties), axis, k, largest)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "int64"])
 @pytest.mark.parametrize("k", [1, 100, 256, 257, 3000, 40_000, 69_999, 70_001])
 def test_long_lines(dtype: str, k: int) -> None:
     for ties in (False, True):
-        check_top_k(cpu_lines.TOP_K_CPU, random(dtype, (2, 70_001), ties), 1, k, k % 2 == 0)
+        check_top_k(cpu_sort_scan.TOP_K_CPU, random(dtype, (2, 70_001), ties), 1, k, k % 2 == 0)
 
 
 @pytest.mark.parametrize("room", [0, 1])
 def test_long_lines_apart(room: int) -> None:
     x = random("float32", (2, 40_000, 9), False)
     for k in (10, 300, 40_000):
-        check_top_k(cpu_lines.TOP_K_CPU, x, 1, k, True, room)
+        check_top_k(cpu_sort_scan.TOP_K_CPU, x, 1, k, True, room)
 
 
 @pytest.mark.parametrize("k", [5, 256, 300, 5000])
@@ -70,7 +70,7 @@ def test_lines_in_any_order(k: int) -> None:
     ramp = np.arange(5000, dtype=np.float32)
     for line in (ramp, ramp[::-1], np.zeros(5000, np.float32), np.minimum(ramp, 7), ramp % 11):
         for largest in (False, True):
-            check_top_k(cpu_lines.TOP_K_CPU, line, 0, k, largest)
+            check_top_k(cpu_sort_scan.TOP_K_CPU, line, 0, k, largest)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -79,11 +79,11 @@ def test_ranks_and_positions(dtype: str, descending: bool) -> None:
     for shape, axis in [*SHAPES, ((40_000,), 0)]:
         for room in (0, 1):
             x = random(dtype, shape, True)
-            (ranks,) = run(cpu_lines.SORT_RANKS_CPU, "sort_ranks", x, room, axis=axis, descending=descending)
+            (ranks,) = run(cpu_sort_scan.SORT_RANKS_CPU, "sort_ranks", x, room, axis=axis, descending=descending)
             positions = expected_positions(x, axis, descending)
             np.testing.assert_array_equal(ranks, np.argsort(positions, axis))
             for count in (1, shape[axis]):
-                (found,) = run(cpu_lines.RANK_POSITIONS_CPU, "rank_positions", ranks, axis=axis, count=count)
+                (found,) = run(cpu_sort_scan.RANK_POSITIONS_CPU, "rank_positions", ranks, axis=axis, count=count)
                 np.testing.assert_array_equal(found, np.take(positions, range(count), axis))
 
 
@@ -92,7 +92,7 @@ def test_a_line_without_room_is_refused() -> None:
     arrays = [np.zeros((600, 2), t) for t in (np.float32, np.float32, np.int64)]
     with pytest.raises(ValueError, match=r"memc.cpu.top_k: expected a workspace of 9600 bytes or more, got 0"):
         tensors = [tvm_ffi.from_dlpack(a) for a in arrays]
-        tvm_ffi.get_global_func("memc.cpu.top_k")(*tensors, *cpu_lines.TOP_K_CPU.scalars(op))
+        tvm_ffi.get_global_func("memc.cpu.top_k")(*tensors, *cpu_sort_scan.TOP_K_CPU.scalars(op))
 
 
 PRODUCTS = "float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
@@ -109,7 +109,7 @@ def test_running_products(dtype: str, exclusive: bool, reverse: bool) -> None:
         else:
             x = rng.integers(0, 120, shape).astype(dtype) | 1
         attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
-        (found,) = run(cpu_lines.CUMPROD_CPU, "cumprod", x, **attrs)
+        (found,) = run(cpu_sort_scan.CUMPROD_CPU, "cumprod", x, **attrs)
         turned = np.flip(x, axis) if reverse else x
         wanted = np.cumprod(turned, axis=axis, dtype=x.dtype)
         if exclusive:
@@ -122,10 +122,10 @@ def test_running_products(dtype: str, exclusive: bool, reverse: bool) -> None:
 def test_products_that_overflow_after_a_zero() -> None:
     x = np.full((1, 3000), 1e30, np.float32)
     x[0, 5] = 0
-    (found,) = run(cpu_lines.CUMPROD_CPU, "cumprod", x, axis=1, exclusive=False, reverse=False)
+    (found,) = run(cpu_sort_scan.CUMPROD_CPU, "cumprod", x, axis=1, exclusive=False, reverse=False)
     assert found[0, 4] == np.inf and np.isnan(found[0, 5:]).all()
     x[0, :5] = 1
-    (found,) = run(cpu_lines.CUMPROD_CPU, "cumprod", x, axis=1, exclusive=False, reverse=False)
+    (found,) = run(cpu_sort_scan.CUMPROD_CPU, "cumprod", x, axis=1, exclusive=False, reverse=False)
     assert (found[0, 5:] == 0).all()
 
 
@@ -159,7 +159,7 @@ def test_non_max_suppression(classes: int, count: int, most: int, center: bool, 
         "non_max_suppression", values, center=center, count=most
     )
     (wanted,) = definition(op).evaluate(operands, op.attrs, [op.result.type])
-    library = cpu_lines.SUPPRESSION_CPU
+    library = cpu_sort_scan.SUPPRESSION_CPU
     assert library.supports(op) and library.workspace is not None
     for room in library.workspace(op):
         found, scratch = np.full(wanted.shape, 7), np.full(room + GUARD, 0xA5, np.uint8)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/cuda_conv_ways.h"
+#include "cuda/cuda_conv_algorithms.h"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of `counted_axes` for ops that sum or search along an axis, in which padding is replaced by what does not count, and
+"""The rules of `data_dependent_axes` for ops that sum or search along an axis, in which padding is replaced by what does not count, and
 for those that treat the elements of an axis alike."""
 
 from __future__ import annotations
@@ -13,7 +13,18 @@ from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from .context import Importer, Known, NodeContext
-from .counted_axes import counts_of, greatest, has_counts, least, marked, padding, reduced_axes, refused, rule, zero
+from .data_dependent_axes import (
+    counts_of,
+    greatest,
+    has_counts,
+    least,
+    marked,
+    padding,
+    reduced_axes,
+    refused,
+    rule,
+    zero,
+)
 from .data_dependent_sizes import Count
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from line_cases import (
+from sort_scan_cases import (
     DTYPES,
     GUARD,
     Array,
@@ -22,7 +22,7 @@ from line_cases import (
 )
 
 import memc
-from memc.ir.ops.library import cuda_lines
+from memc.ir.ops.library import cuda_sort_scan
 from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.text.parser import parse
 
@@ -54,7 +54,7 @@ def run(library: LibraryKernel, name: str, x: Array, room: int = 0, **attrs: Any
 
 
 def check_top_k(x: Array, axis: int, k: int, largest: bool, room: int = 0, order: Array | None = None) -> None:
-    values, positions = run(cuda_lines.TOP_K_CUDA, "top_k", x, room, axis=axis, k=k, largest=largest)
+    values, positions = run(cuda_sort_scan.TOP_K_CUDA, "top_k", x, room, axis=axis, k=k, largest=largest)
     order = expected_positions(x, axis, largest) if order is None else order
     wanted = np.take(order, range(k), axis=axis)
     np.testing.assert_array_equal(positions, wanted)
@@ -95,22 +95,22 @@ def test_long_lines_apart(kernels: None) -> None:
 def test_ranks_and_positions(kernels: None, dtype: str) -> None:
     for shape, axis in [((7, 1), 1), ((3, 257, 2), 1), ((5000,), 0), ((9, 2300, 2), 1), ((1_000_003,), 0)]:
         x = random(dtype, shape, True)
-        (ranks,) = run(cuda_lines.SORT_RANKS_CUDA, "sort_ranks", x, axis=axis, descending=False)
+        (ranks,) = run(cuda_sort_scan.SORT_RANKS_CUDA, "sort_ranks", x, axis=axis, descending=False)
         positions = expected_positions(x, axis, False)
         np.testing.assert_array_equal(ranks, np.argsort(positions, axis))
         for count in (1, shape[axis]):
-            (found,) = run(cuda_lines.RANK_POSITIONS_CUDA, "rank_positions", ranks, axis=axis, count=count)
+            (found,) = run(cuda_sort_scan.RANK_POSITIONS_CUDA, "rank_positions", ranks, axis=axis, count=count)
             np.testing.assert_array_equal(found, np.take(positions, range(count), axis))
 
 
 def test_nothing_is_sorted(kernels: None) -> None:
     for shape, k in (((0,), 0), ((5, 0), 0), ((0, 5), 2), ((4, 3000), 0)):
         attrs = {"axis": len(shape) - 1, "k": k, "largest": True}
-        values, positions = run(cuda_lines.TOP_K_CUDA, "top_k", np.ones(shape, np.float32), **attrs)
+        values, positions = run(cuda_sort_scan.TOP_K_CUDA, "top_k", np.ones(shape, np.float32), **attrs)
         assert values.size == positions.size == 0
 
 
-SCANS = {"cumsum": cuda_lines.CUMSUM_CUDA, "cumprod": cuda_lines.CUMPROD_CUDA}
+SCANS = {"cumsum": cuda_sort_scan.CUMSUM_CUDA, "cumprod": cuda_sort_scan.CUMPROD_CUDA}
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -146,7 +146,7 @@ def test_products_that_leave_the_range(kernels: None, dtype: str) -> None:
                 lines.append(x)
     for line in lines:
         x = line.astype(dtype)
-        (found,) = run(cuda_lines.CUMPROD_CUDA, "cumprod", x, axis=0, exclusive=False, reverse=False)
+        (found,) = run(cuda_sort_scan.CUMPROD_CUDA, "cumprod", x, axis=0, exclusive=False, reverse=False)
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(found, np.cumprod(x, dtype=x.dtype), rtol=3e-5, atol=0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ops say of sharing bytes with their operands, kept for the plans of several orders."""
+"""What ops say of sharing bytes with their operands, asked once for the plans of several orders."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from memc.solvers.accesses import WHOLE, Accesses, Part, dependencies
+from memc.solvers.storage_dependencies import WHOLE, Accesses, Part, dependencies
 
 
 def meet(a: tuple[int, Part], b: tuple[int, Part]) -> bool:

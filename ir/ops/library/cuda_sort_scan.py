@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.ir.core import Op
-from memc.ir.ops.library.cpu_lines import lines_of, product_scalars, short_enough, sort_scalars
+from memc.ir.ops.library.cpu_sort_scan import lines_of, product_scalars, short_enough, sort_scalars
 from memc.ir.ops.shared.axes import axis_of
 from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.sizes import align
