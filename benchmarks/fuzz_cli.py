@@ -96,20 +96,15 @@ def files() -> Path:
     return folder
 
 
-@lru_cache(maxsize=1)
-def commands() -> dict[str, Any]:
-    """The verbs with their parameters. Typer makes them anew whenever it is asked, in a third of a case's time."""
-    return typer.main.get_command(app).commands  # type: ignore[attr-defined, no-any-return]
-
-
 def draw(rng: random.Random) -> list[str]:
     """A command line."""
-    verb = rng.choice(sorted(commands()))
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    verb = rng.choice(sorted(commands))
     if rng.random() < 0.02:
         verb = rng.choice((*WORDS, "compil", "--version", "--help"))
         return [verb]
     arguments = [verb]
-    for param in commands()[verb].params:
+    for param in commands[verb].params:
         if param.param_type_name == "argument":
             arguments += [] if rng.random() < 0.03 else [file_for(rng, verb)]
         elif param.name != "help":
