@@ -66,12 +66,13 @@ sweep() {
     "${models[@]}" ${MEMC_NIGHTLY_SWEEP:-}
 }
 
-# The seeds in as many parts as there are jobs, PART in options being a part's number; fails if one of them does.
+# The seeds in as many parts as there are jobs, PART in options being a part's number; fails if one of them does. Kernels are
+# compiled, not taken from the cache, through whose entries each compilation would look.
 fuzz() {
   local name=$1 part=$(((cases + jobs - 1) / jobs)) pids=() failed=0 number
   shift
   for ((number = 0; number < jobs; number++)); do
-    timeout "$limit" python "benchmarks/fuzz_$name.py" --first $((first + number * part)) --count "$part" \
+    MEMC_KERNEL_CACHE=off timeout "$limit" python "benchmarks/fuzz_$name.py" --first $((first + number * part)) --count "$part" \
       "${@//PART/$number}" &
     pids+=($!)
   done

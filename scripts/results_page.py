@@ -36,7 +36,15 @@ SUBJECTS = {
         "steady_state",
     ),
     "Planning": ("placement", "order", "ilp", "joint"),
-    "Correctness": ("compile_sweep", "cpu_models", "gpu_h100", "gpu_conformance", "training_step", "digits", "gpu_training"),
+    "Correctness": (
+        "compile_sweep",
+        "cpu_models",
+        "gpu_h100",
+        "gpu_conformance",
+        "training_step",
+        "digits",
+        "gpu_training",
+    ),
     "Speed": ("cpu_speed", "sorts", "gpu_speed", "gpu_half", "compile_time"),
 }
 """The pages by subject, in the order in which they are shown."""

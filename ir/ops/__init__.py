@@ -26,6 +26,7 @@ from . import (  # noqa: F401
     gather,
     gather_grad,
     grid_sample,
+    hold,
     iota,
     layer_norm,
     lrn,

@@ -37,8 +37,11 @@ def _evaluate(inputs: Sequence[Array], attrs: Attrs, largest: bool) -> Sequence[
 
 
 def _decompose(b: IRBuilder, op: Op, largest: bool) -> Sequence[Value]:
+    """The best element, and the first or last position that has it: of elements that are held, since of recomputed ones, rounded
+    apart, none might be equal to it."""
     x = op.operands[0]
     x = cast(b, x, DType.F32) if x.type.dtype is DType.BF16 else x
+    x = b.op("hold", [x])
     axis = axis_of(op.attrs, x.type)
     extent, last = x.type.shape[axis], op.attrs["last"]
     best = b.op("reduce_max" if largest else "reduce_min", [x], axes=(axis,), keepdims=True)

@@ -16,7 +16,7 @@ from ..type_inference import InferFn
 from ..types import DType, TensorType
 from .shared.axes import axes_of, flag_of, only
 from .shared.casts import HALF, cast, widen
-from .shared.derivatives import keep_where, scaled, spread
+from .shared.derivatives import held_distance, keep_where, scaled, spread
 from .shared.op_def import Attrs, Builder, Compute, Decompose, Expr, GradientFn, OpDef, Tensor, Trait, register
 
 
@@ -185,10 +185,9 @@ def _rule(slope: Slope) -> GradientFn:
 
 
 def _extremum_slope(b: IRBuilder, op: Op, g: Value, axes: tuple[int, ...]) -> Value:
-    """Equal parts to all elements that are the extremum: those with the extreme distance from the result, which is 0 unless
-    the operand was recomputed and rounded apart; then no element might equal the result."""
+    """Equal parts to all elements that are the extremum, by their distances from the result."""
     x = op.operands[0]
-    distance = b.op("sub", [x, spread(b, op.result, x.type, axes)])
+    distance = held_distance(b, x, spread(b, op.result, x.type, axes))
     extreme = b.op(op.name, [distance], axes=axes, keepdims=True)
     hit = b.op("equal", [distance, extreme])
     ones = keep_where(b, hit, b.scalar(1, DType.F32))

@@ -14,7 +14,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .shared import bilinear
-from .shared.derivatives import keep_where, scaled
+from .shared.derivatives import keep_where, scaled, within
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .shared.sampling_gradient import (
     Tap,
@@ -208,14 +208,11 @@ def _sample_lines(b: IRBuilder, op: Op, axis: int) -> _Lines:
         by_end = keep_where(b, long, by_end)
     at = b.op("add", [start, b.op("mul", [span, share])])
     inner = b.op("clip", [at], min=0.0, max=float(extent - 1))
-    free = b.op("equal", [inner, at])
+    free = within(b, at, 0.0, float(extent - 1))
     by_end = keep_where(b, free, by_end)
     whole = b.op("broadcast", [b.scalar(scale, dtype)], shape=at.type.shape)
     by_start = b.op("sub", [keep_where(b, free, whole), by_end])
-    near = b.op(
-        "logical_and",
-        [b.op("greater_equal", [at, b.scalar(-1, dtype)]), b.op("less_equal", [at, b.scalar(extent, dtype)])],
-    )
+    near = within(b, at, -1.0, float(extent))
     return _Lines(b.op("select", [near, inner, b.scalar(-2, dtype)]), by_start, by_end)
 
 

@@ -18,7 +18,7 @@ from ..errors import OpError
 from ..types import DType, TensorType
 from .shared.casts import cast
 from .shared.common import axis_attr, checked_indices, compute_dtype, count, index_operand, int_attr, str_attr, widen
-from .shared.derivatives import keep_where
+from .shared.derivatives import held_distance, keep_where
 from .shared.op_def import Attrs, Decompose, OpDef, no_flops, register
 
 if TYPE_CHECKING:
@@ -157,10 +157,12 @@ def _gradient(b: IRBuilder, op: Op, g: Value | None, combine: str, pick: str, **
 def _gradient_of_extremum(
     b: IRBuilder, op: Op, g: Value, picked: Callable[[Value], Value], own: dict[str, Any]
 ) -> list[Value | None]:
-    """The elements that are equal to the result share its gradient, as in PyTorch."""
+    """The elements that are the extremum, by their distances from the result, share its gradient, as in PyTorch."""
     data, indices, updates = op.operands
     wide = compute_dtype(data.type.dtype)
-    kept, taken = b.op("equal", [data, op.result]), b.op("equal", [updates, picked(op.result)])
+    apart = held_distance(b, data, op.result), held_distance(b, updates, picked(op.result))
+    extreme = b.op(op.name, [apart[0], indices, apart[1]], reduction=op.attrs["reduction"], **own)
+    kept, taken = b.op("equal", [apart[0], extreme]), b.op("equal", [apart[1], picked(extreme)])
     hits = [b.op("cast", [hit], to=wide) for hit in (kept, taken)]
     count = b.op(op.name, [hits[0], indices, hits[1]], reduction="add", **own)
     share = cast(b, b.op("div", [cast(b, g, wide), count]), data.type.dtype)

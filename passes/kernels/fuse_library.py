@@ -78,7 +78,8 @@ def find_groups(function: Function, target: str) -> list[Group]:
         chain = [op]
         for following in order[index + 1 :]:
             result = chain[-1].result
-            if following.region is not None or result in returned or set(uses[result]) != {following}:
+            single = following.region is None and len(following.results) == 1
+            if not single or result in returned or set(uses[result]) != {following}:
                 break
             chain.append(following)
             if sum(each.name != "cast" for each in chain) > LONGEST:

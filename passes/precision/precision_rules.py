@@ -29,7 +29,7 @@ POINTWISE = frozenset(
 
 MOVES = frozenset(
     {
-        *("reshape", "transpose", "slice", "concat", "pad", "broadcast", "copy", "resize_nearest"),
+        *("reshape", "transpose", "slice", "concat", "pad", "broadcast", "copy", "hold", "resize_nearest"),
         *("gather", "gather_elements", "gather_nd"),
     }
 )

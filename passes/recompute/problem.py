@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
-from memc.ir.op_queries import assigned_state, in_place_operands, slice_offsets, view_offset
-from memc.ir.ops.shared.op_def import lookup
+from memc.ir.op_queries import assigned_state, has, in_place_operands, slice_offsets, view_offset
+from memc.ir.ops.shared.op_def import Trait, lookup
 from memc.ir.sizes import align, format_size
 from memc.passes.recompute.chains import may_repeat, overwrite_chains
 from memc.solvers.recompute import RecomputeProblem
@@ -38,6 +38,8 @@ class RecomputeGraph:
     """What a view is made of."""
     aliased: bool
     """Whether the function has aliases already; no other ones will be made then."""
+    held: frozenset[Value]
+    """What ops that decide together read, so that it is never recomputed."""
     problem: RecomputeProblem = field(init=False)
     values: list[Value] = field(init=False)
     """The problem's values, by their numbers."""
@@ -64,7 +66,8 @@ class RecomputeGraph:
             base.update((v, v.root) for v in op.results)
             if op.name != "constant" and op not in later:
                 units.append(chains.get(op, (op,)))
-        graph = RecomputeGraph(function, units, base, views, aliased)
+        held = frozenset(base[op.operands[0]] for op in function.ops if has(op, Trait.ONCE))
+        graph = RecomputeGraph(function, units, base, views, aliased, held)
         graph.problem = graph._problem(cost, alignment)
         graph.foreign = {
             base[v]: op.name
@@ -117,6 +120,8 @@ class RecomputeGraph:
         return {root: units for root, units in writers.items() if root.op is None or len(units) > 1}
 
     def _may_repeat(self, unit: Sequence[Op], writers: Mapping[Value, Sequence[int]]) -> bool:
+        if not self.held.isdisjoint(self.base[v] for v in _results(unit)):
+            return False
         return all(map(may_repeat, unit)) and not any(v.root in writers for v in _results(unit))
 
     def _until(self, index: int, unit: Sequence[Op], writers: Mapping[Value, Sequence[int]]) -> list[int]:

@@ -12,7 +12,7 @@ from memc.ir.ops.labels import LABEL_LOSSES, ignored_label, wrong
 from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
-KEEPS_ALL = frozenset({"reshape", "transpose", "copy", "cast"})
+KEEPS_ALL = frozenset({"reshape", "transpose", "copy", "hold", "cast"})
 """Ops that keep every element of integers, if to no narrower type."""
 
 

@@ -10,9 +10,13 @@ import numpy as np
 import pytest
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Array, Function, Role, Value
+from memc.ir.clone import clone_op
+from memc.ir.core import Array, Function, Role, Value, fresh_names
 from memc.ir.errors import OpError
+from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
+from memc.ir.op_queries import has
+from memc.ir.ops.shared.op_def import Trait
 from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.passes.manager import PassManager
@@ -96,6 +100,46 @@ def _random_op(b: IRBuilder, rng: random.Random, pool: list[Value], x: Value) ->
     if kind == "cast":
         return b.op("cast", [b.op("cast", [x], to=DType.F64)], to=DType.F32)
     raise OpError("not for a scalar")
+
+
+VERSIONS = 3
+"""How often `rounded_apart` computes each value."""
+
+
+def evaluate_rounded_apart(module: Module, inputs: dict[str, Array], seed: int) -> list[Array]:
+    """The results with each value computed several times, from operands that are rounded apart, and each reader reading any of
+    them: as if all were recomputed between any two readers, with other kernels. What is held is computed once."""
+    function, rng, numbers = module.main, random.Random(seed), np.random.default_rng(seed)
+    held = {v for op in function.ops if has(op, Trait.ONCE) for v in (*op.operands, *op.results)}
+    versions: dict[Value, list[Value]] = {}
+    params, ops, feeds = [], [], {}
+    for param in function.params:
+        versions[param] = [Value(f"{param.name}_{n}", param.type, role=Role.INPUT) for n in range(VERSIONS)]
+        params += versions[param]
+        array = module.weights[param.name] if param.role is Role.WEIGHT else inputs[param.name]
+        for version in versions[param]:
+            moved = array
+            if param.type.dtype.is_float:
+                steps = np.where(np.isfinite(array), np.spacing(np.nan_to_num(array)), 0)
+                moved = (array + steps * numbers.integers(-2, 3, array.shape)).astype(array.dtype)
+            feeds[version.name] = moved
+    names = fresh_names(v.name for v in params)
+    for op in function.ops:
+        once = op.name == "constant" or any(v in held for v in op.results)
+        copies = []
+        for _ in range(1 if once else VERSIONS):
+            read = {v: rng.choice(versions[v]) for v in op.operands}
+            copies.append(clone_op(op, [read[v] for v in op.operands], names))
+        ops += copies
+        versions.update((v, [c.results[k] for c in copies]) for k, v in enumerate(op.results))
+    returns = [rng.choice(versions[v]) for v in function.returns]
+    recomputed = Module([Function(params, ops, returns)])
+    return list(evaluate(recomputed, feeds).values())
+
+
+@pytest.fixture
+def rounded_apart() -> Callable[[Module, dict[str, Array], int], list[Array]]:
+    return evaluate_rounded_apart
 
 
 @pytest.fixture

@@ -46,6 +46,22 @@ def keep_where(b: IRBuilder, condition: Value, x: Value) -> Value:
     return b.op("select", [condition, x, b.scalar(0, x.type.dtype)])
 
 
+def held_distance(b: IRBuilder, x: Value, y: Value) -> Value:
+    """x - y, and 0 where they are equal, infinite or not: computed once.
+
+    A rule that looks for the elements of x that made the extremum y takes those of the extreme distance. That is 0 unless x was
+    recomputed and rounded apart, when no element might equal y; and as the distances are held, one of them is the extreme.
+    """
+    same = b.op("equal", [x, y])
+    return b.op("hold", [b.op("select", [same, b.scalar(0, x.type.dtype), b.op("sub", [x, y])])])
+
+
+def within(b: IRBuilder, x: Value, low: float, high: float) -> Value:
+    """Whether low <= x <= high, for each element."""
+    above = b.op("greater_equal", [x, b.scalar(low, x.type.dtype)])
+    return b.op("logical_and", [above, b.op("less_equal", [x, b.scalar(high, x.type.dtype)])])
+
+
 def sum_to(b: IRBuilder, grad: Value, like: TensorType) -> Value:
     """The gradient in an operand of type `like` that was broadcast to the shape of `grad`: sums over what was repeated."""
     shape, lead = grad.type.shape, grad.type.rank - like.rank

@@ -34,6 +34,8 @@ class Trait(Enum):
     """Two operands in either order give the same result."""
     COPY = auto()
     """Begins a copy between spaces or waits for one: each is an event of its own, never merged, folded, fused or recomputed."""
+    ONCE = auto()
+    """A view whose bytes are never recomputed, so that all that reads it reads the same bits."""
 
     __hash__ = object.__hash__  # Members are compared by identity; the enumeration's own takes far longer.
 

@@ -16,7 +16,7 @@ from itertools import product
 from ...build import IRBuilder
 from ...core import Value
 from ...types import DType
-from .derivatives import keep_where, one_minus
+from .derivatives import keep_where, one_minus, within
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def step(b: IRBuilder, pixel: Value, extent: int, weight: Value, slope: Value | 
     """The neighbour at `pixel`, a whole float; beyond the axis it is the outermost element, or counts nothing."""
     held = b.op("clip", [pixel], min=0.0, max=float(extent - 1))
     if not outside_counts:
-        inside = b.op("equal", [pixel, held])
+        inside = within(b, pixel, 0.0, float(extent - 1))
         weight = keep_where(b, inside, weight)
         slope = None if slope is None else keep_where(b, inside, slope)
     return Step(b.op("cast", [held], to=DType.I64), weight, slope)

@@ -19,7 +19,7 @@ from memc.ir.core import Array
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.types import TensorType
-from memc.measure.verification import random_array
+from memc.measure.verification import random_array, require_memory
 from memc.passes.base import Pass
 from memc.passes.pipeline_text import parse_pipeline
 from memc.passes.training.build_gradient import BuildGradient
@@ -103,7 +103,9 @@ _SPLAT = re.compile(r"(?:(?P<dims>\d+(?:x\d+)*)x)?(?P<dtype>[a-z]\w+)=(?P<value>
 
 
 def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array:
-    """The data of input `name`: `@file.npy`, `2x3xf32=1`, `random`, a number (fills the tensor) or a JSON list."""
+    """The data of input `name`: `@file.npy`, `2x3xf32=1`, `random`, a number (fills the tensor) or a JSON list.
+    Raises UsageError, and DeviceMemoryError if this machine's memory cannot hold the tensor."""
+    require_memory(f"input `{name}`", type.nbytes)
     if text == "random":
         return random_array(type, np.random.default_rng(seed))
     splat = _SPLAT.fullmatch(text)
@@ -114,7 +116,7 @@ def parse_tensor(text: str, type: TensorType, name: str, seed: int = 0) -> Array
         text = splat.group("value")
     array = np.asarray(parse_binding(text))
     if array.ndim == 0 and type.rank and not text.startswith("@"):
-        array = np.full(type.shape, array)
+        return np.full(type.shape, _converted(array, type, name, text))
     if array.shape != type.shape:
         raise UsageError(f"input `{name}`: expected shape {list(type.shape)}, got {list(array.shape)}")
     if array.dtype != type.dtype.numpy:

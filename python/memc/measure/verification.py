@@ -252,14 +252,18 @@ def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> d
 def random_inputs(types: Mapping[str, TensorType], given: Mapping[str, Array], seed: int) -> dict[str, Array]:
     """`given`, and seeded random data for the other inputs, in the order of `types`. Raises DeviceMemoryError if this
     machine's memory cannot hold them."""
-    needed = sum(type.nbytes for type in types.values())
+    require_memory("inputs", sum(type.nbytes for type in types.values()))
+    generator = np.random.default_rng(seed)
+    return {name: given[name] if name in given else random_array(type, generator) for name, type in types.items()}
+
+
+def require_memory(what: str, needed: int) -> None:
+    """Raise DeviceMemoryError if this machine's memory cannot hold so many bytes."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if needed > memory:
         raise DeviceMemoryError(
-            f"inputs: expected at most the {format_size(memory)} of this machine's memory, got {format_size(needed)}"
+            f"{what}: expected at most the {format_size(memory)} of this machine's memory, got {format_size(needed)}"
         )
-    generator = np.random.default_rng(seed)
-    return {name: given[name] if name in given else random_array(type, generator) for name, type in types.items()}
 
 
 def random_array(type: TensorType, generator: np.random.Generator) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memc.cli.values import parse_tensor
-from memc.ir.errors import UsageError
+from memc.ir.errors import DeviceMemoryError, UsageError
 from memc.ir.types import DType, TensorType
 
 
@@ -127,6 +127,14 @@ def test_numbers_that_the_type_does_not_hold_are_refused(dtype: DType, text: str
         return
     with pytest.raises(UsageError, match=f"input `x`: expected {dtype.value}, got .* in `"):
         parse_tensor(text, TensorType(dtype, (2,)), "x")
+
+
+@pytest.mark.parametrize("text", ["1", "random", "1099511627776xf32=0.5"])
+def test_a_tensor_beyond_memory_is_refused_before_it_is_made(text: str) -> None:
+    with pytest.raises(
+        DeviceMemoryError, match="^input `x`: expected at most the .* of this machine's memory, got 4.00 TiB$"
+    ):
+        parse_tensor(text, TensorType(DType.F32, (2**40,)), "x")
 
 
 def test_no_artifact(memc, model: str) -> None:

@@ -255,3 +255,33 @@ def test_the_exact_solver_refuses_large_functions() -> None:
 def test_bad_solvers(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         PassManager.parse(f"rematerialize{{{text}}}")
+
+
+HELD = """
+func @main(%x: f32[64] {role = input}) -> f32[64] {
+  %a = exp(%x) : f32[64]
+  %h = HOLD(%a) : f32[64]
+  %best = reduce_max(%h) {axes = [0], keepdims = true} : f32[1]
+  %b = neg(%x) : f32[64]
+  %c = exp(%b) : f32[64]
+  %d = reduce_sum(%c) {axes = [0], keepdims = true} : f32[1]
+  %e = div(%c, %d) : f32[64]
+  %hit = equal(%h, %best) : bool[64]
+  %r = select(%hit, %e, %x) : f32[64]
+  return %r
+}
+"""
+
+
+@pytest.mark.parametrize(("op", "held"), [("hold", True), ("neg", False)])
+def test_what_is_held_is_computed_once(op: str, held: bool) -> None:
+    graph = RecomputeGraph.of(parse(HELD.replace("HOLD", op)).main, lambda op: 1)
+    exponential = next(number for number, unit in enumerate(graph.units) if unit[0].name == "exp")
+    assert graph.problem.once[exponential] is held
+    assert [op for unit in graph.units for op in unit if op.name == "hold"] == []
+    in_place = parse(HELD.replace("HOLD", op))
+    PassManager.parse("in-place").run(in_place)
+    graph = RecomputeGraph.of(in_place.main, lambda op: 1)
+    assert {unit[0].results[0].name for unit, once in zip(graph.units, graph.problem.once) if once} >= (
+        {"a"} if held else set()
+    )

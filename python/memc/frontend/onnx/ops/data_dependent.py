@@ -48,6 +48,7 @@ def _places(ctx: NodeContext, hits: Value) -> tuple[Value, Count]:
     extent = hits.type.elements
     room = ctx.sizes.room(extent)
     running = ctx.b.op("cumsum", [cast(ctx, hits, DType.I64)], axis=0, exclusive=False, reverse=False)
+    running = ctx.b.op("hold", [running])  # Counted and searched alike, whatever the hits are computed from.
     found = reshape(ctx, cut(ctx, running, {0: (extent - 1, extent, 1)}), ()) if extent else number(ctx, 0)
     wanted = positions(ctx, room)
     at = ctx.b.op("search_sorted", [running, wanted])

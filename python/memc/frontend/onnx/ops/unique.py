@@ -110,13 +110,14 @@ def _unique(ctx: NodeContext, own: Count | None) -> Sequence[Known]:
     behind = ctx.b.op("add", [positions(ctx, extent - 1), number(ctx, 1)])
     others = ctx.b.op("logical_and", [found.differs, ctx.b.op("less", [behind, data])])
     starts = ctx.b.op("concat", [first, others], axis=0) if extent > 1 else first
+    starts, order = (ctx.b.op("hold", [v]) for v in (starts, found.order))  # What follows must agree on them.
     at, count = places(ctx, starts)
     members = _run_lengths(ctx, at, count, data)
     group = ctx.b.op("cumsum", [cast(ctx, starts, DType.I64)], axis=0, exclusive=False, reverse=False)
     group = ctx.b.op("min", [ctx.b.op("sub", [group, number(ctx, 1)]), number(ctx, max(count.most - 1, 0))])
     group = ctx.b.op("max", [group, number(ctx, 0)])
-    inverse = ctx.b.op("scatter_elements", [positions(ctx, extent), found.order, group], axis=0, reduction="none")
-    indices = _take(ctx, found.order, at)
+    inverse = ctx.b.op("scatter_elements", [positions(ctx, extent), order, group], axis=0, reduction="none")
+    indices = _take(ctx, order, at)
     if count.most and not int(ctx.attr("sorted", 1)):
         indices, members, inverse = _by_appearance(ctx, indices, members, inverse, count, extent)
     inverse = inverse if own is None else counted(ctx, inverse, 0, own)

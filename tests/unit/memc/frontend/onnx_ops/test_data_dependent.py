@@ -10,6 +10,7 @@ from onnx import parser
 from memc.frontend.onnx import import_onnx
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate
+from memc.passes.rewrite.decompose import decompose
 
 RANDOM = np.random.default_rng(3)
 
@@ -178,3 +179,43 @@ def test_training_is_refused():
         UnsupportedError, match="node `y` .NonZero.: a size that depends on data, in a model to be trained"
     ):
         import_onnx(model, trainable=True)
+
+
+def recomputed(rounded_apart, body, x, seed):
+    """Raw results, with room, where all is recomputed between its readers, rounded apart; and the extents' numbers."""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {body}')
+    module = import_onnx(model)
+    decompose(module, module.main, "none")
+    return rounded_apart(module, {"x": x}, seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_places_and_their_count_agree_whatever_is_recomputed(rounded_apart, seed):
+    """Of half the elements the choice depends on the last bit."""
+    x = np.where(RANDOM.uniform(size=40) < 0.5, 0.5, RANDOM.uniform(size=40)).astype(np.float32)
+    body = """agraph (float[40] x) => (int64[1, n] at) {
+      half = Constant <value_float = 0.5> ()
+      more = Greater(x, half)
+      at = NonZero(more)
+    }"""
+    at, count = recomputed(rounded_apart, body, x, seed)
+    chosen = at[0, : int(count)]
+    assert (np.diff(chosen) > 0).all() and not at[0, int(count) :].any() and chosen[-1] < 40
+    surely = np.flatnonzero(x > 0.501)
+    assert np.isin(surely, chosen).all() and not np.isin(np.flatnonzero(x < 0.499), chosen).any()
+
+
+@pytest.mark.parametrize("sort", [0, 1])
+@pytest.mark.parametrize("seed", range(10))
+def test_groups_and_their_members_agree_whatever_is_recomputed(rounded_apart, seed, sort):
+    """Equal elements may be told apart when they are recomputed; then all results say so."""
+    x = RANDOM.integers(0, 6, 30).astype(np.float32) + 1
+    body = f"""agraph (float[30] x) => (float[n] y, int64[n] first, int64[30] group, int64[n] size) {{
+      y, first, group, size = Unique <sorted = {sort}> (x)
+    }}"""
+    y, first, group, size, *counts = recomputed(rounded_apart, body, x, seed)
+    count = int(counts[0])
+    assert size[:count].sum() == 30 and (size[:count] > 0).all()
+    np.testing.assert_array_equal(np.bincount(group, minlength=count), size[:count])
+    np.testing.assert_allclose(y[group], x, rtol=1e-5)
+    np.testing.assert_array_equal(group[first[:count]], np.arange(count))
