@@ -37,7 +37,7 @@ SUBJECTS = {
     ),
     "Planning": ("placement", "order", "ilp", "joint"),
     "Correctness": ("cpu_models", "gpu_h100", "gpu_conformance", "training_step", "digits", "gpu_training"),
-    "Speed": ("cpu_speed", "sorts", "gpu_speed", "gpu_half", "compile_time"),
+    "Speed": ("cpu_speed", "sorts", "scatters", "gpu_speed", "gpu_half", "compile_time"),
 }
 """The pages by subject, in the order in which they are shown."""
 
