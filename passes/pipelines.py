@@ -175,7 +175,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
         *("materialize-returns", "canonicalize", *wanted.half),
         *(["recognize-attention"] if wanted.library == "cuda" else []),
         *(wanted.decompose, "canonicalize", "join-products"),
-        *(["find-last"] if cuda else []),
+        *(["find-last"] if cuda and wanted.library == "none" else []),
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),
         *(["delay-updates"] if cuda else []),

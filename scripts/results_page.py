@@ -45,7 +45,7 @@ SUBJECTS = {
         "digits",
         "gpu_training",
     ),
-    "Speed": ("cpu_speed", "sorts", "gpu_speed", "gpu_half", "compile_time"),
+    "Speed": ("cpu_speed", "sorts", "scatters", "gpu_speed", "gpu_half", "compile_time"),
 }
 """The pages by subject, in the order in which they are shown."""
 

@@ -82,8 +82,10 @@ void Launch(Context& context, const std::string& name, int64_t blocks, Stream st
   CheckDriver(LaunchKernel(context, name, {blocks, 1, 1, kThreads}, stream, p), what.c_str());
 }
 
-// Sorts p->lines lines with two arrays of entries between the passes.
-void SortSome(Context& context, Stream stream, const std::array<char*, 2>& arrays, Params* p) {
+// Sorts p->lines lines with two arrays of entries between the passes. If the entries are `kept`,
+// the last pass makes them too, and no results; returns where they are.
+char* SortSome(Context& context, Stream stream, const std::array<char*, 2>& arrays, bool kept,
+               Params* p) {
   const std::string keys = p->bytes == 8 ? "wide" : "packed";
   int64_t total = p->extent;
   int64_t run = 0;
@@ -94,7 +96,8 @@ void SortSome(Context& context, Stream stream, const std::array<char*, 2>& array
     p->total_to = pass.total_to;
     p->run = run;
     p->run_to = pass.run_to;
-    p->to = pass.last ? nullptr : arrays.at(number % 2);
+    char* to = arrays.at(number % 2);
+    p->to = pass.last && !kept ? nullptr : to;
     p->segment = static_cast<int>(kEach);
     while (p->segment < std::min(total, kTile)) p->segment *= 2;
     int64_t blocks = 0;
@@ -107,7 +110,7 @@ void SortSome(Context& context, Stream stream, const std::array<char*, 2>& array
       blocks = several > 1 ? Ceil(p->lines, several) : p->lines * p->tiles;
     }
     Launch(context, (pass.merges ? "sort_1_merge_" : "sort_1_tiles_") + keys, blocks, stream, p);
-    if (pass.last) return;
+    if (pass.last) return to;
     p->from = p->to;
     total = pass.total_to;
     run = pass.run_to;
@@ -175,8 +178,20 @@ void SortLines(const Lines& lines, int64_t count, const Place& place, const Sort
       arrays = LastReadsFirst(lines.extent, count) ? std::array<char*, 2>{workspace, results}
                                                    : std::array<char*, 2>{results, workspace};
     }
-    SortSome(context, place.stream, arrays, &p);
+    SortSome(context, place.stream, arrays, false, &p);
   }
+}
+
+bool SortsAtOnce(int64_t count) { return count <= kTile; }
+
+const void* SortKeys(Context* context, Stream stream, const void* keys, int64_t count,
+                     const std::array<char*, 2>& arrays) {
+  Params p;
+  p.x = keys;
+  p.lines = 1;
+  p.extent = count;
+  p.count = count;
+  return SortSome(*context, stream, arrays, true, &p);
 }
 
 void InvertLines(const Lines& lines, int64_t count, const Place& place, const int64_t* ranks,

@@ -4,6 +4,7 @@
 #ifndef MEMC_CUDA_SORTS_H_
 #define MEMC_CUDA_SORTS_H_
 
+#include <array>
 #include <cstdint>
 
 #include "cuda/cuda_context.h"
@@ -35,6 +36,14 @@ int64_t SortRoom(const Lines& lines, int64_t count, int64_t bytes);
 // long, std::runtime_error if a launch fails.
 void SortLines(const Lines& lines, int64_t count, const Place& place, const Sorted& x, void* values,
                int64_t* result);
+
+// Enqueues it: of `count` keys of 32 bits, entries in order, with the key in the upper half of a
+// word and its position below; returns in which of the arrays of as many words they are. The keys
+// may lie in the second one, which has room for them alone if all are sorted at once. With the
+// context's mutex held.
+const void* SortKeys(Context* context, Stream stream, const void* keys, int64_t count,
+                     const std::array<char*, 2>& arrays);
+bool SortsAtOnce(int64_t count);
 
 // Enqueues it: where on each line, which is a permutation, the numbers below `count` are.
 void InvertLines(const Lines& lines, int64_t count, const Place& place, const int64_t* ranks,

@@ -11,7 +11,6 @@
 //   memc.cpu.depthwise_conv2d(x, w, bias?, y, the scalars of conv2d)
 //   memc.cpu.conv2d_grad_weight(x, g, w, workspace?, the first 8 scalars of conv2d)
 //   memc.cpu.conv2d_transpose(g, w, bias?, x, workspace?, the first 8 scalars of conv2d)
-//   memc.cpu.gather_grad(indices, g, result, axis)
 #include "kernels/cpu_kernels.h"
 
 #include <tvm/ffi/container/tensor.h>
@@ -238,31 +237,6 @@ void Conv2dTranspose(ffi::PackedArgs args, ffi::Any* /*result*/) {
                        parsed.Workspace(), parsed.WorkspaceBytes());
 }
 
-void GatherGrad(ffi::PackedArgs args, ffi::Any* /*result*/) {
-  const char* symbol = "memc.cpu.gather_grad";
-  const auto indices = args[0].cast<ffi::TensorView>();
-  const auto g = args[1].cast<ffi::TensorView>();
-  const auto out = args[2].cast<ffi::TensorView>();
-  const auto axis = args[3].cast<int64_t>();
-  RequireFloat(g, symbol);
-  RequireFloat(out, symbol);
-  memc::GatherShape shape{1, out.size(axis), indices.numel(), 1};
-  for (int64_t i = 0; i < axis; ++i) shape.lead *= out.size(i);
-  for (int64_t i = axis + 1; i < out.ndim(); ++i) shape.row *= out.size(i);
-  const DLDataType type = indices.dtype();
-  if (type.code != kDLInt || type.lanes != 1 || (type.bits != 32 && type.bits != 64) ||
-      g.numel() != shape.lead * shape.count * shape.row) {
-    throw std::invalid_argument(std::string(symbol) + ": the operands do not fit each other");
-  }
-  if (type.bits == 32) {
-    memc::GatherGrad(shape, Elements<const int32_t>(indices), Elements<const float>(g),
-                     Elements<float>(out));
-  } else {
-    memc::GatherGrad(shape, Elements<const int64_t>(indices), Elements<const float>(g),
-                     Elements<float>(out));
-  }
-}
-
 void DepthwiseConv2d(ffi::PackedArgs args, ffi::Any* /*result*/) {
   const Forward f = ParseForward(args, "memc.cpu.depthwise_conv2d");
   if (f.shape.GroupIn() != 1 || f.operands.add != nullptr) {
@@ -288,6 +262,5 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_packed("memc.cpu.packed_conv2d", memc::Guarded<PackedConv2d>)
       .def_packed("memc.cpu.depthwise_conv2d", memc::Guarded<DepthwiseConv2d>)
       .def_packed("memc.cpu.conv2d_grad_weight", memc::Guarded<Conv2dGradWeight>)
-      .def_packed("memc.cpu.conv2d_transpose", memc::Guarded<Conv2dTranspose>)
-      .def_packed("memc.cpu.gather_grad", memc::Guarded<GatherGrad>);
+      .def_packed("memc.cpu.conv2d_transpose", memc::Guarded<Conv2dTranspose>);
 }

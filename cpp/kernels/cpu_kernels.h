@@ -94,18 +94,6 @@ void Conv2dGradWeight(const Conv2dShape& shape, const float* x, const float* g, 
 void Conv2dGradData(const Conv2dShape& shape, const float* g, const float* w, const float* bias,
                     float* x, float* workspace, int64_t workspace_bytes);
 
-struct GatherShape {
-  int64_t lead;    // Tables.
-  int64_t extent;  // Rows of a table.
-  int64_t count;   // Indices.
-  int64_t row;     // Elements of a row.
-};
-
-// out[lead][extent][row] = the sums of the rows g[lead][count][row] by their index; negative ones
-// count from the end. Index: int32_t or int64_t.
-template <typename Index>
-void GatherGrad(const GatherShape& shape, const Index* indices, const float* g, float* out);
-
 // In place over `rows` rows of `columns` elements, `stride` elements apart: adds row_bias[row] or
 // column_bias[column] where not null, then applies the limits.
 void Epilogue(float* c, int64_t rows, int64_t columns, int64_t stride, const float* row_bias,

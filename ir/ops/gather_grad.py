@@ -11,7 +11,8 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .library.cpu import GATHER_GRAD_CPU
+from .library.cpu_scatters import GATHER_GRAD_CPU
+from .library.cuda_scatters import FEW_ROWS, GATHER_GRAD_CUDA
 from .shared.casts import cast
 from .shared.common import checked_indices, count, index_operand, int_attr, normalized
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
@@ -41,10 +42,6 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     rows = g.reshape(*g.shape[:axis], picked.size, *g.shape[axis + indices.ndim :])
     np.add.at(np.moveaxis(total, axis, 0), picked, np.moveaxis(rows, axis, 0).astype(total.dtype))
     return [total]
-
-
-FEW_ROWS = 16
-"""Up to so many, most indices name a row that many others name too: its sum is better shared than made in their order."""
 
 
 def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -89,7 +86,8 @@ register(
         "none (i32 [extent]): the generated kernel looks no further.\n\n"
         "Attributes `axis`, and `extent`: that of the data's axis. The result is g's shape with the axes of the indices\n"
         "replaced by `extent`; f16 and bf16 give an f32 result. The generated kernel looks at all indices for every row: on\n"
-        f"CUDA once for a warp's elements, if they lie in one row; up to {FEW_ROWS} rows are added up like any other sum.",
+        f"CUDA once for a warp's elements, if they lie in one row; up to {FEW_ROWS} rows are added up like any other sum.\n"
+        "The libraries' look at each index once, or sort them.",
         spec=None,
         infer=infer,
         evaluate=evaluate,
@@ -99,7 +97,7 @@ register(
         slices=None,
         flops=lambda op: op.operands[1].type.elements,
         lower=Compute(lower),
-        library=(GATHER_GRAD_CPU,),
+        library=(GATHER_GRAD_CPU, GATHER_GRAD_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """scatter_elements, scatter_nd: updates written or combined into a copy of a tensor.
 
-No atomics: every result element looks for the updates that name it. An op expands into `scatter_*_combine`, which
-reduces the updates meant for each element (or finds the last of them), and elementwise ops that merge that with the
-data. Of several updates of one element the last one in row-major order wins, which ONNX leaves open.
+No atomics. Many updates are left to library kernels, which write them over the data where nothing else needs these. Else an op
+expands into `scatter_*_combine`, which reduces the updates meant for each element (or finds the last of them) by looking at
+all, and elementwise ops that merge that with the data. Of several updates of one element the last one in row-major order wins, which ONNX leaves open.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
+from .library.cpu_scatters import SCATTER_ELEMENTS_CPU, SCATTER_ND_CPU
+from .library.cuda_scatters import SCATTER_ELEMENTS_CUDA, SCATTER_ND_CUDA
 from .shared.casts import cast
 from .shared.common import axis_attr, checked_indices, compute_dtype, count, index_operand, int_attr, str_attr, widen
 from .shared.derivatives import held_distance, keep_where
@@ -217,12 +219,12 @@ register(
         infer=infer_elements,
         evaluate=evaluate_elements,
         gradient=gradient_elements,
-        in_place=None,
+        in_place=lambda op: (0,),
         view=None,
         slices=None,
         flops=no_flops,
         lower=Decompose(decompose_elements),
-        library=(),
+        library=(SCATTER_ELEMENTS_CPU, SCATTER_ELEMENTS_CUDA),
     )
 )
 
@@ -234,11 +236,11 @@ register(
         infer=infer_nd,
         evaluate=evaluate_nd,
         gradient=gradient_nd,
-        in_place=None,
+        in_place=lambda op: (0,),
         view=None,
         slices=None,
         flops=no_flops,
         lower=Decompose(decompose_nd),
-        library=(),
+        library=(SCATTER_ND_CPU, SCATTER_ND_CUDA),
     )
 )

@@ -16,6 +16,8 @@ import numpy as np
 from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
+from .library.cpu_scatters import ELEMENTS_COMBINE_CPU, ND_COMBINE_CPU, updates_of
+from .library.cuda_scatters import ELEMENTS_COMBINE_CUDA, ND_COMBINE_CUDA
 from .scatter import REDUCTIONS, check_elements, check_nd, evaluate_elements, evaluate_nd
 from .shared.common import (
     axis_attr,
@@ -28,7 +30,7 @@ from .shared.common import (
     shape_attr,
     str_attr,
 )
-from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
+from .shared.op_def import Attrs, Builder, Compute, Expr, LibraryKernel, OpDef, Tensor, Trait, register
 
 _KINDS = {"none": "max", "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
@@ -143,7 +145,11 @@ def lower_nd(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     return [b.compute(op.result.type, body)]
 
 
-def _define(name: str, infer: Any, evaluate: Any, lower: Any, doc: str) -> None:
+def _comparisons(op: Op) -> int:
+    return op.result.type.elements * updates_of(op)[0]
+
+
+def _define(name: str, infer: Any, evaluate: Any, lower: Any, library: Sequence[LibraryKernel], doc: str) -> None:
     register(
         OpDef(
             name=name,
@@ -155,9 +161,9 @@ def _define(name: str, infer: Any, evaluate: Any, lower: Any, doc: str) -> None:
             in_place=None,
             view=None,
             slices=None,
-            flops=lambda op: op.operands[0].type.elements,
+            flops=_comparisons,
             lower=Compute(lower),
-            library=(),
+            library=library,
             traits=frozenset({Trait.REDUCTION}),
         )
     )
@@ -172,6 +178,7 @@ _define(
     infer_elements,
     _evaluate(evaluate_elements),
     lower_elements,
+    (ELEMENTS_COMBINE_CPU, ELEMENTS_COMBINE_CUDA),
     "For each element of a scatter_elements along `axis`, what its updates amount to.\n\n" + _DOC,
 )
 _define(
@@ -179,5 +186,6 @@ _define(
     infer_nd,
     _evaluate(evaluate_nd),
     lower_nd,
+    (ND_COMBINE_CPU, ND_COMBINE_CUDA),
     "For each element of a scatter_nd, what its updates amount to.\n\n" + _DOC,
 )

@@ -16,7 +16,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Op
 from memc.ir.module import Module
-from memc.ir.ops.gather_grad import FEW_ROWS
+from memc.ir.ops.library.cuda_scatters import FEW_ROWS
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.alias_plan import planned_peak

@@ -11,6 +11,7 @@
 
 #include "attention.cu"
 #include "scans.cu"
+#include "scatters.cu"
 #include "sorts.cu"
 #include "split_product.cu"
 #include "winograd.cu"
@@ -50,6 +51,7 @@ Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "attention", 9) == 0) return Run<Attention>;
   if (std::strncmp(name, "sort_", 5) == 0) return Run<Sort>;
   if (std::strncmp(name, "scan_", 5) == 0) return Run<Scan>;
+  if (std::strncmp(name, "scatter_", 8) == 0) return Run<Scatter>;
   return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
 }
 

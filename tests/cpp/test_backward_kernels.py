@@ -14,7 +14,8 @@ from memc import native
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.ops.library.cpu import CONV2D_GRAD_WEIGHT_CPU, CONV2D_TRANSPOSE_CPU, GATHER_GRAD_CPU
+from memc.ir.ops.library.cpu import CONV2D_GRAD_WEIGHT_CPU, CONV2D_TRANSPOSE_CPU
+from memc.ir.ops.library.cpu_scatters import GATHER_GRAD_CPU
 from memc.ir.ops.shared.op_def import LibraryKernel, definition
 from memc.ir.types import DType, TensorType
 

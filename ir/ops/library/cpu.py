@@ -220,16 +220,6 @@ def _backward_workspace(op: Op) -> tuple[int, int]:
     return (0, 0) if matrix <= STACK_PANEL else (0, 4 * min(MOST_PANEL, 4 * matrix))
 
 
-def _gather_supports(op: Op) -> bool:
-    return op.operands[1].type.dtype is DType.F32 and len(op.operands) == 2
-
-
-def _gather_scalars(op: Op) -> Sequence[int | float]:
-    axis = op.attrs["axis"]
-    assert isinstance(axis, int)
-    return (axis,)
-
-
 MATMUL_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.matmul",
@@ -305,12 +295,3 @@ CONV2D_TRANSPOSE_CPU = LibraryKernel(
     workspace=_backward_workspace,
 )
 """f32 transposed convolution, the gradient of convolutions in their data: products, added to where patches came from."""
-
-GATHER_GRAD_CPU = LibraryKernel(
-    target="llvm",
-    symbol="memc.cpu.gather_grad",
-    supports=_gather_supports,
-    scalars=_gather_scalars,
-    workspace=None,
-)
-"""Rows of f32 added up by index, each once."""

@@ -34,7 +34,7 @@ def lines_of(op: Op) -> tuple[int, int, int]:
     return source.elements // max(extent, 1), extent, math.prod(source.shape[axis + 1 :])
 
 
-def _number(dtype: DType) -> int:
+def number_of(dtype: DType) -> int:
     """How the bits of elements are to be read: 0 unsigned, 1 signed, 2 float, 3 brain float."""
     if dtype is DType.BF16:
         return 3
@@ -73,7 +73,7 @@ def _ranks_workspace(op: Op) -> tuple[int, int]:
 def sort_scalars(op: Op, descending: str) -> Sequence[int | float]:
     """Axis, number, and the attribute that says whether the greatest come first."""
     source = op.operands[0].type
-    return axis_of(op.attrs, source), _number(source.dtype), int(bool(op.attrs[descending]))
+    return axis_of(op.attrs, source), number_of(source.dtype), int(bool(op.attrs[descending]))
 
 
 def product_scalars(op: Op) -> Sequence[int | float]:

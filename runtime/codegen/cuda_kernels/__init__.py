@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
-(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), and running sums and products
-(cuda_scans.h); cuda_launch.h launches them.
+(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), running sums and products
+(cuda_scans.h), and scatters (cuda_scatters.h); cuda_launch.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -36,16 +36,27 @@ LINES = ("scans.cu", "sorts.cu")
 LINE_CALLERS = frozenset(f"memc.cuda.{name}" for name in ("top_k", "sort_ranks", "rank_positions", "cumsum", "cumprod"))
 """The symbols of the calls that take that."""
 
+SCATTERS = ("scatters.cu", "sorts.cu")
+"""What sorts updates by their places, and combines them."""
+
+SCATTER_CALLERS = frozenset(
+    f"memc.cuda.{name}"
+    for name in ("scatter_elements", "scatter_elements_combine", "scatter_nd", "scatter_nd_combine", "gather_grad")
+)
+"""The symbols of the calls that take that."""
+
 
 def sources_of(function: Function) -> tuple[str, ...]:
     """The sources that some call of a function may take kernels of."""
     symbols = {op.plan.library_kernel for op in function.ops}
     of_f32 = {op.plan.library_kernel for op in function.ops if op.operands and op.operands[0].type.dtype is DType.F32}
-    return (FACTORS if of_f32 & CALLERS else ()) + (LINES if symbols & LINE_CALLERS else ())
+    taken = (FACTORS if of_f32 & CALLERS else ()) + (LINES if symbols & LINE_CALLERS else ())
+    taken += SCATTERS if symbols & SCATTER_CALLERS else ()
+    return tuple(dict.fromkeys(taken))
 
 
 @functools.cache
-def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES) -> bytes:
+def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES + SCATTERS[:1]) -> bytes:
     """The cubin of some sources for an architecture, empty for none. Raises what `compile_source` does."""
     if not sources:
         return b""

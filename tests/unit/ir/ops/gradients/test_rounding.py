@@ -17,7 +17,7 @@ from memc.ir.module import Module
 from memc.ir.ops.shared.op_def import definition
 from memc.ir.types import DType, TensorType
 from memc.passes.rewrite.decompose import decompose
-from memc.passes.training.gradient import append_gradients
+from memc.passes.training.backward_pass import append_gradients
 
 POOL = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 0, 1), "dilations": (1, 1)}
 SHAPE = (2, 3, 7, 6)
