@@ -12,6 +12,7 @@
 #include "exports/ffi_arrays.h"
 #include "solvers/placement/check.h"
 #include "solvers/placement/conflict.h"
+#include "solvers/placement/lower_bound.h"
 #include "solvers/placement/solvers.h"
 
 namespace {

@@ -8,6 +8,7 @@
 
 #include "solvers/common/budget.h"
 #include "solvers/placement/check.h"
+#include "solvers/placement/lower_bound.h"
 
 namespace memc {
 

@@ -86,10 +86,6 @@ std::vector<int64_t> RoundedSizes(const Problem& problem);
 // The peak, in bytes, of a plan that puts buffer i at offsets[i].
 int64_t Peak(const Problem& problem, const std::vector<int64_t>& offsets);
 
-// The largest sum of rounded sizes live at one time, in bytes: no plan has a lower peak.
-// A buffer with a fixed offset raises it to that buffer's end. O(n log n).
-int64_t LowerBound(const Problem& problem);
-
 // How many pairs of buffers are live together, empty ones left out and gaps taken as live, or a
 // number beyond `limit` if more than that many. O(n log n). The work of a first fit is about
 // proportional to it.

@@ -9,6 +9,7 @@
 #include "solvers/common/budget.h"
 #include "solvers/placement/decompose.h"
 #include "solvers/placement/improve.h"
+#include "solvers/placement/lower_bound.h"
 #include "solvers/placement/race.h"
 #include "solvers/placement/repair.h"
 #include "solvers/placement/solvers.h"

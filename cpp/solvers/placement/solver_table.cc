@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <stdexcept>
 
+#include "solvers/placement/lower_bound.h"
 #include "solvers/placement/solvers.h"
 
 namespace memc {

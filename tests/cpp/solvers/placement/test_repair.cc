@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "solvers/placement/check.h"
+#include "solvers/placement/lower_bound.h"
 #include "solvers/placement/random_problems.h"
 #include "solvers/placement/repair.h"
 #include "solvers/placement/solvers.h"
