@@ -20,7 +20,7 @@ from memc.ir.byte_range import ByteRange
 from memc.ir.copies import has_copies, is_done, is_start
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.op_rules import view_offset
+from memc.ir.op_queries import view_offset
 from memc.passes.base import Pass
 
 

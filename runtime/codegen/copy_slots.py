@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from memc.ir.copies import is_done, is_start, start_of
 from memc.ir.core import Function, Op, Value
-from memc.ir.op_rules import has_no_code
+from memc.ir.op_queries import has_no_code
 
 
 @dataclass(frozen=True)
