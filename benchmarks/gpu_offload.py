@@ -2,7 +2,7 @@
 """Training steps under budgets, by recomputation alone and with copies to the host, on two machines: one has the GPU.
 
     python benchmarks/gpu_offload.py prepare --models DIR --cache CACHE --out FOLDER [--profiles FOLDER] MODEL:BATCH ...
-    python benchmarks/gpu_offload.py run FOLDER [--seconds N] [--profiles FOLDER] [--json FILE] [--markdown FILE]
+    python benchmarks/gpu_offload.py run FOLDER [--seconds N] [--profiles FOLDER] [--where] [--json FILE] [--markdown FILE]
 
 `prepare` compiles the training step (cross entropy, SGD, f32) of each model of DIR/training without a budget, and within shares
 of its arena (`--shares`, percent) by recomputation alone and with `--offload auto`, over a named link or one of a file.
@@ -16,12 +16,14 @@ memory in use after the plan's steps, less that before it was loaded and the pea
 graph, and the driver's steps of 2 MiB. `host` is what the plan says; the slab has exactly as many bytes, or the run fails. GB/s
 are bytes that a step copies over the durations of its copies, which PyTorch's profiler sees; `beside kernels` is the share
 of these during which kernels run. `same bits` says whether losses of the first steps stay the same when every copy ends
-before the next kernel begins.
+before the next kernel begins. `--where` also takes each plan's steps without a graph and, of those with copies, with 64 bytes for
+each copy, which leaves what starts and waits take: a second table.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import shutil
@@ -39,10 +41,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, link_package, start_device
+from gpu_offload_where import PLAIN, other_steps, where
 from gpu_rows import measured_apart, write_down
 from gpu_training_memory import in_use
 
-PLAIN = "plain"
 STEPS = 8
 """Steps whose losses are compared."""
 
@@ -130,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
             continue
         command = [sys.executable, __file__, "one", str(folder), "--steps", str(args.steps)]
         command += ["--profiles", str(args.profiles)] if args.profiles else []
+        command += ["--where"] if args.where else []
         rows.append({"case": folder.name} | measured_apart(command, left)[0])
         write_down(rows, table, args)
     print(table(rows))
@@ -152,12 +155,18 @@ def one(args: argparse.Namespace) -> int:
             plans[artifact.stem], steps[artifact.stem] = placed(whole, facts)
             if facts["way"] == PLAIN and args.profiles:
                 plans[artifact.stem]["profile"] = profiled(whole, args.profiles / f"{args.folder.name}.json")
+            if args.where:
+                found, plans[artifact.stem]["note"] = other_steps(whole, facts)
+                steps |= {f"{artifact.stem}:{name}": step for name, step in found.items()}
             shutil.rmtree(whole)
     for name, ms in interleaved(steps, tvm.cuda(0).sync, args.steps).items():
-        plans[name] |= {"ms": float(np.median(ms)), "least": float(np.min(ms))}
-    for name in steps:
+        stem, _, other = name.partition(":")
+        plans[stem] |= {f"{other} ms".strip(): float(np.median(ms)), f"{other} least".strip(): float(np.min(ms))}
+    for name in plans:
         if plans[name]["copies"]:
             plans[name] |= copied_times(steps[name], tvm.cuda(0).sync, plans[name])
+    for facts in plans.values():
+        del facts["below"]
     print(json.dumps({"plans": plans}))
     return 0
 
@@ -167,14 +176,16 @@ def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable
     from memc.runtime.execute.executable import Executable
     from memc.runtime.execute.load import load
 
+    gc.collect()  # Sessions of the plan before, which would otherwise be given back while this one is measured.
     before, start = in_use(), time.perf_counter()
     step: Any = load(whole)
     facts["load"] = round(time.perf_counter() - start, 2)
     if step.statistics().get("host", 0) != facts["host"]:
         raise AssertionError(f"{whole.name}: a slab of {step.statistics()} bytes, {facts['host']} planned")
-    feeds = draw_feeds(step.inputs, facts.pop("below"))
+    feeds = draw_feeds(step.inputs, facts["below"])
     first = step.state()
     losses = losses_of(step, feeds)
+    gc.collect()
     facts["beyond"] = in_use() - before - facts["peak"]
     if facts["copies"]:
         facts["same"] = []
@@ -295,6 +306,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells += ["" if plan.get(k) is None else f"{plan[k]:.1f}" for k in ("out GB/s", "in GB/s", "beside")]
             cells += ["" if "same" not in plan else "yes" if all(plan["same"]) else "NO", f"{plan['load']:.1f}"]
             lines.append("| " + " | ".join(cells) + " |")
+    if any("eager ms" in plan for row in rows for plan in row.get("plans", {}).values()):
+        lines += ["", *where(rows)]
     return "\n".join(lines)
 
 
@@ -321,6 +334,9 @@ def main() -> int:
     third.add_argument("folder", type=Path)
     third.set_defaults(verb=one)
     for verb in (second, third):
+        verb.add_argument(
+            "--where", action="store_true", help="also without a graph, and with hardly any bytes to copy"
+        )
         verb.add_argument("--steps", type=int, default=30, help="that are timed, of each plan")
     for verb in (first, second, third):
         verb.add_argument("--profiles", type=Path, help="folder of ops' times, that `run` writes and `prepare` reads")

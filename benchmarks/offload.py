@@ -31,7 +31,7 @@ from memc.passes.order.reorder import Search, reorder
 from memc.passes.pipelines import SLACK, WORK
 from memc.passes.recompute.choices import Choices, Copies, Recomputation, Starts
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.rematerialize import SPARE
+from memc.passes.recompute.rematerialize import SPARE_WITH_COPIES
 
 SHARES = (0.5, 0.27)
 
@@ -58,7 +58,7 @@ class Plans:
         link = LINKS[arguments.link]
         copies = Copies(link.name, link.lanes())
         starts = Starts.of(function, [function.ops, given], COSTS, ALIGNMENT)
-        lowest = int(SPARE * SHARES[-1] * arena)
+        lowest = int(SPARE_WITH_COPIES * SHARES[-1] * arena)
         times = [time.process_time()]
         starts.choices(lowest)
         times.append(time.process_time())

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memc.ir.copies import is_done
 from memc.ir.core import FUSED, Op, Role, Value
 from memc.ir.ops.shared.op_def import Trait, chosen_kernel, lookup, main_op
 
@@ -39,6 +40,18 @@ def view_offset(op: Op) -> int | None:
     if definition is None or definition.view is None or op.region is not None:
         return None
     return definition.view(op)
+
+
+def has_no_code(op: Op) -> bool:
+    """Whether an op does nothing: a constant, or a view that lies where it looks."""
+    if op.name == "constant":
+        return True
+    if is_done(op):
+        return False
+    within = view_offset(op)
+    if within is None or op.result.root is not op.operands[0].root:
+        return False
+    return op.result.offset_in_root == op.operands[0].offset_in_root + within
 
 
 def origin_of(value: Value) -> tuple[Value, int]:

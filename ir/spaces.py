@@ -89,6 +89,10 @@ class Link(Checked):
     """Bytes a second while the link back is busy too; None where that does not matter."""
     latency: Annotated[float, Range(least=0, what="a number of seconds")] = 0.0
     """Seconds that a copy takes beside those of its bytes."""
+    sync: Annotated[float, Range(least=0, what="a number of seconds")] = 0.0
+    """Seconds that a copy takes kernels: half of them where it is started, and the rest where it is waited for."""
+    drag: Annotated[float, Range(least=0, what="a share")] = 0.0
+    """By how much kernels are slower while bytes move, as a share."""
 
     def owner(self) -> str:
         """What messages call it."""

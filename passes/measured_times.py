@@ -3,9 +3,9 @@
 
     {"device": {"kind": "cuda", "arch": "sm_90", "name": "NVIDIA H200"},
      "ops": {SIGNATURE: SECONDS, ...},
-     "link": {"out": {"bandwidth": B, "shared": B, "latency": S}, "in": {...}}}
+     "link": {"out": {"bandwidth": B, "shared": B, "latency": S, "sync": S, "drag": F}, "in": {...}}}
 
-Rates are bytes a second. Each part may be missing; an object of seconds by signature alone is `ops`. Passes that decide by time
+Rates are bytes a second; `sync` and `drag` are 0 where they are left out. Each part may be missing; an object of seconds by signature alone is `ops`. Passes that decide by time
 read them.
 """
 
@@ -29,6 +29,11 @@ WAYS = ("out", "in")
 
 RATES = ("bandwidth", "shared", "latency")
 
+TAKEN = ("sync", "drag")
+"""What copies take ops; 0 by itself."""
+
+MOST_DRAG = 0.25
+
 SLOWEST = 1e8
 """Bytes a second that a link moves at least; slower ones could not be counted in picoseconds."""
 
@@ -45,11 +50,26 @@ class Rates:
     """Bytes a second while something does."""
     latency: float
     """Seconds that a copy takes beside those of its bytes."""
+    sync: float = 0.0
+    """Seconds that a copy takes ops: half of them where it is started, and the rest where it is waited for."""
+    drag: float = 0.0
+    """By how much ops are slower while something moves in this direction, as a share."""
+
+    @staticmethod
+    def of(found: Mapping[str, Any]) -> Rates:
+        """Those that an object of a file has. Raises KeyError, TypeError and ValueError for what is none."""
+        taken = (float(found.get(name, 0.0)) for name in TAKEN)
+        return Rates(*(float(found[name]) for name in RATES), *taken)
+
+    def to_dict(self) -> dict[str, float]:
+        """As `of` takes them."""
+        return {name: getattr(self, name) for name in (*RATES, *TAKEN)}
 
     def lane(self) -> Lane:
         """As the search takes them."""
         shared = max(1, round(FULL_SPEED * self.shared / self.bandwidth))
-        return Lane(round(self.latency * 1e12), round(2**20 / self.bandwidth * 1e12), shared)
+        taken = (round(self.sync * 1e12), round(FULL_SPEED * self.drag))
+        return Lane(round(self.latency * 1e12), round(2**20 / self.bandwidth * 1e12), shared, *taken)
 
 
 @dataclass(frozen=True)
@@ -111,11 +131,11 @@ def _rates(where: str, link: Any, way: str) -> Rates:
     found = link.get(way) if isinstance(link, dict) else None
     if not isinstance(found, dict):
         raise UsageError(f"{where}: expected a link of `out` and `in`, such as {_LINK}, got {shown(link)}")
-    for name in RATES:
+    for name in (*RATES, *(name for name in TAKEN if name in found)):
         if not _is_number(found.get(name)):
             got = shown(found[name]) if name in found else "nothing"
             raise UsageError(f"{where}: link: {way}: {name}: expected a number, got {got}; such as {_LINK}")
-    rates = Rates(*(float(found[name]) for name in RATES))
+    rates = Rates.of(found)
     require_sound(where, rates)
     return rates
 
@@ -127,6 +147,8 @@ def require_sound(where: str, rates: Rates) -> None:
             f"{where}: expected {SLOWEST:g} <= shared <= bandwidth, in bytes a second, and a latency of 0 to 1 seconds, got "
             f"{rates}"
         )
+    if not (0 <= rates.sync < 1 and 0 <= rates.drag <= MOST_DRAG):
+        raise UsageError(f"{where}: expected a sync of 0 to 1 seconds and a drag of 0 to {MOST_DRAG}, got {rates}")
 
 
 def _is_number(value: Any) -> bool:

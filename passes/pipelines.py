@@ -182,6 +182,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
         *([wanted.select()] if has_workspaces and not late else []),
         *("in-place", _with("assign-addresses", *search)),
         *([wanted.grow] if has_workspaces and late else []),
+        *(["group-copies"] if wanted.offload != "none" else []),
         *(["join-updates", "join-rows", "join-kernels"] if cuda else []),
     ]
 

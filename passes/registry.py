@@ -23,6 +23,7 @@ from memc.passes.launches.delay_updates import DelayUpdates
 from memc.passes.launches.join_kernels import JoinKernels
 from memc.passes.launches.join_rows import JoinRows
 from memc.passes.launches.join_updates import JoinUpdates
+from memc.passes.offload.group_copies import GroupCopies
 from memc.passes.offload.offload import Offload
 from memc.passes.order.reorder import Reorder
 from memc.passes.placement.assign_addresses import AssignAddresses
@@ -64,6 +65,7 @@ PASSES: tuple[type[Pass], ...] = (
     Recognize,
     RecognizeAttention,
     Offload,
+    GroupCopies,
     Rematerialize,
     Reorder,
     SelectKernels,

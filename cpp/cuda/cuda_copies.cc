@@ -165,8 +165,10 @@ void HostCopies::Enqueue(const HostCopy& copy, Stream kernels) {
   Lane& lane = lanes_[copy.lane];
   Stream stream = lane.stream.get();
   char* host = slab_->data() + copy.host_offset;
-  CheckDriver(driver.record_event(lane.fork.get(), kernels), "cuEventRecord");
-  CheckDriver(driver.wait(stream, lane.fork.get(), 0), "cuStreamWaitEvent");
+  if (!copy.forked || copy.when != When::kBeside) {
+    CheckDriver(driver.record_event(lane.fork.get(), kernels), "cuEventRecord");
+    CheckDriver(driver.wait(stream, lane.fork.get(), 0), "cuStreamWaitEvent");
+  }
   if (copy.out) {
     CheckDriver(driver.read(host, copy.device_address, copy.bytes, stream), "cuMemcpyDtoHAsync");
   } else {

@@ -31,6 +31,7 @@ struct HostCopy {
   uint64_t device_address = 0;
   size_t host_offset = 0;  // In the slab.
   size_t bytes = 0;
+  bool forked = false;  // There is no kernel, and no wait, since the start before it in its lane.
   When when = When::kBeside;
 };
 

@@ -5,7 +5,9 @@
 //   memc.copy.cuda.open(device, bytes, lanes, slots) -> slab
 //   memc.copy.cuda.bytes(slab) -> Tensor      its memory as u8[bytes] on the host
 //   memc.copy.cuda.start(slab, tensor, offset, out, lane, slot)
-//                                             out: 1 from the tensor into the slab, 0 back
+//                                             out: 1 from the tensor into the slab, 0 back; and 2
+//                                             more where no kernel, and no wait, has come since the
+//                                             start before it in its lane
 //   memc.copy.cuda.done(slab, slot)
 //   memc.copy.cuda.apart(slab, flag)          whether no kernel may run beside a copy
 //   memc.copy.cuda.drain(slab)                after an error in a run
@@ -115,7 +117,9 @@ void Start(ffi::PackedArgs args) {
   copy.device_address = reinterpret_cast<uintptr_t>(DataOf(tensor));
   copy.bytes = ffi::GetDataSize(static_cast<size_t>(tensor.numel()), tensor.dtype());
   copy.host_offset = Size(args[2].cast<int64_t>(), "offset");
-  copy.out = args[3].cast<int64_t>() != 0;
+  const auto way = args[3].cast<int64_t>();
+  copy.out = (way & 1) != 0;
+  copy.forked = (way & 2) != 0;
   copy.lane = Size(args[4].cast<int64_t>(), "lane");
   copy.slot = Size(args[5].cast<int64_t>(), "slot");
   copy.when = TimeOf(slab.get());

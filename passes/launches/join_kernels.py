@@ -18,10 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from memc.ir.byte_range import ByteRange
-from memc.ir.copies import is_done
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.op_queries import pointwise_operands, slice_offsets, view_offset
+from memc.ir.op_queries import has_no_code, pointwise_operands, slice_offsets, view_offset
 from memc.ir.ops.shared.op_def import Compute, Trait, inner_ops, lookup
 from memc.passes.base import Pass
 
@@ -97,18 +96,6 @@ def _is_one_by_one(op: Op) -> bool:
     if definition is None or not isinstance(definition.lower, Compute) or not op.operands:
         return False
     return bool(definition.traits & {Trait.ELEMENTWISE, Trait.INJECTIVE}) and Trait.REDUCTION not in definition.traits
-
-
-def has_no_code(op: Op) -> bool:
-    """Whether an op does nothing: a constant, or a view that lies where it looks."""
-    if op.name == "constant":
-        return True
-    if is_done(op):
-        return False
-    within = view_offset(op)
-    if within is None or op.result.root is not op.operands[0].root:
-        return False
-    return op.result.offset_in_root == op.operands[0].offset_in_root + within
 
 
 def joint_kernels(function: Function) -> int:

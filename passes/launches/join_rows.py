@@ -24,12 +24,12 @@ from typing import ClassVar
 from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op, Value
 from memc.ir.module import Module
-from memc.ir.op_queries import has, slice_offsets, view_offset
+from memc.ir.op_queries import has, has_no_code, slice_offsets, view_offset
 from memc.ir.ops.shared.common import ints_attr
 from memc.ir.ops.shared.op_def import Compute, Trait, inner_ops, lookup
 from memc.ir.types import DType
 from memc.passes.base import Pass
-from memc.passes.launches.join_kernels import MOST_OPS, MOST_TENSORS, has_no_code, joint_kernels
+from memc.passes.launches.join_kernels import MOST_OPS, MOST_TENSORS, joint_kernels
 
 REDUCTIONS = frozenset({"reduce_sum", "reduce_prod", "reduce_max", "reduce_min"})
 

@@ -15,9 +15,9 @@ from typing import ClassVar
 from memc.ir.byte_range import ByteRange
 from memc.ir.core import Function, Op
 from memc.ir.module import Module
-from memc.ir.op_queries import pointwise_operands
+from memc.ir.op_queries import has_no_code, pointwise_operands
 from memc.passes.base import Pass
-from memc.passes.launches.join_kernels import Run, has_no_code
+from memc.passes.launches.join_kernels import Run
 from memc.passes.launches.update_ops import update_ops
 
 MOST_LANES = 1024

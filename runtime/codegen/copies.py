@@ -10,12 +10,18 @@ from memc.runtime.artifact.manifest import COPY_DONE, COPY_START, SLAB_BYTES, SL
 from memc.runtime.artifact.storages import Storage
 from memc.runtime.codegen.emitter import Emitter, Immediate
 
+FORKED = 2
+"""Beside the direction of a copy: its lane has waited for the kernels already."""
 
-def emit_copy(emitter: Emitter, op: Op) -> str:
-    """Begin a copy on its lane, or wait for it. Returns the function that does so."""
-    name = emit_slab_copy(emitter, op) if emitter.target.kind == "cuda" else emit_ticket(emitter, op)
+
+def emit_copy(emitter: Emitter, op: Op) -> list[str]:
+    """Begin a copy on its lane, or wait for it. Returns the function that does so; none where nothing need wait."""
+    on_cuda = emitter.target.kind == "cuda"
+    if on_cuda and not is_start(op) and op not in emitter.copies.joins:
+        return []
+    name = emit_slab_copy(emitter, op) if on_cuda else emit_ticket(emitter, op)
     emitter.symbols.add(name)
-    return name
+    return [name]
 
 
 def emit_ticket(emitter: Emitter, op: Op) -> str:
@@ -45,7 +51,8 @@ def emit_slab_copy(emitter: Emitter, op: Op) -> str:
     on_device, on_host = (source, pending) if out else (pending, source)
     register, base = emitter.storages[on_host.root]
     offset = base + on_host.offset_in_root
-    numbers = (offset, int(out), copies.lanes[str(op.attrs["lane"])], copies.slots[pending])
+    way = int(out) + (0 if op in copies.forks else FORKED)
+    numbers = (offset, way, copies.lanes[str(op.attrs["lane"])], copies.slots[pending])
     tensor = emitter.builder.r(emitter.register_of(on_device))
     emitter.call(SLAB_START, [emitter.builder.r(register), tensor, *map(Immediate, numbers)])
     return SLAB_START

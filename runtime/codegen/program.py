@@ -167,7 +167,7 @@ def planned_place(root: Value, numbers: Mapping[str, int], target: Target) -> tu
 def emit_op(emitter: Emitter, op: Op) -> list[str]:
     """Emit the calls of one op, and give what they call; none for constants, views and results without elements."""
     if is_copy(op):
-        return [emit_copy(emitter, op)]
+        return emit_copy(emitter, op)
     if op.name == "constant" or all(r.type.elements == 0 for r in op.results) or needs_no_code(op):
         return []
     symbol = op.plan.library_kernel

@@ -102,6 +102,37 @@ def test_copies_and_kernels_wait_for_each_other(slab: Any, driver: Driver) -> No
     ]  # fmt: skip
 
 
+def test_a_lane_that_has_waited_for_the_kernels_does_not_again(slab: Any, driver: Driver) -> None:
+    call("start", slab, tensor(ONE), 0, 1, 0, 0)
+    call("start", slab, tensor(ONE), 128, 1 + 2, 0, 1)
+    call("done", slab, 1)
+    call("start", slab, tensor(ONE.copy()), 128, 0, 1, 2)
+    call("start", slab, tensor(ONE.copy()), 0, 0 + 2, 1, 0)
+    call("done", slab, 0)
+    assert driver.lines() == [
+        "record e0 k", "wait s0 e0", "out s0 100", "record e1 s0", "out s0 100", "record e2 s0", "wait k e2",
+        "record e3 k", "wait s1 e3", "in s1 100", "record e4 s1", "in s1 100", "record e1 s1", "wait k e1",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("times", ["at-start", "at-done", "random:1", "random:2", "random:3"])
+def test_at_other_times_every_copy_waits_for_the_kernels(
+    slab: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch, times: str
+) -> None:
+    monkeypatch.setenv("MEMC_COPIES", times)
+    call("start", slab, tensor(ONE), 0, 1, 0, 0)
+    call("start", slab, tensor(ONE), 128, 1 + 2, 0, 1)
+    driver.library.cuStreamSynchronize(None)  # In the place of a kernel.
+    call("done", slab, 1)
+    lines = [line.split()[0] for line in driver.lines() if not line.startswith("record")]
+    if times == "at-start":
+        assert lines == ["wait", "out", "wait", "wait", "out", "wait", "synchronize"]
+    if times == "at-done":
+        assert lines == ["synchronize", "wait", "out", "wait", "out", "wait"]
+    last = max(n for n, line in enumerate(lines) if line == "out")
+    assert lines[last - 1] == "wait" or "synchronize" not in lines[:last]
+
+
 def test_copies_of_no_bytes_wait_for_nothing(slab: Any, driver: Driver) -> None:
     call("start", slab, tensor(np.zeros(0, np.float32)), BYTES, 1, 0, 0)
     call("done", slab, 0)

@@ -31,7 +31,7 @@ Times TimesOf(const OffloadProblem& problem, const std::vector<Item>& items) {
     times.before.push_back(clock.now());
     switch (items[at].step) {
       case Step::kRun:
-        clock.AdvanceTo(clock.now() + problem.ops.costs[number]);
+        clock.Run(problem.ops.costs[number]);
         break;
       case Step::kOutStart:
         copy[number] = clock.Issue(Direction::kOut, sizes[number]);
@@ -65,7 +65,7 @@ std::vector<size_t> Delayed(const OffloadProblem& problem, const std::vector<Ite
   int64_t next = INT64_MAX;
   for (size_t i = starts.size(); i-- > 0;) {
     const int64_t duration = lane.Duration(problem.ops.sizes[items[starts[i]].number]);
-    const int64_t end = std::min(next, times.after[times.dones[i]]);
+    const int64_t end = std::min(next, times.after[times.dones[i]] - lane.sync);
     next = end - duration * kFullSpeed / lane.shared * margin / 4;
     const auto late = std::upper_bound(times.before.begin(), times.before.end(), next);
     const auto at = static_cast<size_t>(late - times.before.begin());

@@ -53,12 +53,12 @@ class Dispatcher {
       const int32_t op = runs_[at];
       Add(Step::kRun, op);
       schedule_.computing += problem_.ops.costs[op];
-      clock_.AdvanceTo(clock_.now() + problem_.ops.costs[op]);
+      clock_.Run(problem_.ops.costs[op]);
       left -= problem_.ops.costs[op];
       while (!leaving_.empty() && clock_.Ended(Direction::kOut) > leaving_.front()->copy) Leave();
       StartCopies(at);
     }
-    while (!leaving_.empty()) AwaitLeave();
+    while (!leaving_.empty()) Leave();
     schedule_.makespan = clock_.now();
     schedule_.added_cost = state_.added_cost();
     return std::move(schedule_);
@@ -165,15 +165,12 @@ class Dispatcher {
     }
   }
 
+  // Waits for the end of the first copy of those that leave.
   void Leave() {
+    clock_.AwaitCopy(Direction::kOut, leaving_.front()->copy);
     Add(Step::kOutDone, leaving_.front()->value);
     held_ -= Size(*leaving_.front());
     leaving_.pop_front();
-  }
-
-  void AwaitLeave() {
-    clock_.AwaitCopy(Direction::kOut, leaving_.front()->copy);
-    Leave();
   }
 
   // Starts what comes next into the lane that will be idle before the end of the run at `at`, as
@@ -186,7 +183,7 @@ class Dispatcher {
       if (!needed && (absence.last >= at || clock_.IdleFrom(Direction::kIn) >= end)) return;
       if (IsLeaving(absence)) {
         if (!needed) return;
-        while (IsLeaving(absence)) AwaitLeave();
+        while (IsLeaving(absence)) Leave();
       }
       if (!needed) {
         const int64_t size = Size(absence);
@@ -207,7 +204,7 @@ class Dispatcher {
   }
 
   void MakeRoom(int32_t at) {
-    while (!leaving_.empty() && room_.MaxIn(at, at) + held_ > limit_) AwaitLeave();
+    while (!leaving_.empty() && room_.MaxIn(at, at) + held_ > limit_) Leave();
   }
 
   void AwaitFetches(int32_t at) {

@@ -12,6 +12,7 @@ LaneClock::LaneClock(const Lanes& lanes) {
 
 size_t LaneClock::Issue(Direction lane, int64_t bytes) {
   Line& line = this->line(lane);
+  AdvanceTo(now_ + line.lane.fork());
   const int64_t duration = line.lane.Duration(bytes);
   if (line.busy()) line.waiting_time += duration;
   line.issued_time += duration;
@@ -23,8 +24,24 @@ void LaneClock::AdvanceTo(int64_t time) {
   while (now_ < time) Step(time - now_);
 }
 
+void LaneClock::Run(int64_t cost) {
+  if (out_.lane.drag == 0 && in_.lane.drag == 0) return AdvanceTo(now_ + cost);
+  int64_t left = cost * kFullSpeed;
+  while (left > 0) {
+    const int64_t pace = Pace(), before = now_;
+    Step((left + pace - 1) / pace);
+    left -= (now_ - before) * pace;
+  }
+}
+
 void LaneClock::AwaitCopy(Direction lane, size_t copy) {
   while (Ended(lane) <= copy) Step(INT64_MAX);
+  AdvanceTo(now_ + line(lane).lane.join());
+}
+
+// The speed of ops, of kFullSpeed.
+int64_t LaneClock::Pace() const {
+  return kFullSpeed - (out_.busy() ? out_.lane.drag : 0) - (in_.busy() ? in_.lane.drag : 0);
 }
 
 int64_t LaneClock::IdleFrom(Direction lane) const {

@@ -21,13 +21,13 @@ class LaneClock {
 
   int64_t now() const { return now_; }
 
-  // Adds a copy at the end of a lane. Returns its number in that lane.
+  // Adds a copy at the end of a lane, once it is forked. Returns its number in that lane.
   size_t Issue(Direction lane, int64_t bytes);
 
-  // To `time`, if that is later than now.
-  void AdvanceTo(int64_t time);
+  // While an op runs that takes `cost` beside idle lanes.
+  void Run(int64_t cost);
 
-  // To the end of a copy, if that is later than now.
+  // To the end of a copy, if that is later than now, and its join.
   void AwaitCopy(Direction lane, size_t copy);
 
   // How many copies of a lane have ended.
@@ -52,6 +52,8 @@ class LaneClock {
 
   const Line& line(Direction lane) const { return lane == Direction::kOut ? out_ : in_; }
   Line& line(Direction lane) { return lane == Direction::kOut ? out_ : in_; }
+  void AdvanceTo(int64_t time);
+  int64_t Pace() const;
   void Step(int64_t most);
 
   Line out_, in_;

@@ -99,7 +99,7 @@ class Walk {
       place.since = place.used = at_;
     }
     schedule_.computing += ops_.costs[op];
-    clock_.AdvanceTo(clock_.now() + ops_.costs[op]);
+    clock_.Run(ops_.costs[op]);
   }
 
   void Copy(const Item& item) {

@@ -21,10 +21,11 @@ class CopyCosts {
 
   bool MayMove(int32_t value) const { return movable_[value] != 0; }
 
-  // What the copies of so many bytes count even where they delay nothing, since others then cannot
-  // have the lanes.
+  // What the copies of so many bytes count even where nothing waits for them, since others then
+  // cannot have the lanes.
   int64_t Price(int64_t bytes) const {
-    return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice;
+    return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice + lanes_.out.sync +
+           lanes_.in.sync;
   }
 
   // What is known of a moment: whatever is absent there left in the time before it, and comes back

@@ -245,7 +245,7 @@ class _Runs:
 
         self.report("link")
         with device_errors(manifest, device, "measuring the link"):
-            return LinkTimes.of(copy_times(manifest.kind, int(device.index)))
+            return LinkTimes.of(copy_times(manifest.kind, int(device.index)), manifest.kind)
 
 
 def _device(manifest: Manifest, device: Any) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memc.passes.measured_times import Rates
+from memc.passes.offload.link_rates import DEFAULTS, LINKS
 
 if TYPE_CHECKING:
     from memc.runtime.execute.copy_times import CopyTimes
@@ -24,28 +25,28 @@ class LinkTimes:
     """Seconds of one copy alone in each direction, `out` and `in`, by `bytes`."""
 
     @staticmethod
-    def of(times: CopyTimes) -> LinkTimes:
-        """The largest copies give the rates, the smallest the latency."""
+    def of(times: CopyTimes, kind: str) -> LinkTimes:
+        """The largest copies give the rates, the smallest the latency. What copies take kernels is not measured: it is that of the
+        link which targets of this `kind` have by themselves."""
         sizes = [
             {"bytes": nbytes, "out": seconds, "in": times.alone["in"][nbytes]}
             for nbytes, seconds in times.alone["out"].items()
         ]
+        known = LINKS[DEFAULTS[kind]]
         return LinkTimes(
-            _rates(times.alone["out"], times.both["out"]), _rates(times.alone["in"], times.both["in"]), sizes
+            _rates(times.alone["out"], times.both["out"], known.out),
+            _rates(times.alone["in"], times.both["in"], known.back),
+            sizes,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, as the option `link` reads it."""
-        ways = {
-            way: {"bandwidth": rates.bandwidth, "shared": rates.shared, "latency": rates.latency}
-            for way, rates in (("out", self.out), ("in", self.back))
-        }
-        return {**ways, "sizes": self.sizes}
+        return {"out": self.out.to_dict(), "in": self.back.to_dict(), "sizes": self.sizes}
 
 
-def _rates(alone: Mapping[int, float], both: float) -> Rates:
+def _rates(alone: Mapping[int, float], both: float, known: Rates) -> Rates:
     """What the times of copies alone, by bytes, and one of the most bytes beside others say."""
     least, most = min(alone), max(alone)
     bandwidth = most / alone[most]
     latency = max(0.0, alone[least] - least / bandwidth)
-    return Rates(bandwidth, min(bandwidth, most / both), latency)
+    return Rates(bandwidth, min(bandwidth, most / both), latency, known.sync, known.drag)

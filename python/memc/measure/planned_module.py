@@ -54,9 +54,6 @@ def _lanes_of_report(manifest: Manifest, module: Module) -> Lanes:
     """The lanes that the artifact's report has; where it has none, those of the target."""
     try:
         found = manifest.report["offload"]["lanes"]
-        out, back = (
-            Rates(*(float(found[way][key]) for key in ("bandwidth", "shared", "latency"))) for way in ("out", "in")
-        )
-        return Lanes(out.lane(), back.lane())
+        return Lanes(Rates.of(found["out"]).lane(), Rates.of(found["in"]).lane())
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return link_of(None, module.target).lanes()

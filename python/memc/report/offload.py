@@ -16,7 +16,8 @@ from memc.passes.offload.offload import Offload
 from memc.passes.recompute.choices import Copied, Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of
 from memc.report.decisions import UNBROKEN, UNREAD, Decision, decisions_of
-from memc.report.timeline import Copy, Timeline, Way, timeline
+from memc.report.timeline import Copy, Timeline, timeline
+from memc.solvers.lane_clock import Way
 from memc.solvers.offload import FULL_SPEED, Lane
 
 STALLS = 5
@@ -37,6 +38,10 @@ class LaneUse:
     """While something does."""
     latency: float
     """Seconds that each copy takes beside those of its bytes."""
+    sync: float
+    """Seconds that each copy takes ops."""
+    drag: float
+    """By how much ops are slower while its bytes move, as a share."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,8 @@ def _use(time: Timeline, way: Way, lane: Lane) -> LaneUse:
         bandwidth=rate,
         shared=rate * lane.shared / FULL_SPEED,
         latency=lane.latency / 1e12,
+        sync=lane.sync / 1e12,
+        drag=lane.drag / FULL_SPEED,
     )
 
 

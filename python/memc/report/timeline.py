@@ -3,7 +3,8 @@
 
 The rules are those of the search (`cpp/solvers/offload/schedule.h`), read off the function as it stands: ops run one after
 another; a copy begins after its start, when its lane has ended the copies before it; what follows its done waits for its end;
-while both lanes are busy, each has its shared speed. All times are picoseconds.
+while both lanes are busy, each has its shared speed; starts, dones and copies beside them take ops what the lanes say. All times are
+picoseconds.
 """
 
 from __future__ import annotations
@@ -12,15 +13,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal
 
 from memc.ir.copies import is_done, is_start, start_of
 from memc.ir.core import Function, Op, Value
-from memc.solvers.offload import FULL_SPEED, Lane, Lanes
-
-Way = Literal["out", "in"]
-
-WAYS: tuple[Way, Way] = ("out", "in")
+from memc.solvers.lane_clock import LaneClock, Way
+from memc.solvers.offload import Lanes
 
 
 @dataclass
@@ -37,9 +34,9 @@ class Copy:
     end: int = -1
     """When its bytes begin to move, and when they are there."""
     waited: int = 0
-    """How long ops wait at its done."""
-    left: int = 0
-    """Picoseconds that it still takes at full speed, times `FULL_SPEED`."""
+    """How long ops wait at its start and its done."""
+    number: int = 0
+    """In its lane."""
 
     @property
     def value(self) -> Value:
@@ -146,71 +143,38 @@ class Timeline:
 
 def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes) -> Timeline:
     """The timeline of a function. `cost`: picoseconds of an op that is no copy."""
-    clock = _Clock({"out": lanes.out, "in": lanes.back})
-    found = clock.found
-    starts: dict[Op, Copy] = {}
+    clock, found = LaneClock(lanes), Timeline()
+    copies: dict[Op, Copy] = {}
     waited, longest = 0, None
     for index, op in enumerate(function.ops):
-        found.starts.append(clock.now)
-        if is_start(op):
-            starts[op] = clock.issue(op)
-        elif is_done(op):
-            start = start_of(op)
-            assert start is not None
-            copy = starts[start]
-            copy.waited = clock.wait(copy)
-            waited += copy.waited
+        begin = clock.now
+        found.starts.append(begin)
+        if is_start(op) or is_done(op):
+            copy = _copied(op, clock, copies)
+            copy.waited += clock.now - begin
+            waited += clock.now - begin
             longest = copy if copy.waited and (longest is None or copy.waited > longest.waited) else longest
         elif duration := cost(op):
-            begin = clock.now
-            clock.advance(begin + duration)
+            clock.run(duration)
             found.runs.append(Run(op, index, begin, clock.now, waited, longest))
             waited, longest = 0, None
+    for copy in copies.values():
+        transfer = clock.queues[copy.way][copy.number]
+        copy.begin, copy.end = transfer.begin, transfer.end
+    found.copies = list(copies.values())
     found.makespan, found.last = clock.now, longest
     return found
 
 
-class _Clock:
-    """Time, and the copies that are under way."""
-
-    def __init__(self, lanes: dict[Way, Lane]) -> None:
-        self.lanes = lanes
-        self.found = Timeline()
-        self.queues: dict[Way, list[Copy]] = {way: [] for way in WAYS}
-        self.ended: dict[Way, int] = dict.fromkeys(WAYS, 0)
-        self.now = 0
-
-    def issue(self, op: Op) -> Copy:
-        """Add a copy at the end of its lane."""
-        way: Way = "out" if op.name == "offload_start" else "in"
-        copy = Copy(op, way, op.operands[0], self.now)
-        copy.left = self.lanes[way].duration(copy.bytes) * FULL_SPEED
-        self.queues[way].append(copy)
-        self.found.copies.append(copy)
+def _copied(op: Op, clock: LaneClock, copies: dict[Op, Copy]) -> Copy:
+    """Begin a copy, or wait for it. Returns it. `copies`: those that have begun, by their starts."""
+    if not is_start(op):
+        start = start_of(op)
+        assert start is not None
+        copy = copies[start]
+        clock.wait(copy.way, copy.number)
         return copy
-
-    def advance(self, time: int) -> None:
-        """To a time, if that is later than now."""
-        while self.now < time:
-            self._step(time - self.now)
-
-    def wait(self, copy: Copy) -> int:
-        """To the end of a copy. Returns how long that is."""
-        before = self.now
-        while copy.end < 0:
-            self._step(None)
-        return self.now - before
-
-    def _step(self, most: int | None) -> None:
-        """Up to the next end of a copy, and at most so far."""
-        moving = [queue[self.ended[way]] for way, queue in self.queues.items() if self.ended[way] < len(queue)]
-        speeds = [self.lanes[copy.way].shared if len(moving) == 2 else FULL_SPEED for copy in moving]
-        steps = [-(-copy.left // speed) for copy, speed in zip(moving, speeds)]
-        step = min([*steps, *([] if most is None else [most])])
-        for copy, speed in zip(moving, speeds):
-            copy.begin = self.now if copy.begin < 0 else copy.begin
-            copy.left -= step * speed
-            if copy.left <= 0:
-                copy.end = self.now + step
-                self.ended[copy.way] += 1
-        self.now += step
+    way: Way = "out" if op.name == "offload_start" else "in"
+    copy = copies[op] = Copy(op, way, op.operands[0], clock.now)
+    copy.number = clock.issue(way, copy.bytes)
+    return copy

@@ -15,7 +15,8 @@ from memc.passes.manager import PassManager
 from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.offload import Offload
 from memc.passes.recompute.rematerialize import Rematerialize, costs_of
-from memc.report.timeline import Copy, Timeline, Way, timeline
+from memc.report.timeline import Copy, Timeline, timeline
+from memc.solvers.lane_clock import Way
 
 Event = dict[str, Any]
 

@@ -30,6 +30,20 @@ class Lane:
     """Picoseconds for 2**20 bytes while the other lane is idle."""
     shared: int = FULL_SPEED
     """Speed while the other lane is busy, of `FULL_SPEED`."""
+    sync: int = 0
+    """Picoseconds that a copy takes ops: half of them where it is started, and the rest where it is waited for."""
+    drag: int = 0
+    """By how much ops are slower while the lane is busy, of `FULL_SPEED`; at most a quarter of it."""
+
+    @property
+    def fork(self) -> int:
+        """Picoseconds that the start of a copy takes ops."""
+        return self.sync // 2
+
+    @property
+    def join(self) -> int:
+        """Picoseconds that the wait for a copy takes ops, beside the time until it has ended."""
+        return self.sync - self.fork
 
     def duration(self, nbytes: int) -> int:
         """Picoseconds of a copy beside an idle lane, rounded up."""
@@ -124,7 +138,7 @@ def copies_at_least(problem: OffloadProblem, budget: int) -> int:
     within `budget` bytes.
 
     What is live at an op beyond the budget has left before it and comes back after it, each at a lane's full speed. Latency does
-    not count.
+    not count, nor what copies take ops.
     """
     costs, over = problem.ops.costs, [live - budget for live in live_bytes(problem.ops)]
     before, whole = 0, sum(costs)
@@ -176,7 +190,7 @@ def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
     lanes = [
         number
         for lane in (problem.lanes.out, problem.lanes.back)
-        for number in (lane.latency, lane.per_mib, lane.shared)
+        for number in (lane.latency, lane.per_mib, lane.shared, lane.sync, lane.drag)
     ]
     return (
         columns(problem.ops),

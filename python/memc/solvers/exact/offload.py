@@ -116,9 +116,11 @@ class _Search:
             yield from self._runs(state, op)
         for value, place in enumerate(state.places):
             if place == HERE and self.problem.movable[value] and state.run < len(self.ops.costs):
-                left = self._work(self.problem.lanes.out, value)
-                places = _moved(state.places, {value: LEAVING})
-                yield replace(state, places=places, out=(*state.out, (value, left))), ((Step.OUT_START, value),)
+                lane = self.problem.lanes.out
+                out, back = self._advanced(state.out, state.back, lane.fork)
+                out = (*out, (value, self._work(lane, value)))
+                moved = State(state.time + lane.fork, state.run, _moved(state.places, {value: LEAVING}), out, back)
+                yield moved, ((Step.OUT_START, value),)
             elif place == COPIED:
                 yield from self._fetches(state, value)
         yield from self._waits(state)
@@ -140,11 +142,13 @@ class _Search:
             yield State(time, state.run, places, out, back[1:]), ((Step.IN_DONE, value),)
 
     def _fetches(self, state: State, value: int) -> Iterator[tuple[State, Items]]:
-        left = self._work(self.problem.lanes.back, value)
+        lane = self.problem.lanes.back
+        out, back = self._advanced(state.out, state.back, lane.fork)
+        back = (*back, (value, self._work(lane, value)))
         for freed in self._room(state.places, self.ops.sizes[value], ()):
             places = _moved(self._without(state.places, freed), {value: COMING})
             yield (
-                replace(state, places=places, back=(*state.back, (value, left))),
+                State(state.time + lane.fork, state.run, places, out, back),
                 (*_drops(state, freed), (Step.IN_START, value)),
             )
 
@@ -163,9 +167,9 @@ class _Search:
             taken = over + sum(ops.sizes[v] for v in ops.parts[op] if v in dies)
             for freed in self._room(places, nbytes - taken, ops.reads[op]):
                 after = self._without(places, (*freed, *dies))
-                out, back = self._advanced(state.out, state.back, ops.costs[op])
+                time, out, back = self._while_runs(state, ops.costs[op])
                 run = state.run + (not again)
-                moved = State(state.time + ops.costs[op], run, _moved(after, dict.fromkeys(makes, HERE)), out, back)
+                moved = State(time, run, _moved(after, dict.fromkeys(makes, HERE)), out, back)
                 yield moved, (*_drops(state, freed), (Step.RUN, op), *_drops(state, dies))
 
     def _dying(self, places: Sequence[int], op: int) -> Iterator[tuple[int, ...]]:
@@ -209,8 +213,23 @@ class _Search:
             time -= step
         return tuple(lines[0]), tuple(lines[1])
 
+    def _while_runs(self, state: State, cost: int) -> tuple[int, Queue, Queue]:
+        """The time and the lanes after an op that takes `cost` beside idle lanes."""
+        time, lines, work = state.time, (state.out, state.back), cost * FULL_SPEED
+        lanes = (self.problem.lanes.out, self.problem.lanes.back)
+        while work > 0:
+            lefts = [next((left for _, left in line if left > 0), 0) for line in lines]
+            both = all(lefts)
+            pace = FULL_SPEED - sum(lane.drag for left, lane in zip(lefts, lanes) if left)
+            steps = [-(-left // (lane.shared if both else FULL_SPEED)) for left, lane in zip(lefts, lanes) if left]
+            step = min([-(-work // pace), *steps])
+            lines = self._advanced(*lines, step)
+            time += step
+            work -= step * pace
+        return (time, *lines)
+
     def _when_ended(self, state: State, out: bool) -> tuple[int, Queue, Queue]:
-        """The time and the lanes when the oldest copy out, or in, has ended."""
+        """The time and the lanes when the oldest copy out, or in, has ended and is joined."""
         time, lines = state.time, (state.out, state.back)
         line = 0 if out else 1
         while lines[line][0][1] > 0:
@@ -220,7 +239,8 @@ class _Search:
             steps = [-(-left // (lane.shared if both else FULL_SPEED)) for left, lane in zip(lefts, lanes) if left]
             lines = self._advanced(*lines, min(steps))
             time += min(steps)
-        return (time, *lines)
+        join = (self.problem.lanes.out if out else self.problem.lanes.back).join
+        return (time + join, *self._advanced(*lines, join))
 
 
 def _moved(places: tuple[int, ...], new: dict[int, int]) -> tuple[int, ...]:

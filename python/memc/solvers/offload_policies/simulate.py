@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
+from memc.solvers.lane_clock import LaneClock
 from memc.solvers.offload import Schedule, Step, measure_schedule
 
-from .clock import LaneClock
 from .layers import Kind, LayeredProblem
 from .policy import AHEAD, LONG, Answer, Fetches, Policy, Waits
 
@@ -147,13 +147,13 @@ class _Walk:
         taken = next((self.ops.sizes[v] for v in self.ops.over[op] if self.unread[v] == 1 and v in self.here), 0)
         self._make_room(sum(self.ops.sizes[v] for v in makes) + self.ops.scratch[op] - taken, keep, op)
         self.items.append((Step.RUN, op))
-        self.clock.advance(self.ops.costs[op])
+        self.clock.run(self.ops.costs[op])
         for value in makes:
             self._hold(value)
         for value in self.ops.reads[op]:
             if value in self.here:
                 self.here[value] = self.layer
-        while self.leaving and self.clock.out.ended > self.leaving[0][1] and self._may_leave(op + 1):
+        while self.leaving and self.clock.ended["out"] > self.leaving[0][1] and self._may_leave(op + 1):
             self._leave()
 
     def _hold(self, value: int) -> None:
@@ -202,16 +202,17 @@ class _Walk:
 
     def _start_copy(self, value: int) -> None:
         self.items.append((Step.OUT_START, value))
-        self.leaving.append((value, self.clock.issue_out(self.ops.sizes[value]), self.layer))
+        self.leaving.append((value, self.clock.issue("out", self.ops.sizes[value]), self.layer))
         self.copied.add(value)
 
     def _await_copies_out(self, copy: int) -> None:
         while self.leaving and self.leaving[0][1] <= copy:
-            self.clock.await_out(self.leaving[0][1])
             self._leave()
 
     def _leave(self) -> None:
-        value, *_ = self.leaving.popleft()
+        """Wait for the end of the first copy of those that leave."""
+        value, copy, _ = self.leaving.popleft()
+        self.clock.wait("out", copy)
         self.items.append((Step.OUT_DONE, value))
         if self.here.pop(value, None) is not None:
             self.live -= self.ops.sizes[value]
@@ -219,12 +220,12 @@ class _Walk:
     def _fetch(self, value: int, keep: Iterable[int]) -> None:
         self._make_room(self.ops.sizes[value], keep, self.problem.layers[self.layer].ops[0])
         self.items.append((Step.IN_START, value))
-        self.coming[value] = self.clock.issue_back(self.ops.sizes[value])
+        self.coming[value] = self.clock.issue("in", self.ops.sizes[value])
         self._hold(value)
 
     def _await_copies_in(self, values: Iterable[int]) -> None:
         for value in values:
-            self.clock.await_back(self.coming.pop(value))
+            self.clock.wait("in", self.coming.pop(value))
             self.items.append((Step.IN_DONE, value))
 
     def _may_leave(self, op: int) -> bool:

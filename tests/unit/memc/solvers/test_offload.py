@@ -19,6 +19,9 @@ from memc.solvers.offload import (
 )
 from memc.solvers.recompute import RecomputeProblem
 
+TAKEN = ((0, 0), (30, 0), (50, 40))
+"""What copies take ops: `sync` and `drag` of lanes."""
+
 
 def step_problem(seed: int) -> OffloadProblem:
     """A chain forward, of which half of the ops run once, and one back, with gradients of weights outside the arena."""
@@ -53,7 +56,9 @@ def step_problem(seed: int) -> OffloadProblem:
         parts=none,
         until=none,
     )
-    lane = Lane(chosen.choice((0, 10, 200)), 1 << chosen.choice((18, 20, 22)), chosen.choice((1024, 512)))
+    lane = Lane(
+        chosen.choice((0, 10, 200)), 1 << chosen.choice((18, 20, 22)), chosen.choice((1024, 512)), *TAKEN[seed % 3]
+    )
     return OffloadProblem(problem, [size > 0 for size in sizes], Lanes(lane, lane))
 
 
@@ -164,7 +169,7 @@ def test_a_quicker_link_makes_no_schedule_slower(seed: int) -> None:
         last = plan.makespan
         for part in (2, 8, 64, 10**9):
             lane = problem.lanes.out
-            quicker = Lane(lane.latency // part, lane.per_mib // part, lane.shared)
+            quicker = Lane(lane.latency // part, lane.per_mib // part, lane.shared, lane.sync // part, lane.drag)
             faster = OffloadProblem(problem.ops, problem.movable, Lanes(quicker, quicker))
             found = measure_schedule(faster, plan.items).makespan
             assert found <= last

@@ -68,6 +68,42 @@ def test_slots_are_taken_and_given_back() -> None:
     assert none.count == 0 and not none.lanes
 
 
+def test_kernels_and_copies_wait_once_where_no_kernel_comes_between() -> None:
+    """Names of pending values: of starts that fork their lane, and of dones that are joined."""
+    for text, forks, joins in (
+        (BOTH, {"h0", "g0", "p0", "q0"}, {"h0", "g0", "p0", "q0"}),
+        (GROUPED, {"h0", "p0"}, {"g0", "p0", "q0"}),
+        # A wait comes between the starts: the second lane has to wait for what it waits for.
+        (GROUPED.replace(P_DONE, P_DONE + Q_START).replace(Q_START, "", 1), {"h0", "p0", "q0"}, {"g0", "p0", "q0"}),
+    ):
+        found = CopySlots.of(module(text).main)
+        assert {op.results[0].name for op in found.forks} == forks
+        assert {op.operands[0].name for op in found.joins} == joins
+
+
+GROUPED = """func @main(%x: f32[N,8] {role = input}) -> f32[N,8] {
+  %a = exp(%x) : f32[N,8]
+  %b = tanh(%a) : f32[N,8]
+  %h0 = offload_start(%a) {lane = "d2h"} : f32[N,8]
+  %v = reshape(%b) {shape = [8,N]} : f32[8,N] alias %b[0]
+  %g0 = offload_start(%b) {lane = "d2h"} : f32[N,8]
+  %c = neg(%b) : f32[N,8]
+  %h = offload_done(%h0, %a) : f32[N,8]
+  %g = offload_done(%g0, %b) : f32[N,8]
+  %p0 = prefetch_start(%h) {lane = "h2d"} : f32[N,8]
+  %q0 = prefetch_start(%g) {lane = "h2d"} : f32[N,8]
+  %d = sqrt(%c) : f32[N,8]
+  %p = prefetch_done(%p0, %h) : f32[N,8]
+  %e = add(%d, %p) : f32[N,8]
+  %q = prefetch_done(%q0, %g) : f32[N,8]
+  %y = mul(%e, %q) : f32[N,8]
+  return %y
+}
+"""
+Q_START = '  %q0 = prefetch_start(%g) {lane = "h2d"} : f32[N,8]\n'
+P_DONE = "  %p = prefetch_done(%p0, %h) : f32[N,8]\n"
+
+
 @needs_nvcc
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_the_program_copies_by_a_slab(tmp_path: Path, level: int) -> None:

@@ -45,7 +45,7 @@ class KnownLink:
 def test_rates_of_a_known_link(monkeypatch: pytest.MonkeyPatch) -> None:
     link = KnownLink({"out": 50e9, "in": 40e9}, {"out": 45e9, "in": 20e9}, 8e-6)
     monkeypatch.setattr(copy_times.time, "perf_counter", link.clock)
-    found = LinkTimes.of(copy_times.measured(link))
+    found = LinkTimes.of(copy_times.measured(link), "cuda")
     assert found.out.bandwidth == pytest.approx(50e9, rel=0.01) and found.back.bandwidth == pytest.approx(
         40e9, rel=0.01
     )
@@ -58,7 +58,7 @@ def test_rates_of_a_known_link(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_this_machines_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copy_times, "SIZES", (2**16, 2**22))
     monkeypatch.setattr(copy_times, "MEASURED_BYTES", 2**24)
-    found = LinkTimes.of(copy_times.copy_times("llvm"))
+    found = LinkTimes.of(copy_times.copy_times("llvm"), "llvm")
     for rates in (found.out, found.back):
         require_sound("here", rates)
         assert 1e8 < rates.shared <= rates.bandwidth < 1e12

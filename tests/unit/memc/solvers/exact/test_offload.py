@@ -7,7 +7,7 @@ import random
 
 from memc.solvers.exact.offload import solve_offload
 from memc.solvers.exact.offload_bound import added_at_least
-from memc.solvers.offload import Lane, Lanes, OffloadProblem, offload_ladder
+from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
 from memc.solvers.recompute import RecomputeProblem
 
 
@@ -76,8 +76,28 @@ def step_problem(seed: int) -> OffloadProblem:
     once = [chosen.random() < 0.4 for _ in reads]
     costs = [chosen.randrange(100, 2000) for _ in reads]
     ops = RecomputeProblem(**{**vars(found.ops), "once": once, "costs": costs})
-    lane = Lane(chosen.choice((0, 50)), chosen.randrange(50, 800), chosen.choice((1024, 700)))
+    lane = Lane(
+        chosen.choice((0, 50)),
+        chosen.randrange(50, 800),
+        chosen.choice((1024, 700)),
+        *chosen.choice(((0, 0), (9, 0), (60, 40))),
+    )
     return OffloadProblem(ops, [chosen.random() < 0.9 for _ in reads], Lanes(lane, lane))
+
+
+def test_copies_take_ops_time() -> None:
+    """Each start takes 30, each done 31, and ops beside one lane are a quarter slower."""
+    problem = problem_of([1, 1, 1, 1], [[], [], [1], [0, 2]], once=True, copy=400)
+    lane = Lane(0, 400, 1024, 61, 256)
+    found = solve_offload(OffloadProblem(problem.ops, problem.movable, Lanes(lane, lane)), 3 << 20)
+    assert found.proven and found.plan is not None and found.plan.makespan == 4000
+    found = solve_offload(OffloadProblem(problem.ops, problem.movable, Lanes(lane, lane)), 2 << 20)
+    assert found.plan is None or found.plan.makespan > 4000
+    runs = [(Step.RUN, 0), (Step.OUT_START, 0), (Step.RUN, 1), (Step.OUT_DONE, 0), (Step.RUN, 2)]
+    items = [*runs, (Step.IN_START, 0), (Step.IN_DONE, 0), (Step.RUN, 3)]
+    plan = measure_schedule(OffloadProblem(problem.ops, problem.movable, Lanes(lane, lane)), items)
+    # 400 of the second run's time do 300 of its work; the copy back is waited for.
+    assert plan.makespan == 4000 + 30 + 100 + 31 + 30 + 400 + 31
 
 
 def test_the_search_is_never_below_it_nor_it_below_the_bound() -> None:

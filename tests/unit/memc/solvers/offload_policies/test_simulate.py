@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from memc.solvers.lane_clock import LaneClock
 from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule
 from memc.solvers.offload_policies import policy as policies
 from memc.solvers.offload_policies.choose import PolicyName, schedules
-from memc.solvers.offload_policies.clock import LaneClock
 from memc.solvers.offload_policies.layers import Kind, Layer, LayeredProblem, pass_boundary
 from memc.solvers.offload_policies.policy import POLICIES, Policy
 from memc.solvers.offload_policies.simulate import simulate
@@ -171,7 +171,16 @@ def step_problem(seed: int) -> LayeredProblem:
     ops = len(sizes)
     none: list[list[int]] = [[] for _ in range(ops)]
     lanes = Lanes(
-        *(Lane(chosen.choice((0, 10)), 1 << chosen.choice((18, 20)), chosen.choice((1024, 700))) for _ in "ab")
+        *(
+            Lane(
+                chosen.choice((0, 10)),
+                1 << chosen.choice((18, 20)),
+                chosen.choice((1024, 700)),
+                chosen.choice((0, 25)),
+                chosen.choice((0, 30)),
+            )
+            for _ in "ab"
+        )
     )
     problem = RecomputeProblem(
         sizes=sizes,
@@ -210,13 +219,13 @@ def test_the_clock_is_that_of_the_search() -> None:
         for step, number in plan.items:
             size = problem.problem.ops.sizes[number]
             if step is Step.RUN:
-                clock.advance(problem.problem.ops.costs[number])
+                clock.run(problem.problem.ops.costs[number])
             elif step is Step.OUT_START:
-                copies[number] = clock.issue_out(size)
+                copies[number] = clock.issue("out", size)
             elif step is Step.IN_START:
-                copies[number] = clock.issue_back(size)
+                copies[number] = clock.issue("in", size)
             elif step is Step.OUT_DONE:
-                clock.await_out(copies[number])
+                clock.wait("out", copies[number])
             elif step is Step.IN_DONE:
-                clock.await_back(copies[number])
+                clock.wait("in", copies[number])
         assert clock.now == plan.makespan, seed
