@@ -108,12 +108,12 @@ class _Search:
             sources.append(found)
         return _Moved(op, sources)
 
-    def argument(self, op: Op, axis: int | None, logarithm: bool) -> Value | None:
-        """What the activation is applied to, if `op` is one."""
+    def argument(self, op: Op, axis: int | None, logarithm: bool) -> _Moved | Value | None:
+        """What the activation is applied to, in its element type, if `op` is one."""
         if axis is None:
             found = op.operands[0] if op.name == "sigmoid" else self.written_sigmoid(op)
             self.seen = self.seen if found is None else "sigmoid"
-            return found
+            return None if found is None else _as(op, found)
         if op.name in ("softmax", "log_softmax") and axis_of(op.attrs, op.result.type) == axis:
             if op.name == "log_softmax" and logarithm:
                 return None
@@ -121,22 +121,24 @@ class _Search:
             return op.operands[0]
         found = _written_softmax(op, axis)
         self.seen = self.seen if found is None else "softmax"
-        return found
+        return None if found is None else _as(op, found)
 
     def written_sigmoid(self, op: Op) -> Value | None:
-        """z of 1 / (1 + exp(-z))."""
+        """z of 1 / (1 + exp(-z)), where mixed precision may have put casts."""
+        shape = op.result.type.shape
         if op.name == "reciprocal":
-            divisor = op.operands[0].op
+            divisor = _uncast(op.operands[0]).op
         elif op.name == "div" and self.is_number(op.operands[0], 1):
-            divisor = op.operands[1].op
+            divisor = _uncast(op.operands[1]).op
         else:
             return None
-        if divisor is None or divisor.name != "add" or divisor.result.type != op.result.type:
+        if divisor is None or divisor.name != "add" or divisor.result.type.shape != shape:
             return None
         for one, power in (divisor.operands, divisor.operands[::-1]):
-            if self.is_number(one, 1) and power.op is not None and power.op.name == "exp":
-                z = self.negated(power.op.operands[0])
-                return z if z is not None and z.type == op.result.type else None
+            exponential = _uncast(power).op
+            if self.is_number(one, 1) and exponential is not None and exponential.name == "exp":
+                z = self.negated(_uncast(exponential.operands[0]))
+                return z if z is not None and z.type.shape == shape else None
         return None
 
     def negated(self, value: Value) -> Value | None:
@@ -149,16 +151,31 @@ class _Search:
         return None
 
     def is_number(self, value: Value, number: float) -> bool:
-        return constant_number(self.module, value) == number
+        return constant_number(self.module, _uncast(value)) == number
+
+
+def _uncast(value: Value) -> Value:
+    """What a value of floats was before its type was changed."""
+    while value.op is not None and value.op.name == "cast" and value.op.operands[0].type.dtype.is_float:
+        value = value.op.operands[0]
+    return value
+
+
+def _as(op: Op, z: Value) -> _Moved | Value:
+    """z in the element type of the result of `op`."""
+    if z.type.dtype is op.result.type.dtype:
+        return z
+    cast = Op("cast", [z], [Value(op.result.name, op.result.type)], {"to": op.result.type.dtype}, location=op.location)
+    return _Moved(cast, [z])
 
 
 def _written_softmax(op: Op, axis: int) -> Value | None:
     """z of exp(z) / sum(exp(z)); the maximum that may have been subtracted from z changes nothing."""
-    power, total = (v.op for v in op.operands) if op.name == "div" else (None, None)
+    power, total = (_uncast(v).op for v in op.operands) if op.name == "div" else (None, None)
     if power is None or total is None or power.name != "exp" or total.name != "reduce_sum":
         return None
-    same = total.operands[0] is power.result and total.attrs["axes"] == (axis,) and total.attrs["keepdims"]
-    return power.operands[0] if same and power.result.type == op.result.type else None
+    same = _uncast(total.operands[0]) is power.result and total.attrs["axes"] == (axis,) and total.attrs["keepdims"]
+    return power.operands[0] if same and power.result.type.shape == op.result.type.shape else None
 
 
 def _axis_before(op: Op, axis: int | None) -> int | None:

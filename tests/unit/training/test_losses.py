@@ -110,6 +110,12 @@ SIGMOIDS = {
         node("Add", ["e", "unit"], ["s"]),
         node("Div", ["unit", "s"], ["y"]),
     ],
+    "reciprocal": [
+        node("Mul", ["z", "minus"], ["n"]),
+        node("Exp", ["n"], ["e"]),
+        node("Add", ["unit", "e"], ["s"]),
+        node("Reciprocal", ["s"], ["y"]),
+    ],
     "gate": [node("Sigmoid", ["z"], ["y"]), node("Mul", ["y", "z"], ["other"])],
 }
 TABLES = {
@@ -121,6 +127,7 @@ TABLES = {
     "high": ints(6, 3),
     "class": ints(1),
     "unit": np.array(1, np.float32),
+    "minus": np.array(-1, np.float32),
 }
 
 
@@ -173,10 +180,12 @@ def test_saturated_samples_leave_the_weights_finite(precision: str, clip_norm: f
 
 
 @pytest.mark.parametrize("precision", ["bf16", "f16"])
-def test_half_precision_takes_the_logits_too(precision: str) -> None:
-    found, gradient, done = trained(
-        model(SIGMOIDS["plain"]), {"x": X, "labels": TARGETS}, loss="bce", precision=precision
-    )
+@pytest.mark.parametrize("name", sorted(SIGMOIDS))
+def test_half_precision_takes_the_logits_too(name: str, precision: str) -> None:
+    """Casts stand between the ops of an activation that is written out."""
+    outputs = ("y", "other") if name == "gate" else ("y",)
+    source = model(SIGMOIDS[name], outputs=outputs, **tables(SIGMOIDS[name]))
+    found, gradient, done = trained(source, {"x": X, "labels": TARGETS}, loss="bce", precision=precision)
     expected, slope = binary()
     assert found == pytest.approx(expected, rel=2e-2)
     np.testing.assert_allclose(gradient, slope, rtol=0.1, atol=2e-2)
@@ -241,6 +250,17 @@ def test_a_softmax_before_cross_entropy_is_left_to_the_loss(name: str) -> None:
         and said.left_out in ("softmax", "log_softmax")
         and f"the scores before {said.left_out}" in said.of
     )
+
+
+@pytest.mark.parametrize("precision", ["bf16", "f16"])
+@pytest.mark.parametrize("name", sorted(SOFTMAXES))
+def test_half_precision_takes_the_scores_of_classes_too(name: str, precision: str) -> None:
+    source = model(SOFTMAXES[name], **tables(SOFTMAXES[name]))
+    found, gradient, done = trained(source, {"x": X, "labels": CLASSES}, precision=precision)
+    expected, slope = cross_entropy()
+    assert found == pytest.approx(expected, rel=2e-2)
+    np.testing.assert_allclose(gradient, slope, rtol=0.1, atol=3e-2)
+    assert done.report.training is not None and done.report.training.left_out in ("softmax", "log_softmax")
 
 
 def test_a_softmax_over_another_axis_or_before_another_loss_stays() -> None:
