@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import tvm_ffi
-from line_cases import DTYPES, GUARD, Array, numpy_type, random
+from sort_scan_cases import DTYPES, GUARD, Array, numpy_type, random
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Value
