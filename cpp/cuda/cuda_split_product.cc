@@ -33,7 +33,7 @@ constexpr std::array<Tile, 6> kTiles{{{32, 32, 128, 32, 2.0},
                                       {128, 64, 128, 16, 1.25},
                                       {64, 128, 128, 16, 1.25}}};
 
-// The kernels' parameters, as in split_product.cu.
+// The kernels' parameters, as in split_product_tile.cuh.
 struct Params {
   const float* a = nullptr;
   const float* b = nullptr;

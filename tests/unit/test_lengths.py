@@ -17,13 +17,9 @@ FOLDERS = ("ir", "passes", "runtime", "python", "cpp", "scripts", "examples", "b
 MOST_IN_FILE = 350
 MOST_IN_FUNCTION = 60
 
-EXEMPT = {
-    "runtime/codegen/cuda_kernels/attention.cu:Attend": 190,
-    "runtime/codegen/cuda_kernels/split_product.cu:Multiply": 124,
-    "runtime/codegen/cuda_kernels/winograd.cu:Filter": 104,
-}
-"""Longer functions, as FILE:FUNCTION, with their lines: CUDA kernels whose stages share registers and shared memory, which
-functions of their own would take as a dozen parameters each. They may get shorter, but no longer."""
+EXEMPT = {"runtime/codegen/cuda_kernels/winograd.cu:Filter": 79}
+"""Longer functions, as FILE:FUNCTION, with their lines: a CUDA kernel of which what is left fills the registers, and spills when
+more of it becomes functions of their own. They may get shorter, but no longer."""
 
 CPP = {".cc", ".h", ".cu", ".cuh", ".inc"}
 
