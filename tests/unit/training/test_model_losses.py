@@ -13,7 +13,7 @@ from memc.ir.core import Array
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.passes.training.build_gradient import BuildGradient
 
-from .test_losses import CLASSES, TARGETS, W, X, cross_entropy, model, node, trained
+from .test_losses import CLASSES, SIGMOIDS, TARGETS, W, X, cross_entropy, model, node, trained
 
 
 def mean_of_squares() -> list[onnx.NodeProto]:
