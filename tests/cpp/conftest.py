@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tvm_ffi
+from copy_driver import BYTES, Driver, call
 
 from memc import native
 from memc.runtime.codegen.cuda_kernels import FOLDER
@@ -36,3 +39,17 @@ def kernels(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     native.load()
     tvm_ffi.get_global_func("memc.cuda.set_libraries")(*[str(fake)] * 3)
     monkeypatch.delenv("FAKE_CUDA_FAILS", raising=False)
+
+
+@pytest.fixture
+def driver(kernels: None, fake: Path) -> Driver:
+    """The fake driver, whose book is empty."""
+    found = Driver(fake)
+    found.lines()
+    return found
+
+
+@pytest.fixture
+def slab(driver: Driver) -> Iterator[Any]:
+    """Of two lanes and three slots."""
+    yield call("open", 0, BYTES, 2, 3)

@@ -5,71 +5,18 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
 import tvm_ffi
+from copy_driver import BYTES, ONE, Driver, call, tensor
 from tvm import relax
 
 from memc.runtime.cuda.host_slab import SlabRuns
-from memc.runtime.execute.tensors import array_over, tensor_over
-
-BYTES = 1 << 16
-
-
-class Driver:
-    """The fake driver's book, with short names: `k` the kernels' stream, then streams and events in their order."""
-
-    def __init__(self, path: Path) -> None:
-        self.library: Any = ctypes.CDLL(str(path))
-        self.library.fake_log.restype = ctypes.c_char_p
-
-    def count(self, name: str) -> int:
-        return ctypes.c_int.in_dll(self.library, name).value
-
-    def lines(self) -> list[str]:
-        """What was asked for since the last time."""
-        text = self.library.fake_log().decode()
-        self.library.fake_log_anew()
-        names = {"(nil)": "k"}
-        letters = {"record": "es", "wait": "se", "out": "s", "in": "s", "synchronize": "s", "await": "e"}
-        found = []
-        for line in text.splitlines():
-            what, *given = line.split()
-            kinds = letters.get(what, "")
-            shown = [names.setdefault(g, f"{k}{sum(n[0] == k for n in names.values())}") for g, k in zip(given, kinds)]
-            size = [str(int(given[1], 16))] if what in ("out", "in") and given[1] != "(nil)" else []
-            found.append(" ".join([what, *shown, *size]))
-        return found
-
-
-@pytest.fixture
-def driver(kernels: None, fake: Path) -> Driver:
-    found = Driver(fake)
-    found.lines()
-    return found
-
-
-def call(name: str, *arguments: Any) -> Any:
-    return tvm_ffi.get_global_func(f"memc.copy.cuda.{name}")(*arguments)
-
-
-@pytest.fixture
-def slab(driver: Driver) -> Iterator[Any]:
-    """Of two lanes and three slots."""
-    yield call("open", 0, BYTES, 2, 3)
-
-
-def tensor(array: np.ndarray) -> Any:
-    return tensor_over(array.reshape(-1).view(np.uint8))
-
-
-ONE = np.arange(100, dtype=np.uint8)
-ONE.setflags(write=False)
+from memc.runtime.execute.tensors import array_over
 
 
 def test_bytes_go_out_and_back(slab: Any, driver: Driver) -> None:
@@ -290,59 +237,6 @@ def test_a_thread_without_a_context_gets_the_devices(slab: Any, driver: Driver) 
     driver.library.cuCtxGetCurrent(ctypes.byref(current))
     assert current.value
     call("done", slab, 0)
-
-
-def test_memory_that_cannot_be_registered_is_the_drivers(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUDA_FAILS", "cuMemHostRegister_v2")
-    before = driver.count("fake_pinned")
-    slab = call("open", 0, 5000, 1, 1)
-    assert driver.count("fake_pinned") == before + 8192
-    call("start", slab, tensor(ONE), 4900, 1, 0, 0)
-    assert array_over(call("bytes", slab), "u8")[4900:].tolist() == list(range(100))
-    del slab
-    assert driver.count("fake_pinned") == before
-
-
-@pytest.mark.parametrize("failure", ["cuMemHost", "cuStreamCreate", "cuEventCreate"])
-def test_a_slab_that_cannot_be_made_leaves_nothing(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, failure: str
-) -> None:
-    call("open", 0, 1, 1, 1)  # Makes what lives as long as the process.
-    before = [driver.library.fake_objects(), driver.count("fake_pinned"), driver.count("fake_streams")]
-    monkeypatch.setenv("FAKE_CUDA_FAILS", failure)
-    expected = "cannot pin 5000 bytes of the host's memory: cuMemHostRegister: FAKE_CUDA_ERROR, cuMemHostAlloc: FAKE_CUDA_ERROR"
-    with pytest.raises(RuntimeError, match=expected if failure == "cuMemHost" else failure):
-        call("open", 0, 5000, 2, 7)
-    assert [driver.library.fake_objects(), driver.count("fake_pinned"), driver.count("fake_streams")] == before
-
-
-def test_memory_that_there_is_not(driver: Driver) -> None:
-    asked = 1 << 50
-    with pytest.raises(RuntimeError, match=rf"cannot pin {asked} bytes of the host's memory: \d+ bytes of it are free"):
-        call("open", 0, asked, 2, 7)
-    assert 0 < call("free") < asked
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ((BYTES - 99, 1, 0, 0), f"expected bytes within the slab of {BYTES}"),
-        ((BYTES + 1, 1, 0, 0), f"expected bytes within the slab of {BYTES}"),
-        ((0, 1, 2, 0), "expected a lane and a slot"),
-        ((0, 1, 0, 3), "expected a lane and a slot"),
-        ((-1, 1, 0, 0), "offset: expected at least 0"),
-    ],
-)
-def test_copies_that_are_none(slab: Any, driver: Driver, arguments: tuple[int, ...], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
-        call("start", slab, tensor(ONE), *arguments)
-    assert driver.lines() == []
-
-
-def test_errors_of_the_driver_name_the_function(slab: Any, driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_CUDA_FAILS", "cuMemcpyHtoDAsync_v2")
-    with pytest.raises(RuntimeError, match="memc.copy.cuda.start: cuMemcpyHtoDAsync: FAKE_CUDA_ERROR"):
-        call("start", slab, tensor(ONE.copy()), 0, 0, 0, 0)
 
 
 def test_a_program_of_the_virtual_machine(driver: Driver) -> None:
