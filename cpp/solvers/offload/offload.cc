@@ -23,14 +23,19 @@ constexpr double kCredit = 0.9;            // The part of the lanes that credit 
 constexpr int64_t kRounds = 40;            // Of a search that goes on from the limit before,
 constexpr int64_t kFreshRounds = 30;       // of one that begins at this limit,
 constexpr int64_t kCreditRounds = 20;      // and of what that one begins with.
+constexpr uint64_t kAloneSeeds = 3;        // Of searches for recomputation alone at one limit,
+constexpr int64_t kAloneWork = 200'000;    // with so many steps to reach it,
+constexpr double kWorse = 1.1;             // where the added time is so many times that of alone.
 constexpr int64_t kFreshEach = 4;          // Limits of which one has a search that begins there,
 constexpr double kJump = 1.03;  // besides those where the added time grows by such a factor.
 
 // Searches that go down together, each from what it had at the limit before.
 class Descent {
  public:
-  explicit Descent(const OffloadProblem& problem)
+  // `alone`: the plans of recomputation alone.
+  Descent(const OffloadProblem& problem, const std::vector<Schedule>& alone)
       : problem_(problem),
+        alone_(alone.begin(), alone.end()),
         work_(kReachWork + kReachWorkOfOp * problem.ops.ops()),
         computing_(std::accumulate(problem.ops.costs.begin(), problem.ops.costs.end(), int64_t{0})),
         credit_(CreditOf(problem, kCredit)),
@@ -43,14 +48,16 @@ class Descent {
     copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, 0);
     if (copies_go_on_) Add(copied_.Plan(), plans);
     joint_goes_on_ = joint_goes_on_ && joint_->Lower(limit, work_, kRounds);
-    if (limits_++ % kFreshEach == 0 || !joint_goes_on_ ||
+    const bool fresh = limits_++ % kFreshEach == 0;
+    if (fresh || !joint_goes_on_ ||
         static_cast<double>(Added()) > kJump * static_cast<double>(added_)) {
       credit_goes_on_ = credit_goes_on_ && credited_.Lower(limit + credit_.most, work_);
       if (credit_goes_on_) Restart(limit);
     }
+    LowerSecond(limit, fresh, plans);
     added_ = joint_goes_on_ ? Added() : 0;
     if (joint_goes_on_) Add(joint_->Plan(), plans);
-    return copies_go_on_ || joint_goes_on_;
+    return copies_go_on_ || joint_goes_on_ || second_ != nullptr;
   }
 
  private:
@@ -69,6 +76,43 @@ class Descent {
     joint_goes_on_ = true;
   }
 
+  // A second joint search, once recomputation alone takes less time than what the first one has: it
+  // begins with that. So it is where little of the arena may be elsewhere, and what copies leave to
+  // recompute costs too much.
+  void LowerSecond(int64_t limit, bool fresh, std::vector<Schedule>* plans) {
+    if (second_ != nullptr && !second_->Lower(limit, work_, kRounds)) second_.reset();
+    if (fresh && IsQuickerAlone(limit)) {
+      std::unique_ptr<OffloadSearch> begun = BeginAlone(limit);
+      if (begun != nullptr && (second_ == nullptr || begun->makespan() < second_->makespan())) {
+        second_ = std::move(begun);
+      }
+    }
+    if (second_ != nullptr) Add(second_->Plan(), plans);
+  }
+
+  bool IsQuickerAlone(int64_t limit) const {
+    int64_t joint = joint_goes_on_ ? joint_->makespan() : INT64_MAX;
+    if (second_ != nullptr) joint = std::min(joint, second_->makespan());
+    return std::any_of(alone_.begin(), alone_.end(), [&](const Schedule& plan) {
+      const auto added = static_cast<double>(plan.makespan - computing_);
+      return plan.peak <= limit && kWorse * added < static_cast<double>(joint - computing_);
+    });
+  }
+
+  // A search that begins with the cheapest of some that recompute alone. Null where none of them
+  // reaches the limit.
+  std::unique_ptr<OffloadSearch> BeginAlone(int64_t limit) const {
+    std::unique_ptr<RecomputeSearch> best;
+    for (uint64_t seed = 1; seed <= kAloneSeeds; ++seed) {
+      auto search = std::make_unique<RecomputeSearch>(problem_.ops, seed);
+      if (!search->Lower(limit, kAloneWork)) continue;
+      if (best == nullptr || search->added_cost() < best->added_cost()) best = std::move(search);
+    }
+    if (best == nullptr) return nullptr;
+    auto found = std::make_unique<OffloadSearch>(problem_, best->state(), 2, true);
+    return found->Lower(limit, work_, kRounds) ? std::move(found) : nullptr;
+  }
+
   // By how much the joint search's plan takes longer than one run of every op, in picoseconds.
   int64_t Added() const { return joint_->makespan() - computing_; }
 
@@ -78,11 +122,12 @@ class Descent {
   }
 
   const OffloadProblem& problem_;
+  const std::vector<Schedule> alone_;
   const int64_t work_, computing_;
   const Credit credit_;
   RecomputeSearch credited_;  // Recomputes what copies cannot take off.
   OffloadSearch copied_;      // Copies alone.
-  std::unique_ptr<OffloadSearch> joint_;
+  std::unique_ptr<OffloadSearch> joint_, second_;
   int64_t limits_ = 0;  // That were tried.
   int64_t added_ = 0;   // At the limit before.
   bool credit_goes_on_ = true, copies_go_on_ = true, joint_goes_on_ = true;
@@ -124,7 +169,7 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
       std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
   if (!any || plans.empty()) return plans;
   std::vector<Schedule> copied;
-  Descent descent(problem);
+  Descent descent(problem, plans);
   int64_t limit = plans.front().peak, least = limit;
   while (limit > bound) {
     const int64_t next = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
