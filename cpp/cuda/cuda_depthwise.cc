@@ -104,7 +104,7 @@ int RunDepthwise(Context& context, Kind kind, const Choice& choice, const Place&
     return LaunchKernel(context, name, {blocks, 1, 1, kThreads}, place.stream, &p);
   }
   return LaunchKernel(context, "depthwise_1_sums_" + taps, {shape.y[1], p.splits, 1, kThreads},
-                   place.stream, &p);
+                      place.stream, &p);
 }
 
 }  // namespace memc::cuda

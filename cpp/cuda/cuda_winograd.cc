@@ -233,16 +233,16 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
   const std::string kernels = shape.rank == 3 ? "winograd_3_volume_" : "winograd_3_";
   const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kFewThreads);
   int status = LaunchKernel(context, kernels + "weights", {transforms, 1, 1, kFewThreads},
-                         place.stream, params);
+                            place.stream, params);
   if (status != 0) return status;
   const std::string name =
       kernels + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
   // Each works on tiles until there are no more: a multiprocessor has room for one.
   const int64_t blocks = std::min<int64_t>(
       context.multiprocessors, Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters));
-  status =
-      LaunchKernel(context, name, {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
-                place.stream, params);
+  status = LaunchKernel(context, name,
+                        {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
+                        place.stream, params);
   if (status != 0 || !in_result) return status;
   const int64_t results = int64_t{problem.height_y} * problem.width_y;
   const int64_t parts = Ceil(results, kLastPositions) * Ceil(last, kLastFilters);
