@@ -112,7 +112,7 @@ std::vector<Choice> ConvolutionWays(const ConvolutionCall& call, ConvolutionSite
   std::vector<Choice> all;
   std::vector<Choice> ways;
   if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes, taken.bytes > 0);
-  const std::vector<Choice> patches = PatchWays(context, kind, shape);
+  const std::vector<Choice> patches = PatchWays(context, kind, shape, place.bytes);
   ways.insert(ways.end(), patches.begin(), patches.end());
   const std::vector<Choice> depthwise = DepthwiseWays(context, kind, shape);
   ways.insert(ways.end(), depthwise.begin(), depthwise.end());

@@ -17,6 +17,8 @@ constexpr int64_t kDepth = 32;       // Of a stage, as in patch_stages.cuh.
 constexpr int64_t kLeastDepth = 64;  // Of a part.
 constexpr int64_t kStartDepth = 96;  // What the first stages and the end take as long as.
 constexpr size_t kMostWays = 8;
+constexpr int64_t kFewChannels = 8;
+constexpr int64_t kManyProducts = 1500000000;
 constexpr int kMostSteps = 31;  // Along all axes of a kernel, each a bit of a tap.
 constexpr std::array<int64_t, 4> kSplits{1, 2, 4, 8};
 
@@ -130,6 +132,19 @@ bool Takes(const Context& context, const Tile& tile, const Convolution& c) {
   return tile.rounds == c.tf32 && (context.has_tf32 || !tile.rounds);
 }
 
+// Whether the libraries are faster on tensor cores, measured: cuDNN where copies of all tensors
+// with the channels last fit so many bytes, unless it pads few channels, and cuBLASLt for small
+// products of single taps. Not left to the measurement of ways, whose kernels are not one: a slow
+// host would make them seem slow.
+bool HasFaster(Kind kind, const Convolution& c, size_t bytes) {
+  if (!c.tf32) return false;
+  const Problem p(kind, c);
+  if (IsPointwise(c)) return p.filters * p.Taps() * p.Places() < kManyProducts;
+  const int64_t images = p.images * (p.channels * Product3(p.from) + p.filters * Product3(p.to));
+  const auto copies = sizeof(float) * static_cast<size_t>(images + p.filters * p.Taps());
+  return p.channels >= kFewChannels && copies <= bytes;
+}
+
 // The depth of each of `splits` parts.
 int64_t PartOf(int64_t depth, int64_t splits) { return Ceil(Ceil(depth, splits), kDepth) * kDepth; }
 
@@ -170,8 +185,9 @@ Params ParamsOf(Kind kind, const Convolution& shape, const Problem& problem) {
 
 bool IsPatches(const Choice& choice) { return choice[8] == kMark; }
 
-std::vector<Choice> PatchWays(const Context& context, Kind kind, const Convolution& shape) {
-  if (context.own_images.empty() || !Fits(kind, shape)) return {};
+std::vector<Choice> PatchWays(const Context& context, Kind kind, const Convolution& shape,
+                              size_t bytes) {
+  if (context.own_images.empty() || !Fits(kind, shape) || HasFaster(kind, shape, bytes)) return {};
   const Problem problem(kind, shape);
   const int64_t m = problem.Rows();
   const int64_t n = problem.Columns(kind);

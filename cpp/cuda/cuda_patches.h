@@ -16,8 +16,10 @@ namespace memc::cuda {
 bool IsPatches(const Choice& choice);
 
 // The ways to compute a convolution, or a gradient of one, those that should be fastest first; none
+// in TF32 where cuDNN's own are faster with the `bytes` of workspace that there are. None either
 // for what the kernels cannot do, or without kernels; of TF32 on devices before sm_80.
-std::vector<Choice> PatchWays(const Context& context, Kind kind, const Convolution& shape);
+std::vector<Choice> PatchWays(const Context& context, Kind kind, const Convolution& shape,
+                              size_t bytes);
 
 // Enqueues one way and returns the driver's status: `to` is a convolution of the images `from` with
 // w (kForward), the gradient in images of the gradient `from` (kData), or the gradient in weights

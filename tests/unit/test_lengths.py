@@ -20,7 +20,7 @@ MOST_IN_FUNCTION = 60
 EXEMPT = {
     "runtime/codegen/cuda_kernels/attention.cu:Attend": 190,
     "runtime/codegen/cuda_kernels/split_product.cu:Multiply": 124,
-    "runtime/codegen/cuda_kernels/winograd.cu:Filter": 104,
+    "runtime/codegen/cuda_kernels/winograd_filter.cuh:Filter": 104,
 }
 """Longer functions, as FILE:FUNCTION, with their lines: CUDA kernels whose stages share registers and shared memory, which
 functions of their own would take as a dozen parameters each. They may get shorter, but no longer."""
@@ -95,7 +95,7 @@ def test_no_function_is_too_long() -> None:
 
 
 def test_what_is_exempt_is_there_and_too_long() -> None:
-    found = dict(each for path in sources({".cu"}) for each in functions(path))
+    found = dict(each for path in sources({".cu", ".cuh"}) for each in functions(path))
     assert all(MOST_IN_FUNCTION < found[name] for name in EXEMPT)
 
 

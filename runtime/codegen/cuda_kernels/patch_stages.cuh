@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products with patches of images, which are gathered on their way to shared memory, where every
 // element finds its place in a stage by itself. How a stage is multiplied is up to `Sums` of a tile
-// T: `Add` adds the products of a stage, and in
-// between copies parts of another one, `Put` has the sums where the stages were.
+// T: `Add` adds the products of a stage, and copies the parts of another one meanwhile; `Put` has
+// the sums where the stages were.
 #ifndef MEMC_CUDA_KERNELS_PATCH_STAGES_CUH_
 #define MEMC_CUDA_KERNELS_PATCH_STAGES_CUH_
 
@@ -12,7 +12,7 @@ namespace {
 namespace patches {
 
 constexpr int kDepth = 32;            // Of a stage.
-constexpr int kParts = 4;             // That a stage is copied in, between products.
+constexpr int kParts = 4;             // That a stage is copied in.
 constexpr int kDeepRow = kDepth + 4;  // What is stored deep, apart against conflicts of banks.
 
 // What a block has in shared memory: taps, then stages, and then in their place its tile.

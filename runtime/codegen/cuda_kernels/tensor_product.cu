@@ -30,6 +30,9 @@ struct TensorSums {
     const int column = warp % kWarpsAcross * T::kWarpColumns;
     b += kKind == kSums ? (column + lane / 16 * 8 + lane % 8) * kDeepRow + lane / 8 % 2 * 4
                         : lane % 4 * kRowB + column + lane / 4;
+    // Measured, faster than between the products.
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) other.Copy(part);
 #pragma unroll
     for (int deep = 0; deep < kDepth; deep += 8) {
       float left[kDown][4];
@@ -52,7 +55,6 @@ struct TensorSums {
 #pragma unroll
         for (int n = 0; n < 4; ++n) right[j + n / 2][n % 2] = RoundedToTf32(four[n]);
       }
-      other.Copy(deep * kParts / kDepth);
 #pragma unroll
       for (int i = 0; i < kDown; ++i) {
 #pragma unroll

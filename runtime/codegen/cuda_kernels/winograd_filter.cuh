@@ -151,11 +151,17 @@ struct VolumeStages {
 
 __device__ __forceinline__ int OfTap(const VolumeStages& stages, int) { return stages.channel; }
 
+template <typename S, typename P>
+__device__ __forceinline__ void BeginImages(const P& p, const ImageTile& tile, int channel,
+                                            int half, Half& images, S& stages) {
+  images.Begin(p, tile, channel, half);
+  stages = S(p, tile.image);
+}
+
 template <typename W, typename S, typename P>
 __device__ __forceinline__ void Filter(const P& p, float* shared) {
   const int across = p.padded_filters / W::kFilters;
   const int blocks = (p.tiles + W::kTiles - 1) / W::kTiles * across;
-  const int own_tile = Thread() % W::kTiles;
   const int lane = Thread() % 32;
   const int part = Thread() / 32;
   // Neighbours share what they read of one side, and every other one of the other: shared memory
@@ -203,12 +209,10 @@ __device__ __forceinline__ void Filter(const P& p, float* shared) {
     copy(0);
   };
   const auto tile_of = [&](int block) {
-    return ImageTile(p, block / across * W::kTiles + own_tile);
+    return ImageTile(p, block / across * W::kTiles + Thread() % W::kTiles);
   };
   const auto begin_images = [&](int block) {
-    const ImageTile tile = tile_of(block);
-    images.Begin(p, tile, own_channel, half);
-    stages = S(p, tile.image);
+    BeginImages(p, tile_of(block), own_channel, half, images, stages);
     load(0);
   };
 
