@@ -2,10 +2,10 @@
 """Speed and memory of CUDA artifacts beside PyTorch, on two machines: one compiles, one has the GPU and PyTorch.
 
     python benchmarks/gpu_speed.py prepare --models DIR --cache CACHE --out FOLDER CASE ...
-    python benchmarks/gpu_speed.py run FOLDER [--compile] [--profile DIR] [--json FILE] [--markdown FILE]
+    python benchmarks/gpu_speed.py run FOLDER [--compile] [--channels-last] [--profile DIR] [--json FILE] [--markdown FILE]
 
 A CASE is MODEL:BATCH for inference, or MODEL:BATCH:train for a training step with SGD (or another `--optimizer`), MODEL the
-last part of the name of a model in DIR/training; `--kernels library,generated` compiles it both ways (others: `WAYS`). Artifacts travel without their large weights,
+last part of the name of a model in DIR/training, or of `conv_nets.py`; `--kernels library,generated` compiles it both ways (others: `WAYS`). Artifacts travel without their large weights,
 which `run` draws from a seed; the two ways' outputs are compared, and with `--profile` the kernels' times are listed.
 
 Everything is f32 without TF32 (with it, on both sides, with `--precision tf32`); with `--precision f16` or `bf16`, PyTorch runs
@@ -64,7 +64,8 @@ def prepare(args: argparse.Namespace) -> int:
 
     for case in args.cases:
         stem, batch, *mode = case.split(":")
-        (model,) = [m for m in all_models.MODELS if m.name == f"training/{stem}"]
+        known = (*all_models.MODELS, *all_models.WRITTEN)
+        (model,) = [m for m in known if m.name in (f"training/{stem}", f"written/{stem}")]
         path = model.path(args.models, args.cache)
         facts = {"case": case, "stem": stem, "batch": int(batch), "train": bool(mode), "below": vocabularies(model)}
         facts |= {"precision": args.precision, "optimizer": args.optimizer}
@@ -107,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
         if left < 20 or not any(p in folder.name for p in args.only or [""]):
             continue
         command = [sys.executable, __file__, "one", str(folder), *(["--compile"] if args.compile else [])]
+        command += ["--channels-last"] if args.channels_last else []
         command += ["--profile", str(args.profile)] if args.profile else []
         rows.append({"case": folder.name} | measured_apart(command, left)[0])
         write_down(rows, table, args)
@@ -132,6 +134,8 @@ def one(args: argparse.Namespace) -> int:
     row["eager"] = measure_torch(facts, None, args.profile)
     if args.compile:
         row["compiled"] = measure_torch(facts, "reduce-overhead", None)
+    if args.channels_last:
+        row["compiled, channels last"] = measure_torch(facts, "reduce-overhead", None, True)
     print(json.dumps(row))
     return 0
 
@@ -174,8 +178,11 @@ def measure_memc(
     return measured, result
 
 
-def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None) -> dict[str, Any]:
-    """The same of PyTorch, as it is or compiled in a mode."""
+def measure_torch(
+    facts: dict[str, Any], mode: str | None, profile: Path | None, channels_last: bool = False
+) -> dict[str, Any]:
+    """The same of PyTorch, as it is or compiled in a mode, with images and weights as they are or with the channels last."""
+    import conv_nets
     import torch
     import torch_models
 
@@ -187,11 +194,14 @@ def measure_torch(facts: dict[str, Any], mode: str | None, profile: Path | None)
     torch.cuda.reset_peak_memory_stats()
     model = torch_models.build(facts["stem"]).cuda().train(facts["train"])
     size = {"inception_v3": 299, "unet": 256}.get(facts["stem"], 224)
-    shape = {"bert_base": (128,), "lstm": (50, 1024)}.get(facts["stem"], (3, size, size))
+    shape = {"bert_base": (128,), "lstm": (50, 1024), **conv_nets.SIZES}.get(facts["stem"], (3, size, size))
     if facts["stem"] == "bert_base":
         x = torch.randint(0, 30522, (facts["batch"], *shape), device="cuda")
     else:
         x = torch.randn(facts["batch"], *shape, device="cuda")
+    if channels_last:
+        layout = torch.channels_last_3d if x.ndim == 5 else torch.channels_last
+        model, x = model.to(memory_format=layout), x.to(memory_format=layout)
     chosen = torch.compile(model, mode=mode) if mode else model
     if facts["train"]:
         labels = torch.randint(0, 4, (facts["batch"],), device="cuda")
@@ -255,7 +265,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     """Times in ms, ratios to PyTorch eager, memory in MiB."""
     contestants = [
         k
-        for k in (*(f"{way}{how}" for way in WAYS for how in ("", ", no graph")), "eager", "compiled")
+        for k in (
+            *(f"{way}{how}" for way in WAYS for how in ("", ", no graph")),
+            "eager",
+            "compiled",
+            "compiled, channels last",
+        )
         if any(k in row for row in rows)
     ]
     head = ["case", *contestants, "library / eager", "memc MiB", "eager MiB", "memory ratio", "difference"]
@@ -301,6 +316,7 @@ def main() -> int:
     third.add_argument("folder", type=Path)
     for verb in (second, third):
         verb.add_argument("--compile", action="store_true", help="also torch.compile with mode reduce-overhead")
+        verb.add_argument("--channels-last", action="store_true", help="the same with the channels last")
         verb.add_argument("--profile", type=Path, help="folder for lists of kernels and their times")
     second.set_defaults(verb=run)
     third.set_defaults(verb=one)

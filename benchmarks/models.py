@@ -22,6 +22,7 @@ import onnx
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import conv_nets
 import fetch_models
 import seeded_weights
 
@@ -83,6 +84,8 @@ class Model:
         if self.family == "light":
             data = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / f"light_{stem}.onnx"
             return seeded_weights.write_light(data, cache / "light")
+        if self.family == "written":
+            return conv_nets.write(stem, cache / "written")
         path = cache / self.family / f"{stem}.onnx"
         if not path.exists():
             fetch_models.fetch(cache)
@@ -217,6 +220,9 @@ MODELS: list[Model] = [
     *_WHEELS,
 ]
 """All of them, by family."""
+
+WRITTEN = [Model(f"written/{stem}", {"x": _rows(*size)}) for stem, size in conv_nets.SIZES.items()]
+"""Networks of `conv_nets.py`, for comparisons of speed alone."""
 
 
 def select(patterns: list[str]) -> list[Model]:

@@ -33,9 +33,10 @@ enum Kind : int64_t { kForward, kData, kFilter, kProduct };
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number, whether what
 // follows is part of its kernel, and whether it may use TF32, or for memc's own kernels the tile
 // and the blocks that share it; then what computes it (0: the library of the call, 1: products by
-// cuBLASLt in place of a convolution, 2 and 3: memc's kernels of cuda_split_product.h and
-// cuda_winograd.h), and into how many parts the images of a convolution are cut (for gradients of
-// weights by products: how many sums there are before they are summed up).
+// cuBLASLt in place of a convolution, 2 to 5: memc's kernels of cuda_split_product.h,
+// cuda_winograd.h, cuda_patches.h and cuda_depthwise.h), and into how many parts the images of a
+// convolution are cut (for gradients of weights by products: how many sums there are before they
+// are summed up).
 using Choice = std::array<int64_t, 10>;
 
 constexpr int64_t kOnes = 256;
@@ -107,6 +108,7 @@ struct Context {
   int multiprocessors = 1;    // Known, as what follows, once there are own images.
   int shared_limit = 0;       // Bytes of shared memory that a block may be given.
   bool has_clusters = false;  // Whether several blocks may share a tile.
+  bool has_tf32 = false;      // Whether tensor cores multiply in TF32.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.

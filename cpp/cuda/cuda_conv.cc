@@ -9,7 +9,9 @@
 
 #include "cuda/cuda_conv_algorithms.h"
 #include "cuda/cuda_conv_site.h"
+#include "cuda/cuda_depthwise.h"
 #include "cuda/cuda_library_kernels.h"
+#include "cuda/cuda_patches.h"
 #include "cuda/cuda_split_product.h"
 #include "cuda/cuda_winograd.h"
 
@@ -57,7 +59,7 @@ ConvolutionSite& Site(const ConvolutionCall& call, const Key& key, int channels,
 void Check(int status, const Choice& way, const char* what) {
   if (IsProduct(way)) {
     CheckLt(status, "cublasLtMatmul");
-  } else if (IsSplit(way) || IsWinograd(way)) {
+  } else if (way[8] != 0) {  // One of memc's own.
     CheckDriver(status, "cuLaunchKernelEx");
   } else {
     CheckCudnn(status, what);
@@ -129,6 +131,11 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
                          static_cast<const float*>(w), {nullptr, bias, residual},
                          static_cast<float*>(y));
     }
+    if (IsPatches(way)) {
+      return RunPatches(context, kForward, way, place, shape, static_cast<const float*>(x),
+                        static_cast<const float*>(w), {nullptr, bias, residual},
+                        static_cast<float*>(y));
+    }
     int status = 0;
     if (IsProduct(way)) {
       const Terms terms{nullptr, nullptr, residual == y ? residual : nullptr};
@@ -160,6 +167,16 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
       return RunWinograd(context, kData, way, place, shape, static_cast<const float*>(y),
                          static_cast<const float*>(w), {nullptr, bias, nullptr},
                          static_cast<float*>(x));
+    }
+    if (IsDepthwise(way)) {
+      return RunDepthwise(context, kData, way, place, shape, static_cast<const float*>(w),
+                          static_cast<const float*>(y), static_cast<const float*>(bias),
+                          static_cast<float*>(x));
+    }
+    if (IsPatches(way)) {
+      return RunPatches(context, kData, way, place, shape, static_cast<const float*>(y),
+                        static_cast<const float*>(w), {nullptr, bias, nullptr},
+                        static_cast<float*>(x));
     }
     int status = 0;
     if (IsProduct(way)) {
@@ -194,6 +211,14 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
     if (IsProduct(way)) {
       return RunSums(context, shape, s.sums, way, place, static_cast<const float*>(x),
                      static_cast<const float*>(y), static_cast<float*>(w));
+    }
+    if (IsDepthwise(way)) {
+      return RunDepthwise(context, kFilter, way, place, shape, static_cast<const float*>(x),
+                          static_cast<const float*>(y), nullptr, static_cast<float*>(w));
+    }
+    if (IsPatches(way)) {
+      return RunPatches(context, kFilter, way, place, shape, static_cast<const float*>(x),
+                        static_cast<const float*>(y), {}, static_cast<float*>(w));
     }
     SetMath(shape, s, MathOf(way));
     const Parts parts(shape, PartsOf(way));

@@ -9,6 +9,8 @@
 #include <stdexcept>
 
 #include "cuda/cuda_conv_site.h"
+#include "cuda/cuda_depthwise.h"
+#include "cuda/cuda_patches.h"
 #include "cuda/cuda_split_product.h"
 #include "cuda/cuda_winograd.h"
 
@@ -110,6 +112,10 @@ std::vector<Choice> ConvolutionWays(const ConvolutionCall& call, ConvolutionSite
   std::vector<Choice> all;
   std::vector<Choice> ways;
   if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes, taken.bytes > 0);
+  const std::vector<Choice> patches = PatchWays(context, kind, shape, place.bytes);
+  ways.insert(ways.end(), patches.begin(), patches.end());
+  const std::vector<Choice> depthwise = DepthwiseWays(context, kind, shape);
+  ways.insert(ways.end(), depthwise.begin(), depthwise.end());
   for (Choice choice : Algorithms(call, site, steady, !ways.empty())) {
     choice[1] = 1;
     if (may_fuse) all.push_back(choice);

@@ -54,6 +54,7 @@ void AddKernels(int device, const std::string& cubin) {
     return value;
   };
   context.has_clusters = attribute(kClusterLaunch) != 0;
+  context.has_tf32 = attribute(kComputeMajor) >= 8;
   context.shared_limit = attribute(kSharedLimit);
   context.multiprocessors = attribute(kMultiprocessors);
   Image* image = nullptr;

@@ -55,27 +55,53 @@ struct Params {
   int relu = 0;
 };
 
-// A convolution that a gradient in images is, too.
+// Those of kernels of volumes.
+struct VolumeParams {
+  Params plane;
+  int taps_d = 1;
+  int tap_channels = 0;
+  int depth_x = 1;
+  int stride_d = 1, pad_d = 0, dilation_d = 1;
+  Divisor depth_y;
+};
+
+// A convolution that a gradient in images is, too. One of volumes is one of the slices of the
+// result, with the channels of all taps along the first axis.
 struct Problem {
   int64_t images, channels, filters;
   int height_x, width_x, height_y, width_y;
   int pad_h, pad_w;
+  int taps_d = 1, depth_x = 1, depth_y = 1;
+  int stride_d = 1, pad_d = 0, dilation_d = 1;
 
   Problem(Kind kind, const Convolution& c) : images(c.x[0]) {
     const bool forward = kind == kForward;
     const std::array<int, 5>& from = forward ? c.x : c.y;
     const std::array<int, 5>& to = forward ? c.y : c.x;
+    const int last = c.rank - 2;  // The first of the last two axes.
     channels = from[1];
-    height_x = from[2];
-    width_x = from[3];
+    height_x = from[last + 2];
+    width_x = from[last + 3];
     filters = to[1];
-    height_y = to[2];
-    width_y = to[3];
-    pad_h = forward ? c.pads[0] : 2 - c.pads[0];
-    pad_w = forward ? c.pads[1] : 2 - c.pads[1];
+    height_y = to[last + 2];
+    width_y = to[last + 3];
+    pad_h = forward ? c.pads[last] : 2 - c.pads[last];
+    pad_w = forward ? c.pads[last + 1] : 2 - c.pads[last + 1];
+    if (c.rank != 3) return;
+    taps_d = c.w[2];
+    depth_x = from[2];
+    depth_y = to[2];
+    stride_d = c.strides[0];
+    dilation_d = c.dilations[0];
+    pad_d = forward ? c.pads[0] : dilation_d * (taps_d - 1) - c.pads[0];
+    images *= depth_y;
   }
 
-  int64_t Channels(const Work& work) const { return Ceil(channels, work.channels) * work.channels; }
+  // Of one tap, and of all.
+  int64_t TapChannels(const Work& work) const {
+    return Ceil(channels, work.channels) * work.channels;
+  }
+  int64_t Channels(const Work& work) const { return taps_d * TapChannels(work); }
   int64_t Filters(const Work& work) const { return Ceil(filters, work.filters) * work.filters; }
   int64_t Tiles() const { return images * Ceil(height_y, 2) * Ceil(width_y, 2); }
   size_t Workspace(const Work& work) const {
@@ -89,10 +115,15 @@ struct Problem {
   }
 };
 
-// Whether it is of planes in one group, with a kernel of 3 x 3 in steps of 1.
-bool Fits(const Convolution& c) {
-  bool fits = c.rank == 2 && c.group == 1 && c.type == kF32;
-  for (int i = 0; i < 2; ++i) {
+// Whether it is in one group, with a kernel of 3 x 3 in steps of 1 along the last two axes; in the
+// gradient in images of volumes, in steps of 1 along the first one, too.
+bool Fits(Kind kind, const Convolution& c) {
+  bool fits = c.group == 1 && c.type == kF32;
+  if (c.rank == 3) {
+    fits = fits && !c.tf32 && (kind == kForward || c.strides[0] == 1) &&
+           int64_t{c.x[0]} * std::max(c.x[2], c.y[2]) <= kMostExtent;
+  }
+  for (int i = c.rank - 2; i < c.rank; ++i) {
     fits = fits && c.w[2 + i] == 3 && c.strides[i] == 1 && c.dilations[i] == 1 && c.pads[i] <= 2;
   }
   return fits;
@@ -115,18 +146,19 @@ Params ParamsOf(Kind kind, const Convolution& shape, const Problem& problem, con
   p.channels = static_cast<int>(problem.channels);
   p.padded_filters = static_cast<int>(problem.Filters(work));
   p.padded_channels = static_cast<int>(problem.Channels(work));
-  const int64_t outer = int64_t{9} * shape.w[1];
+  const int64_t inner = int64_t{9} * problem.taps_d;
+  const int64_t outer = inner * shape.w[1];
   p.flipped = kind == kForward ? 0 : 1;
-  p.filter_w = kind == kForward ? outer : 9;
-  p.channel_w = kind == kForward ? 9 : outer;
+  p.filter_w = kind == kForward ? outer : inner;
+  p.channel_w = kind == kForward ? inner : outer;
   p.height_x = problem.height_x;
   p.width_x = problem.width_x;
   p.height_y = problem.height_y;
   p.width_y = problem.width_y;
   p.pad_h = problem.pad_h;
   p.pad_w = problem.pad_w;
-  p.image_x = problem.channels * problem.height_x * problem.width_x;
-  p.image_y = problem.filters * problem.height_y * problem.width_y;
+  p.image_x = problem.channels * problem.depth_x * problem.height_x * problem.width_x;
+  p.image_y = problem.filters * problem.depth_y * problem.height_y * problem.width_y;
   p.tiles = static_cast<int>(problem.Tiles());
   p.last_tiles = static_cast<int>(problem.Tiles() / problem.images * (problem.images - 1));
   p.last_filters = static_cast<int>(problem.filters - last);
@@ -138,13 +170,26 @@ Params ParamsOf(Kind kind, const Convolution& shape, const Problem& problem, con
   return p;
 }
 
+VolumeParams VolumeOf(const Problem& problem, const Work& work, const Params& plane) {
+  VolumeParams p;
+  p.plane = plane;
+  p.taps_d = problem.taps_d;
+  p.tap_channels = static_cast<int>(problem.TapChannels(work));
+  p.depth_x = problem.depth_x;
+  p.stride_d = problem.stride_d;
+  p.pad_d = problem.pad_d;
+  p.dilation_d = problem.dilation_d;
+  p.depth_y = DivisorOf(problem.depth_y);
+  return p;
+}
+
 }  // namespace
 
 bool IsWinograd(const Choice& choice) { return choice[8] == kMark; }
 
 std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convolution& shape,
                                  size_t bytes, bool is_residual) {
-  if (context.own_images.empty() || !Fits(shape)) return {};
+  if (context.own_images.empty() || !Fits(kind, shape)) return {};
   const Problem problem(kind, shape);
   std::vector<Choice> ways;
   for (size_t i = 0; i < kWorks.size(); ++i) {
@@ -156,7 +201,7 @@ std::vector<Choice> WinogradWays(const Context& context, Kind kind, const Convol
     if (counted > kMostExtent) continue;
     const bool fits = problem.Workspace(work) <= bytes;
     const int64_t last = problem.FiltersOfWorkspace(work);
-    if (!fits && (is_residual || last > problem.filters)) continue;
+    if (!fits && (shape.rank == 3 || is_residual || last > problem.filters)) continue;
     ways.push_back({static_cast<int64_t>(i), fits ? 0 : 1, 0, 0, 0, 0, 0, 0, kMark});
   }
   return ways;
@@ -166,14 +211,14 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
                 const Convolution& shape, const float* from, const float* w, const Terms& terms,
                 float* to) {
   const auto number = static_cast<size_t>(choice[0]);
-  if (number >= kWorks.size() || !Fits(shape)) return kNoSuchKernel;
+  if (number >= kWorks.size() || !Fits(kind, shape)) return kNoSuchKernel;
   const Work& work = kWorks[number];
   const Problem problem(kind, shape);
   const bool in_result = IsInResult(choice);
   const int64_t last = in_result ? problem.FiltersOfWorkspace(work) : 0;
   Params p = ParamsOf(kind, shape, problem, work, last, from, w, terms, to);
   if (in_result) {
-    if (terms.residual == to || last > problem.filters) return kNoSuchKernel;
+    if (shape.rank == 3 || terms.residual == to || last > problem.filters) return kNoSuchKernel;
     const float* end = to + problem.images * problem.filters * problem.height_y * problem.width_y;
     const auto begin = reinterpret_cast<uintptr_t>(end) - problem.Workspace(work);
     p.transformed = reinterpret_cast<float*>(begin / kAlignment * kAlignment);
@@ -183,18 +228,21 @@ int RunWinograd(Context& context, Kind kind, const Choice& choice, const Place& 
     }
     p.transformed = static_cast<float*>(place.workspace);
   }
+  VolumeParams volume = VolumeOf(problem, work, p);
+  void* const params = shape.rank == 3 ? static_cast<void*>(&volume) : &p;
+  const std::string kernels = shape.rank == 3 ? "winograd_3_volume_" : "winograd_3_";
   const int64_t transforms = Ceil(int64_t{p.padded_filters} * p.padded_channels, kFewThreads);
-  int status = LaunchKernel(context, "winograd_3_weights", {transforms, 1, 1, kFewThreads},
-                            place.stream, &p);
+  int status = LaunchKernel(context, kernels + "weights", {transforms, 1, 1, kFewThreads},
+                            place.stream, params);
   if (status != 0) return status;
   const std::string name =
-      "winograd_3_" + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
+      kernels + std::to_string(work.filters) + "x" + std::to_string(work.tiles);
   // Each works on tiles until there are no more: a multiprocessor has room for one.
   const int64_t blocks = std::min<int64_t>(
       context.multiprocessors, Ceil(p.tiles, work.tiles) * (p.padded_filters / work.filters));
   status = LaunchKernel(context, name,
                         {blocks, 1, 1, kThreads, static_cast<unsigned>(work.SharedBytes())},
-                        place.stream, &p);
+                        place.stream, params);
   if (status != 0 || !in_result) return status;
   const int64_t results = int64_t{problem.height_y} * problem.width_y;
   const int64_t parts = Ceil(results, kLastPositions) * Ceil(last, kLastFilters);

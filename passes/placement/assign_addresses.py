@@ -13,7 +13,7 @@ from memc.ir.core import Function, Placement, Value, fresh_names
 from memc.ir.durations import Seconds
 from memc.ir.liveness import ARENA, Lifetime, lifetimes, lower_bound, placed_space
 from memc.ir.module import Module
-from memc.ir.ops.rules.base import chosen_kernel
+from memc.ir.ops.shared.op_def import chosen_kernel
 from memc.ir.sizes import align
 from memc.ir.spaces import HOST, is_shared_buffer
 from memc.ir.types import DType, TensorType

@@ -35,8 +35,16 @@ struct Copy {
   int bytes, size;
 };
 
+// What a thread has of the factors of a product of matrices, or a row of one.
+struct Factors {
+  std::array<float, 4> a;
+  std::array<float, 2> b;
+  const float* row;
+};
+
 struct Warp {
   std::array<float, 32> values{};
+  std::array<Factors, 32> factors{};
   int arrived = 0;
   int turn = 0;
 };
@@ -208,6 +216,54 @@ float4 ReadShared(const float* shared, int block) {
   const float* from =
       host::cluster.blocks[block].shared.data() + (shared - host::OwnBlock().shared.data());
   return {from[0], from[1], from[2], from[3]};
+}
+
+float ReadOne(const float* shared, int block) {
+  return host::cluster.blocks[block].shared[shared - host::OwnBlock().shared.data()];
+}
+
+// The bits that products in TF32 read.
+float Tf32Of(float value) {
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits &= 0xffffe000U;
+  std::memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+
+float RoundedToTf32(float value) {
+  if (!(std::fabs(value) < INFINITY)) return value;
+  unsigned bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits += 0x1000U;
+  std::memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+
+void LoadMatrices(float (&to)[4], const float* row) {
+  host::Warp& warp = host::OwnWarp();
+  const int lane = host::cluster.current->thread % 32;
+  warp.factors[lane].row = row;
+  SyncWarp();
+  for (int i = 0; i < 4; ++i) to[i] = warp.factors[i * 8 + lane / 4].row[lane % 4];
+  SyncWarp();
+}
+
+void MultiplyAdd(float (&sums)[4], const float (&a)[4], const float (&b)[2]) {
+  host::Warp& warp = host::OwnWarp();
+  const int lane = host::cluster.current->thread % 32;
+  warp.factors[lane] = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}, nullptr};
+  SyncWarp();
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4;
+    const int column = lane % 4 * 2 + i % 2;
+    for (int k = 0; k < 8; ++k) {
+      const float left = warp.factors[row * 4 + k % 4].a[k / 4 * 2 + i / 2];
+      const float right = warp.factors[column * 4 + k % 4].b[k / 4];
+      sums[i] = fmaf(Tf32Of(left), Tf32Of(right), sums[i]);
+    }
+  }
+  SyncWarp();
 }
 
 using std::fmaf;

@@ -10,11 +10,15 @@
 #include <string>
 
 #include "attention.cu"
+#include "depthwise.cu"
+#include "patch_product.cu"
 #include "scans.cu"
 #include "scatters.cu"
 #include "sorts.cu"
 #include "split_product.cu"
+#include "tensor_product.cu"
 #include "winograd.cu"
+#include "winograd_volume.cu"
 
 namespace {
 
@@ -39,6 +43,11 @@ void Run(const Config& config, int blocks, void* kernel, const void* given) {
   host::Run(config.grid[0], config.grid[1], config.block[0], blocks, [&] { call(params); });
 }
 
+int SharedLimit() {
+  const char* limit = std::getenv("FAKE_CUDA_SHARED");
+  return limit != nullptr ? std::atoi(limit) : 99 << 10;
+}
+
 using Runner = void (*)(const Config&, int, void*, const void*);
 
 // How to run the kernels that were asked for, by what they are given.
@@ -52,6 +61,10 @@ Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "sort_", 5) == 0) return Run<Sort>;
   if (std::strncmp(name, "scan_", 5) == 0) return Run<Scan>;
   if (std::strncmp(name, "scatter_", 8) == 0) return Run<Scatter>;
+  if (std::strncmp(name, "depthwise_", 10) == 0) return Run<Depthwise>;
+  if (std::strncmp(name, "tensor_", 7) == 0) return Run<PatchProduct>;
+  if (std::strncmp(name, "patch_", 6) == 0) return Run<PatchProduct>;
+  if (std::strncmp(name, "winograd_3_volume", 17) == 0) return Run<WinogradVolume>;
   return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
 }
 
@@ -67,17 +80,18 @@ int cuDeviceGet(int* found, int number) { return *found = number + 7, 0; }
 // multiprocessors.
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
   if (attribute == 97) {  // Bytes of shared memory.
-    const char* limit = std::getenv("FAKE_CUDA_SHARED");
-    *value = limit != nullptr ? std::atoi(limit) : 99 << 10;
+    *value = SharedLimit();
     return device == 7 ? 0 : kFails;
   }
-  *value = attribute == 16 ? 3 : std::getenv("FAKE_CUDA_ALONE") == nullptr ? 1 : 0;
-  return (attribute == 16 || attribute == 120) && device == 7 ? 0 : kFails;
+  const bool alone = std::getenv("FAKE_CUDA_ALONE") != nullptr;
+  *value = attribute == 16 ? 3 : attribute == 75 ? (alone ? 8 : 9) : alone ? 0 : 1;
+  return (attribute == 16 || attribute == 75 || attribute == 120) && device == 7 ? 0 : kFails;
 }
 
-// A block may have 99 KiB of shared memory, as on most devices, but more than 48 only by this.
+// A block may have 99 KiB of shared memory, as on most devices, or with FAKE_CUDA_SHARED so many
+// bytes, but more than 48 KiB only by this.
 int cuKernelSetAttribute(int attribute, int value, void* kernel, int device) {
-  if (attribute != 8 || device != 7 || value > 99 << 10) return kFails;
+  if (attribute != 8 || device != 7 || value > SharedLimit()) return kFails;
   given_bytes[kernel] = static_cast<unsigned>(value);
   return 0;
 }

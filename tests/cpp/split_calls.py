@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -70,12 +71,16 @@ def check_way(
     least: int = 0,
     launches: int = 1,
     in_place: int | None = None,
+    tf32: bool = False,
 ) -> None:
     """A call by one of memc's own kernels against the ops' numpy references, the same bits at each call. `way` and `kind`: as
     `choose` has them; `least`: the bytes of workspace that it needs; `launches`: of a call; `in_place`: the operand that the
-    result takes over."""
+    result takes over; `tf32`: whether factors, the first two operands, are rounded to TF32."""
     op = make_op(arrays, steps)
     wide = [a.astype(np.float64) for a in arrays]
+    if tf32:
+        op.plan = replace(op.plan, precision="tf32")
+        wide[:2] = [rounded_to_tf32(a).astype(np.float64) for a in arrays[:2]]
     (expected,) = run_op(make_op(wide, steps), wide)
 
     def result_with(workspace: int) -> Array:
@@ -99,6 +104,12 @@ def check_way(
     assert counter.value == before + 2 * launches  # Tried once, and run.
     np.testing.assert_array_equal(result_with(workspace), first)
     assert counter.value == before + 3 * launches
+
+
+def rounded_to_tf32(values: Array) -> Array:
+    """The nearest numbers of 11 bits, those halfway away from zero."""
+    bits = np.ascontiguousarray(values).view(np.uint32) + np.uint32(1 << 12)
+    return np.asarray((bits & np.uint32(0xFFFFE000)).view(np.float32))
 
 
 def launches_of(fake: Path) -> ctypes.c_int:

@@ -325,6 +325,7 @@ def test_convolutions_that_stay_generated() -> None:
     assert kernel(x, w, pads=(0, 0, 1, 1)) is None  # More windows at the end than at the beginning.
     assert kernel(x, w, pads=(1, 1, 0, 0)) is None
     assert kernel(x, some(4, 1, 3, 3), group=4) is None  # One input channel per group.
-    attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (1, 1), "group": 4, "kernel": (3, 3)}
-    assert library_kernel(make_op([x, x], [("conv_grad_weight", (0, 1), attrs)]), "cuda") is None
+    attrs = {"strides": (1, 1), "pads": (1,) * 4, "dilations": (2, 2), "group": 4, "kernel": (3, 3)}
+    g = some(1, 4, 6, 6)
+    assert library_kernel(make_op([x, g], [("conv_grad_weight", (0, 1), attrs)]), "cuda") is None
     assert kernel(x.astype(np.float64), w.astype(np.float64)) is None

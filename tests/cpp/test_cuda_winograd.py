@@ -69,6 +69,31 @@ def test_convolutions(own: None, fake: Path, case: tuple[Any, ...], work: int) -
     check_way(fake, [x, w, bias, residual], *steps, way=(work, 0), **WINOGRAD, least=least, in_place=3)
 
 
+VOLUMES = [
+    # x, filters, taps, strides, pads and dilations of the first axis, pads of the others
+    ((2, 5, 4, 9, 8), 37, 3, (1, 1, 1), (1, 1)),
+    ((1, 8, 5, 5, 6), 6, 2, (2, 0, 1), (0, 2)),
+    ((3, 3, 5, 4, 4), 33, 3, (1, 2, 2), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("work", WORKS)
+@pytest.mark.parametrize("case", VOLUMES)
+def test_volumes(own: None, fake: Path, case: tuple[Any, ...], work: int) -> None:
+    shape, filters, taps, (stride, pad, dilation), pads = case
+    both = (pad, *pads)
+    attrs = {"strides": (stride, 1, 1), "pads": both * 2, "dilations": (dilation, 1, 1), "group": 1}
+    x, w, bias = some(*shape), some(filters, shape[1], taps, 3, 3), some(filters)
+    result = make_op([x, w], [("conv", (0, 1), attrs)]).result.type.shape
+    least = taps * transformed_bytes(filters, shape[1], work)
+    steps: list[Step] = [("conv", (0, 1, 2), attrs), ("add", (3, 4), {}), ("relu", (5,), {})]
+    check_way(fake, [x, w, bias, some(*result)], *steps, way=(work, 0), **WINOGRAD, least=least, in_place=3)
+    if stride == 1:
+        step: Step = ("conv_transpose", (0, 1), {**attrs, "output_padding": (0, 0, 0)})
+        least = taps * transformed_bytes(shape[1], filters, work)
+        check_way(fake, [some(*result), w], step, way=(work, 0), **WINOGRAD, least=least)
+
+
 @pytest.mark.parametrize("work", WORKS)
 def test_copies_may_arrive_at_once(own: None, fake: Path, monkeypatch: pytest.MonkeyPatch, work: int) -> None:
     """And not where they are still in the way; each of the three blocks has several turns."""

@@ -5,11 +5,12 @@ Skips itself elsewhere."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from library_groups import Array, Step, make_op
-from split_calls import WAYS, assert_near, call, choose, new_workspace
+from split_calls import WAYS, assert_near, call, choose, new_workspace, rounded_to_tf32
 
 from memc.ir.evaluate import run_op
 
@@ -43,12 +44,18 @@ CallWith = Callable[[int], None]
 """Makes a call with so many bytes of workspace."""
 
 
-def check(arrays: Sequence[Array], steps: Sequence[Step], workspace_of: Callable[[CallWith], int]) -> None:
-    """`workspace_of` says with how many bytes of workspace the call takes what shall be tested."""
+def check(
+    arrays: Sequence[Array], steps: Sequence[Step], workspace_of: Callable[[CallWith], int], tf32: bool = False
+) -> None:
+    """`workspace_of` says with how many bytes of workspace the call takes what shall be tested; `tf32`: whether factors, the
+    first two operands, are rounded to TF32."""
     import tvm
 
     op = make_op(arrays, steps)
     wide = [a.astype(np.float64) for a in arrays]
+    if tf32:
+        op.plan = replace(op.plan, precision="tf32")
+        wide[:2] = [rounded_to_tf32(a).astype(np.float64) for a in arrays[:2]]
     (expected,) = run_op(make_op(wide, steps), wide)
     device = tvm.cuda(0)
     given = [tvm.runtime.tensor(a, device) for a in arrays]
@@ -90,6 +97,50 @@ def test_minimal_filtering(kernels: None, arrays: Sequence[Array], steps: Sequen
 def test_minimal_filtering_without_workspace(kernels: None, work: int) -> None:
     arrays = [some(3, 21, 56, 50), some(70, 21, 3, 3), some(70), some(3, 70, 56, 48)]
     check(arrays, WINOGRAD[0][1], lambda call_with: choose(call_with, work, 1, 3))
+
+
+VOLUME = {"strides": (1, 1, 1), "pads": (1, 0, 1, 1, 0, 1), "dilations": (1, 1, 1), "group": 1}
+VOLUMES: list[tuple[list[Array], list[Step]]] = [
+    (
+        [some(2, 21, 5, 13, 12), some(70, 21, 3, 3, 3), some(70), some(2, 70, 5, 11, 12)],
+        [("conv", (0, 1, 2), VOLUME), ("add", (3, 4), {}), ("relu", (5,), {})],
+    ),
+    (
+        [some(2, 37, 4, 9, 7), some(37, 40, 3, 3, 3)],
+        [("conv_transpose", (0, 1), {**VOLUME, "output_padding": (0, 0, 0)})],
+    ),
+    (
+        [some(2, 21, 5, 13, 12), some(2, 70, 5, 11, 12)],
+        [("conv_grad_weight", (0, 1), {**VOLUME, "kernel": (3, 3, 3)})],
+    ),
+]
+
+
+@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("tile", range(9))
+@pytest.mark.parametrize(("arrays", "steps"), VOLUMES)
+def test_patches(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], tile: int, splits: int) -> None:
+    check(arrays, steps, lambda call_with: choose(call_with, tile, splits, 4), tf32=tile < 6)
+
+
+@pytest.mark.parametrize("work", [0, 1])
+@pytest.mark.parametrize(("arrays", "steps"), VOLUMES[:2])
+def test_minimal_filtering_of_volumes(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], work: int) -> None:
+    check(arrays, steps, lambda call_with: choose(call_with, work, 0, 3, (1 << 21) + new_workspace()))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("taps", [3, 5, 7])
+def test_depthwise_gradients(kernels: None, taps: int, stride: int) -> None:
+    extent = (20 + 2 * 2 - taps) // stride + 1
+    left = 20 + 4 - taps - stride * (extent - 1)
+    attrs = {"strides": (stride,) * 2, "pads": (2,) * 4, "dilations": (1, 1), "group": 12}
+    x, w, g = some(5, 12, 20, 20), some(24, 1, taps, taps), some(5, 24, extent, extent)
+    in_images: Step = ("conv_transpose", (0, 1), {**attrs, "output_padding": (left, left)})
+    check([g, w], [in_images], lambda call_with: choose(call_with, 0, 1, 5))
+    for splits in (1, 8):
+        in_weights: Step = ("conv_grad_weight", (0, 1), {**attrs, "kernel": (taps, taps)})
+        check([x, g], [in_weights], lambda call_with, splits=splits: choose(call_with, 0, splits, 5))
 
 
 def test_sums_of_products(kernels: None) -> None:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from ...core import Op
-from ...types import TensorType
+from ...types import DType, TensorType
 from ..shared.casts import HALF
 from ..shared.op_def import LibraryKernel
 from ..shared.window import Window, window
@@ -22,6 +22,9 @@ SMALL_WORKSPACE = 1 << 14
 
 SHARED_SUMS = 1 << 23
 """Bytes that blocks sum up a gradient of weights in halves in; measured, 16 to 300 for each weight, 6 MB at most."""
+
+DEPTHWISE_TAPS = (3, 5, 7)
+"""Along both axes of a kernel, of those that memc's own kernels for gradients of depthwise convolutions have."""
 
 USEFUL_WORKSPACE = 1 << 25
 """Bytes that small convolutions can use too; measured, up to 19 MB for the only deterministic algorithm."""
@@ -86,12 +89,22 @@ def _plain_supports(op: Op) -> bool:
 
 def _weight_supports(op: Op) -> bool:
     call = call_of(op)
-    return call is not None and _plain_supports(op) and not is_depthwise(call.main)
+    if call is None or not _plain_supports(op):
+        return False
+    return not is_depthwise(call.main) or _has_depthwise_sums(call.main)
 
 
 def is_depthwise(main: Op) -> bool:
     """Whether every group has one input channel: few products for each element, which generated code does faster."""
     return _group(main) > 1 and _weights(main).shape[1] == 1
+
+
+def _has_depthwise_sums(main: Op) -> bool:
+    """Whether there is a kernel of memc's own (`depthwise.cu`) for a depthwise gradient in weights, which needs no workspace.
+    Generated code reads images once for each tap."""
+    view, weights = _window(main), main.result.type
+    square = view.rank == 2 and weights.shape[2] == weights.shape[3] and weights.shape[2] in DEPTHWISE_TAPS
+    return square and view.dilations == (1, 1) and main.operands[0].type.dtype is DType.F32
 
 
 def _conv_scalars(op: Op) -> Sequence[int | float]:
@@ -110,6 +123,8 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     call = call_of(op)
     assert call is not None
     least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
+    if call.main.name == "conv_grad_weight" and is_depthwise(call.main):
+        return (0, 0)
     x, y = _images(call.main)
     weights = _weights(call.main)
     if call.main.operands[0].type.dtype in HALF:

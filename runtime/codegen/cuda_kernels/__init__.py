@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
-(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), running sums and products
-(cuda_scans.h), and scatters (cuda_scatters.h); cuda_launch.h launches them.
+(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), in TF32 or over volumes (cuda_patches.h) and
+depthwise (cuda_depthwise.h), sorts (cuda_sorts.h), running sums and products (cuda_scans.h), and scatters
+(cuda_scatters.h); cuda_launch.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -18,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from memc.ir.core import Function
+from memc.ir.ops.library.cuda_conv import is_depthwise
+from memc.ir.ops.shared.op_def import main_op
 from memc.ir.types import DType
 from memc.runtime.codegen import cubin
 
@@ -28,6 +31,18 @@ FACTORS = ("attention.cu", "split_product.cu", "winograd.cu")
 """What calls of f32 take, or may."""
 
 CALLERS = frozenset({"memc.cuda.matmul", "memc.cuda.conv", "memc.cuda.conv_transpose", "memc.cuda.attention"})
+"""The symbols of those calls."""
+
+ROUNDED_FACTORS = ("tensor_product.cu",)
+"""What convolutions may take whose factors are rounded to TF32."""
+
+DEPTHWISE = ("depthwise.cu",)
+"""What gradients of depthwise convolutions may take."""
+
+VOLUMES = ("patch_product.cu", "winograd_volume.cu")
+"""What convolutions of f32 over three axes may take."""
+
+CONVOLUTIONS = frozenset({"memc.cuda.conv", "memc.cuda.conv_transpose", "memc.cuda.conv_grad_weight"})
 """The symbols of those calls."""
 
 LINES = ("scans.cu", "sorts.cu")
@@ -50,13 +65,23 @@ def sources_of(function: Function) -> tuple[str, ...]:
     """The sources that some call of a function may take kernels of."""
     symbols = {op.plan.library_kernel for op in function.ops}
     of_f32 = {op.plan.library_kernel for op in function.ops if op.operands and op.operands[0].type.dtype is DType.F32}
-    taken = (FACTORS if of_f32 & CALLERS else ()) + (LINES if symbols & LINE_CALLERS else ())
-    taken += SCATTERS if symbols & SCATTER_CALLERS else ()
+    convolutions = [op for op in function.ops if op.plan.library_kernel in CONVOLUTIONS]
+    rounded = any(op.plan.precision == "tf32" for op in convolutions)
+    volumes = any(op.plan.precision is None and op.operands[0].type.rank == 5 for op in convolutions)
+    depthwise = any(op.plan.library_kernel != "memc.cuda.conv" and is_depthwise(main_op(op)) for op in convolutions)
+    taken = (FACTORS if of_f32 & CALLERS else ()) + (ROUNDED_FACTORS if rounded else ())
+    if of_f32 & CONVOLUTIONS:
+        taken += (VOLUMES if volumes else ()) + (DEPTHWISE if depthwise else ())
+    taken += (LINES if symbols & LINE_CALLERS else ()) + (SCATTERS if symbols & SCATTER_CALLERS else ())
     return tuple(dict.fromkeys(taken))
 
 
+EVERY = FACTORS + ROUNDED_FACTORS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1]
+"""The sources of all kernels."""
+
+
 @functools.cache
-def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES + SCATTERS[:1]) -> bytes:
+def own_kernels(arch: str, sources: tuple[str, ...] = EVERY) -> bytes:
     """The cubin of some sources for an architecture, empty for none. Raises what `compile_source` does."""
     if not sources:
         return b""

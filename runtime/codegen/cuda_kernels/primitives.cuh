@@ -91,6 +91,53 @@ __device__ __forceinline__ float4 ReadShared(const float* shared, int block) {
 #endif
 }
 
+// One of those.
+__device__ __forceinline__ float ReadOne(const float* shared, int block) {
+#if __CUDA_ARCH__ >= 900
+  unsigned address;
+  float one;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(AddressOf(shared)), "r"(block));
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(one) : "r"(address) : "memory");
+  return one;
+#else
+  return *shared;
+#endif
+}
+
+// The nearest of the numbers that TF32 has, those halfway away from zero, but for the last 13 bits,
+// which products do not read. Infinities and nan stay.
+__device__ __forceinline__ float RoundedToTf32(float value) {
+  return fabsf(value) < INFINITY ? __uint_as_float(__float_as_uint(value) + 0x1000U) : value;
+}
+
+// Elements of a warp for MultiplyAdd: four matrices of 8 x 4, of which each thread names a row (the
+// first eight threads those of the first, and so on) and has element lane / 4, lane % 4.
+__device__ __forceinline__ void LoadMatrices(float (&to)[4], const float* row) {
+#if __CUDA_ARCH__ >= 800
+  unsigned bits[4];
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(bits[0]), "=r"(bits[1]), "=r"(bits[2]), "=r"(bits[3])
+               : "r"(AddressOf(row)));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[i] = __uint_as_float(bits[i]);
+#endif
+}
+
+// Adds the product of matrices of 16 x 8 and 8 x 8 in TF32 to one of 16 x 8, on tensor cores. With
+// g = lane / 4 and t = lane % 4, a thread has of the first those at (g, t), (g + 8, t), (g, t + 4)
+// and (g + 8, t + 4), of the second (t, g) and (t + 4, g), and of the sums (g, 2 t), (g, 2 t + 1),
+// (g + 8, 2 t) and (g + 8, 2 t + 1). Devices before sm_80 have none of this.
+__device__ __forceinline__ void MultiplyAdd(float (&sums)[4], const float (&a)[4],
+                                            const float (&b)[2]) {
+#if __CUDA_ARCH__ >= 800
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])),
+        "r"(__float_as_uint(a[3])), "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#endif
+}
+
 }  // namespace
 
 #define SHARED_FLOATS(name, elements) __shared__ __align__(16) float name[elements]

@@ -33,6 +33,35 @@ struct Winograd {
   int relu;
 };
 
+// A convolution over volumes, as one of slices: of each image and each step of the kernel's first
+// axis, so that the channels of an image are those of its slices within reach, tap by tap. An image
+// of the result is one slice.
+struct WinogradVolume : Winograd {
+  int taps_d;        // Of the first axis.
+  int tap_channels;  // Of one tap, with zeros up to a padded extent; `padded_channels` are of all.
+  int depth_x;
+  int stride_d, pad_d, dilation_d;
+  Divisor depth_y;
+};
+
+// Where slices of an image are: the first one that a result's reaches to, and the result's own.
+struct Slices {
+  int image, from, to;
+};
+
+__device__ __forceinline__ Slices SlicesOf(const Winograd&, int image) { return {image, 0, 0}; }
+__device__ __forceinline__ Slices SlicesOf(const WinogradVolume& p, int image) {
+  const int number = Quotient(image, p.depth_y);
+  const int slice = image - number * p.depth_y.by;
+  return {number, slice * p.stride_d - p.pad_d, slice};
+}
+
+// How many slices an image of x, and of y, has.
+__device__ __forceinline__ int DepthX(const Winograd&) { return 1; }
+__device__ __forceinline__ int DepthX(const WinogradVolume& p) { return p.depth_x; }
+__device__ __forceinline__ int DepthY(const Winograd&) { return 1; }
+__device__ __forceinline__ int DepthY(const WinogradVolume& p) { return p.depth_y.by; }
+
 constexpr int kParts = 16;  // Of a tile of 4 x 4.
 constexpr int kWorkers = 512;
 constexpr int kFewWorkers = 256;  // Of the kernels that go before and after.

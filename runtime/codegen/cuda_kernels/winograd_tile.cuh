@@ -29,12 +29,15 @@ struct Half {
   unsigned inside;    // A bit for each of the 12 elements.
   float rows[3][6];   // With one more on both sides.
 
-  __device__ __forceinline__ void Begin(const Winograd& p, const ImageTile& at, int channel,
-                                        int half) {
+  template <typename P>
+  __device__ __forceinline__ void Begin(const P& p, const ImageTile& at, int channel, int half) {
     const int top = at.row - p.pad_h + half;
     const int left = at.column - p.pad_w;
-    from = p.x + at.image * p.image_x +
-           (static_cast<long long>(channel) * p.height_x + top) * p.width_x + left;
+    const Slices slices = SlicesOf(p, at.image);
+    from = p.x + slices.image * p.image_x +
+           ((static_cast<long long>(channel) * DepthX(p) + slices.from) * p.height_x + top) *
+               p.width_x +
+           left;
     inside = 0;
 #pragma unroll
     for (int i = 0; i < 12; ++i) {

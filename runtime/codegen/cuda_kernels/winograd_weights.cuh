@@ -7,15 +7,29 @@
 
 namespace {
 
+// Where the weights of one filter and channel are; null for none.
+__device__ __forceinline__ const float* WeightsOf(const Winograd& p, int filter, int channel) {
+  if (filter >= p.filters || channel >= p.channels) return nullptr;
+  return p.w + filter * p.filter_w + channel * p.channel_w;
+}
+__device__ __forceinline__ const float* WeightsOf(const WinogradVolume& p, int filter,
+                                                  int channel) {
+  const int tap = channel / p.tap_channels;
+  const float* from =
+      WeightsOf(static_cast<const Winograd&>(p), filter, channel - tap * p.tap_channels);
+  return from == nullptr ? from : from + 9 * (p.flipped ? p.taps_d - 1 - tap : tap);
+}
+
 // G g G' of one filter and channel.
-__device__ __forceinline__ void TransformWeights(const Winograd& p) {
+template <typename P>
+__device__ __forceinline__ void TransformWeights(const P& p) {
   const int at = Block() * kFewWorkers + Thread();
   const int filter = at % p.padded_filters;
   const int channel = at / p.padded_filters;
   if (channel >= p.padded_channels) return;
   float g[9] = {};
-  if (filter < p.filters && channel < p.channels) {
-    const float* from = p.w + filter * p.filter_w + channel * p.channel_w;
+  const float* from = WeightsOf(p, filter, channel);
+  if (from != nullptr) {
 #pragma unroll
     for (int i = 0; i < 9; ++i) g[i] = from[p.flipped ? 8 - i : i];
   }

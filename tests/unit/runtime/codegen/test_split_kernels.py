@@ -85,9 +85,18 @@ func @main(%x: f16[8] {role = input}) -> (f16[3], i64[3]) {
 """
 
 
+CONVOLUTION = """
+func @main(%x: f32[2,8,16,16] {role = input}, %w: f32[8,8,3,3] {role = input}) -> f32[2,8,16,16] {
+  %y = conv(%x, %w) {group = 1, strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1]} : f32[2,8,16,16]
+  return %y
+}
+"""
+
+
 def test_sources_are_those_that_a_call_may_take() -> None:
-    def sources(text: str) -> tuple[str, ...]:
-        return cuda_kernels.sources_of(memc.compile(parse(text, "test"), target="cuda", plan_only=True).module.main)
+    def sources(text: str, **options: Any) -> tuple[str, ...]:
+        planned = memc.compile(parse(text, "test"), target="cuda", plan_only=True, **options)
+        return cuda_kernels.sources_of(planned.module.main)
 
     product = PRODUCT.replace(
         "return %y", "%c, %d = top_k(%y) {axis = 1, k = 2, largest = true} : f32[8,2], i64[8,2]\n  return %y, %c, %d"
@@ -96,3 +105,10 @@ def test_sources_are_those_that_a_call_may_take() -> None:
     assert sources(PRODUCT) == cuda_kernels.FACTORS
     assert sources(SORT) == cuda_kernels.LINES
     assert sources(product) == cuda_kernels.FACTORS + cuda_kernels.LINES
+    assert sources(PRODUCT, precision="tf32") == sources(CONVOLUTION) == cuda_kernels.FACTORS
+    assert sources(CONVOLUTION, precision="tf32") == cuda_kernels.FACTORS + cuda_kernels.ROUNDED_FACTORS
+    volume = CONVOLUTION.replace("16,16]", "16,16,1]").replace("3,3]", "3,3,1]")
+    volume = volume.replace("[1, 1]", "[1, 1, 1]").replace("[1, 1, 1, 1]", "[1, 1, 0, 1, 1, 0]")
+    assert sources(volume) == cuda_kernels.FACTORS + cuda_kernels.VOLUMES
+    assert sources(volume, precision="tf32") == cuda_kernels.FACTORS + cuda_kernels.ROUNDED_FACTORS
+    assert sources(volume, precision="f16") == ()
