@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from sort_scan_cases import DTYPES, GUARD, check_top_k, expected_positions, make_op, random, run
+from sort_scan_cases import DTYPES, GUARD, check_top_k, expected_positions, expected_scan, make_op, random, run
 
 from memc import native
 from memc.ir.build import IRBuilder
@@ -117,6 +117,45 @@ def test_running_products(dtype: str, exclusive: bool, reverse: bool) -> None:
             wanted = np.concatenate([one, np.delete(wanted, -1, axis)], axis)
         wanted = np.flip(wanted, axis) if reverse else wanted
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("dtype", PRODUCTS)
+def test_running_sums(dtype: str, exclusive: bool, reverse: bool) -> None:
+    """Of floats to some roundings of their type, whatever the length."""
+    attrs = {"exclusive": exclusive, "reverse": reverse}
+    for shape, axis in [((33,), 0), ((3, 50, 4), 1), ((2, 9000), 1), ((4097, 5), 0), ((70_000,), 0), ((40, 500), 0)]:
+        x = random(dtype, shape, True, special=False)
+        if dtype.startswith("float"):
+            x = np.random.default_rng(1).uniform(0.1, 1, shape).astype(dtype)
+        (found,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, axis=axis, **attrs)
+        wanted = expected_scan("cumsum", x, axis=axis, **attrs)
+        if dtype.startswith("float"):
+            np.testing.assert_allclose(found, wanted, rtol=1e-7 if dtype == "float32" else 1e-12)
+        else:
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_running_sums_are_the_same_on_any_number_of_threads(threads: int) -> None:
+    """Bits of f64, which would tell a sum made in another order."""
+    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
+    for shape, axis in [((70_000,), 0), ((50_000, 3), 0), ((30_000, 40), 0), ((5, 9000), 1)]:
+        x = np.random.default_rng(2).standard_normal(shape)
+        attrs = {"axis": axis, "exclusive": False, "reverse": False}
+        (found,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, **attrs)
+        use(1)
+        (alone,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, **attrs)
+        use(threads)
+        assert found.tobytes() == alone.tobytes()
+
+
+def test_running_sums_with_infinities_and_nans() -> None:
+    x = np.ones(20_000, np.float32)
+    x[[3000, 9000, 15_000]] = np.inf, -np.inf, 5
+    (found,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, axis=0, exclusive=False, reverse=False)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, np.cumsum(x))
 
 
 def test_products_that_overflow_after_a_zero() -> None:

@@ -22,6 +22,8 @@ LONGEST_LINE = 2**31 - 1
 """Elements of the longest line that is sorted: places on it are counted in 32 bits."""
 ROOM = 64
 """What the bytes for one line are a multiple of."""
+SHORT = 32
+"""Running sums of lines up to this length stay generated kernels, which may be fused."""
 AT_ONCE = 16
 """The most lines that are given room to be sorted at the same time."""
 
@@ -117,6 +119,16 @@ RANK_POSITIONS_CPU = LibraryKernel(
     workspace=None,
 )
 """A permutation's inverse."""
+
+CUMSUM_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.cumsum",
+    supports=lambda op: lines_of(op)[1] > SHORT,
+    scalars=product_scalars,
+    workspace=None,
+    whole=True,
+)
+"""Running sums, those of floats in f64: of blocks, and then inside of each from what those before amount to."""
 
 CUMPROD_CPU = LibraryKernel(
     target="llvm",

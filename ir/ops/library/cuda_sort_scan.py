@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.ir.core import Op
-from memc.ir.ops.library.cpu_sort_scan import lines_of, product_scalars, short_enough, sort_scalars
+from memc.ir.ops.library.cpu_sort_scan import SHORT, lines_of, product_scalars, short_enough, sort_scalars
 from memc.ir.ops.shared.axes import axis_of
 from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.sizes import align
@@ -26,8 +26,6 @@ WIDEST = 32
 ENOUGH_BLOCKS = 512
 BLOCKS = 1024
 MOST_PARTS = 1024
-SHORT = 32
-"""Running sums and products of lines up to this length stay generated kernels, which may be fused."""
 
 
 def _after_pass(total: int, run: int, count: int) -> tuple[int, int, bool]:
