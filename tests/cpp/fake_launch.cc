@@ -14,6 +14,7 @@
 #include "scatters.cu"
 #include "sorts.cu"
 #include "split_product.cu"
+#include "suppression.cu"
 #include "winograd.cu"
 
 namespace {
@@ -52,6 +53,7 @@ Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "sort_", 5) == 0) return Run<Sort>;
   if (std::strncmp(name, "scan_", 5) == 0) return Run<Scan>;
   if (std::strncmp(name, "scatter_", 8) == 0) return Run<Scatter>;
+  if (std::strncmp(name, "suppress_", 9) == 0) return Run<Suppression>;
   return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
 }
 

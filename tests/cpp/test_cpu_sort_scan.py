@@ -11,15 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from sort_scan_cases import DTYPES, GUARD, check_top_k, expected_positions, expected_scan, make_op, random, run
+from sort_scan_cases import (
+    DTYPES,
+    check_suppression,
+    check_top_k,
+    expected_positions,
+    expected_scan,
+    make_op,
+    random,
+    run,
+)
 
 from memc import native
-from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Value
-from memc.ir.module import Module
 from memc.ir.ops.library import cpu_sort_scan
-from memc.ir.ops.shared.op_def import definition
-from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
 
@@ -168,41 +172,10 @@ def test_products_that_overflow_after_a_zero() -> None:
     assert (found[0, 5:] == 0).all()
 
 
-def boxes_of(count: int, center: bool, seed: int) -> Array:
-    """Boxes that overlap many others, some of them odd: without area, with a negative side, infinite or nan."""
-    rng = np.random.default_rng(seed)
-    first, sides = rng.uniform(0, 4, (2, count, 2)), rng.uniform(0.5, 1.5, (2, count, 2))
-    boxes = np.concatenate([first, sides] if center else [first, first + sides], axis=-1).astype(np.float32)
-    odd = rng.random(boxes.shape) < 0.02
-    boxes[odd] = rng.choice(np.array([np.nan, np.inf, -1, 0, 4], np.float32), odd.sum())
-    flipped = rng.random((2, count)) < 0.3
-    if not center:
-        boxes[flipped] = boxes[flipped][:, [2, 1, 0, 3]]
-    return boxes
-
-
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize(
     "classes, count, most", [(1, 1, 1), (3, 70, 70), (2, 3000, 40), (1, 6000, 6000), (5, 900, 600)]
 )
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.97])
 def test_non_max_suppression(classes: int, count: int, most: int, center: bool, threshold: float) -> None:
-    boxes = boxes_of(count, center, count)
-    rng = np.random.default_rng(1)
-    candidates = np.stack([[rng.permutation(count) for _ in range(classes)] for _ in range(2)]).astype(np.int64)
-    candidates[rng.random(candidates.shape) < 0.05] = -1
-    operands = [boxes, candidates, np.array(threshold, np.float32)]
-    values = [Value(f"x{n}", TensorType(DType.from_numpy(a.dtype), a.shape)) for n, a in enumerate(operands)]
-    function = Function(list(values))
-    op = IRBuilder(Module([function]), function, function.ops).multi(
-        "non_max_suppression", values, center=center, count=most
-    )
-    (wanted,) = definition(op).evaluate(operands, op.attrs, [op.result.type])
-    library = cpu_sort_scan.SUPPRESSION_CPU
-    assert library.supports(op) and library.workspace is not None
-    for room in library.workspace(op):
-        found, scratch = np.full(wanted.shape, 7), np.full(room + GUARD, 0xA5, np.uint8)
-        tensors = [tvm_ffi.from_dlpack(a) for a in (*operands, found, scratch[:room])]
-        tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
-        np.testing.assert_array_equal(found, wanted)
-        assert (scratch[-GUARD:] == 0xA5).all()
+    check_suppression(cpu_sort_scan.SUPPRESSION_CPU, classes, count, most, center, threshold)

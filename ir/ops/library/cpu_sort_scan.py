@@ -83,6 +83,11 @@ def product_scalars(op: Op) -> Sequence[int | float]:
     return (axis_of(op.attrs, op.result.type), *(int(bool(op.attrs[name])) for name in ("exclusive", "reverse")))
 
 
+def suppression_scalars(op: Op) -> Sequence[int | float]:
+    """Whether boxes are a middle and sides."""
+    return (int(bool(op.attrs["center"])),)
+
+
 def _suppression_workspace(op: Op) -> tuple[int, int]:
     """Five f32 of each chosen box, of one class and of several."""
     batches, classes, most = op.result.type.shape
@@ -143,7 +148,7 @@ SUPPRESSION_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.non_max_suppression",
     supports=lambda op: op.operands[0].type.elements > 0 and op.operands[1].type.elements > 0,
-    scalars=lambda op: (int(bool(op.attrs["center"])),),
+    scalars=suppression_scalars,
     workspace=_suppression_workspace,
 )
 """Each candidate is compared with many chosen boxes at a time, and many candidates at a time on several threads."""

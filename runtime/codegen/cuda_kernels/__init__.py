@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
 (cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), sorts (cuda_sorts.h), running sums and products
-(cuda_scans.h), and scatters (cuda_scatters.h); cuda_launch.h launches them.
+(cuda_scans.h), scatters (cuda_scatters.h), and suppression of boxes (cuda_non_max_suppression.h); cuda_launch.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -45,6 +45,12 @@ SCATTER_CALLERS = frozenset(
 )
 """The symbols of the calls that take that."""
 
+BOXES = ("suppression.cu",)
+"""What looks at boxes."""
+
+BOX_CALLERS = frozenset({"memc.cuda.non_max_suppression"})
+"""The symbol of the call that takes that."""
+
 
 def sources_of(function: Function) -> tuple[str, ...]:
     """The sources that some call of a function may take kernels of."""
@@ -52,11 +58,12 @@ def sources_of(function: Function) -> tuple[str, ...]:
     of_f32 = {op.plan.library_kernel for op in function.ops if op.operands and op.operands[0].type.dtype is DType.F32}
     taken = (FACTORS if of_f32 & CALLERS else ()) + (LINES if symbols & LINE_CALLERS else ())
     taken += SCATTERS if symbols & SCATTER_CALLERS else ()
+    taken += BOXES if symbols & BOX_CALLERS else ()
     return tuple(dict.fromkeys(taken))
 
 
 @functools.cache
-def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES + SCATTERS[:1]) -> bytes:
+def own_kernels(arch: str, sources: tuple[str, ...] = FACTORS + LINES + SCATTERS[:1] + BOXES) -> bytes:
     """The cubin of some sources for an architecture, empty for none. Raises what `compile_source` does."""
     if not sources:
         return b""
