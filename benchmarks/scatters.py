@@ -104,7 +104,7 @@ def data(case: Case, n: int) -> dict[str, Array]:
         return {"i": indices, "u": updates}
     whole = np.ones((places, *shape[1:]), np.float32)
     if case.name == "scatter_nd":
-        return {"x": whole, "i": indices[:, None], "u": updates}
+        return {"x": whole, "i": indices.reshape(n, 1), "u": updates}
     spread = np.repeat(indices[:, None], case.row, 1) if len(shape) > 1 else indices
     return {"x": whole, "i": spread, "u": updates}
 

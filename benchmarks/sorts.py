@@ -73,6 +73,8 @@ CASES = [
     Case("top_k", lambda n: (n, 100), 0, 1_000),
     Case("sort_ranks", lambda n: (n,), 0, 100_000),
     Case("cumsum", lambda n: (n,), 0, 200_000),
+    Case("cumsum", lambda n: (500, n), 1, 1_000),
+    Case("cumsum", lambda n: (n, 500), 0, 1_000),
     Case("cumprod", lambda n: (n,), 0, 200_000),
     Case("cumprod", lambda n: (500, n), 1, 1_000),
     Case("cumprod", lambda n: (n, 500), 0, 1_000),

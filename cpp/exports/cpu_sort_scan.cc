@@ -4,7 +4,7 @@
 //   memc.cpu.top_k(x, values, positions, workspace?, axis, number, descending)
 //   memc.cpu.sort_ranks(x, ranks, workspace?, axis, number, descending)
 //   memc.cpu.rank_positions(ranks, positions, axis)
-//   memc.cpu.cumprod(x, y, axis, exclusive, reverse)
+//   memc.cpu.cumsum(x, y, axis, exclusive, reverse), and cumprod
 //
 // `number`: which of memc::Number the elements of x are, as brain floats are handed over as u16.
 #include <tvm/ffi/container/tensor.h>
@@ -16,6 +16,7 @@
 
 #include "exports/cpu_packed.h"
 #include "kernels/running_product.h"
+#include "kernels/running_sum.h"
 #include "kernels/sorts.h"
 
 namespace {
@@ -118,7 +119,7 @@ void RankPositions(ffi::PackedArgs args, ffi::Any* /*result*/) {
   memc::RankPositions(lines, count, Int64s(ranks), Int64s(positions));
 }
 
-void CumProd(ffi::PackedArgs args, ffi::Any* /*result*/) {
+void Scan(const ffi::PackedArgs& args, bool product) {
   const auto x = args[0].cast<ffi::TensorView>();
   const auto y = args[1].cast<ffi::TensorView>();
   const auto axis = args[2].cast<int64_t>();
@@ -126,8 +127,9 @@ void CumProd(ffi::PackedArgs args, ffi::Any* /*result*/) {
   RequireLines(lines, lines.extent, y, axis);
   const auto run = [&](auto one) {
     using T = decltype(one);
-    memc::RunningProduct(lines, args[3].cast<int64_t>() != 0, args[4].cast<int64_t>() != 0,
-                         Elements<const T>(x), Elements<T>(y));
+    const auto scan = product ? memc::RunningProduct<T> : memc::RunningSum<T>;
+    scan(lines, args[3].cast<int64_t>() != 0, args[4].cast<int64_t>() != 0, Elements<const T>(x),
+         Elements<T>(y));
   };
   const bool is_float = x.dtype().code == kDLFloat;
   const int bits = x.dtype().bits;
@@ -137,8 +139,11 @@ void CumProd(ffi::PackedArgs args, ffi::Any* /*result*/) {
   if (!is_float && bits == 16) return run(uint16_t{});
   if (!is_float && bits == 32) return run(uint32_t{});
   if (!is_float && bits == 64) return run(uint64_t{});
-  throw std::invalid_argument("memc.cpu.cumprod: expected f32, f64 or integers");
+  throw std::invalid_argument("expected f32, f64 or integers");
 }
+
+void CumSum(ffi::PackedArgs args, ffi::Any* /*result*/) { Scan(args, false); }
+void CumProd(ffi::PackedArgs args, ffi::Any* /*result*/) { Scan(args, true); }
 
 }  // namespace
 
@@ -147,5 +152,6 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_packed("memc.cpu.top_k", memc::Guarded<TopK>)
       .def_packed("memc.cpu.sort_ranks", memc::Guarded<SortRanks>)
       .def_packed("memc.cpu.rank_positions", memc::Guarded<RankPositions>)
+      .def_packed("memc.cpu.cumsum", memc::Guarded<CumSum>)
       .def_packed("memc.cpu.cumprod", memc::Guarded<CumProd>);
 }

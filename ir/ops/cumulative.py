@@ -12,7 +12,7 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
-from .library.cpu_sort_scan import CUMPROD_CPU
+from .library.cpu_sort_scan import CUMPROD_CPU, CUMSUM_CPU
 from .library.cuda_sort_scan import CUMPROD_CUDA, CUMSUM_CUDA
 from .shared.axes import axis_of, flag_of, only
 from .shared.casts import HALF, cast
@@ -162,8 +162,8 @@ _define(
     0,
     gradient_sum,
     sum_of_blocks,
-    "Long axes are cut into blocks.",
-    (CUMSUM_CUDA,),
+    "The generated kernels cut long axes into blocks.",
+    (CUMSUM_CPU, CUMSUM_CUDA),
 )
 # Not of blocks: where a product of a block overflows, after a zero, the product of both is nan and not zero.
 _define(

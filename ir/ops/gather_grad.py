@@ -77,6 +77,12 @@ def gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Sequence[Va
     return [None, of_g, *[None] * len(last)]
 
 
+def _flops(op: Op) -> int:
+    """Sums, or comparisons of all indices with all rows, whichever are more."""
+    indices, g = (v.type for v in op.operands[:2])
+    return max(g.elements, indices.elements * int_attr(op.attrs, "extent"))
+
+
 register(
     OpDef(
         name="gather_grad",
@@ -95,7 +101,7 @@ register(
         in_place=None,
         view=None,
         slices=None,
-        flops=lambda op: op.operands[1].type.elements,
+        flops=_flops,
         lower=Compute(lower),
         library=(GATHER_GRAD_CPU, GATHER_GRAD_CUDA),
         traits=frozenset({Trait.REDUCTION}),

@@ -11,6 +11,7 @@ from ..core import Array, Op
 from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_sort_scan import SUPPRESSION_CPU
+from .library.cuda_sort_scan import SUPPRESSION_CUDA
 from .shared.common import bool_attr, count, int_attr
 from .shared.op_def import Attrs, OpDef, Routine, flat, register
 
@@ -97,6 +98,6 @@ register(
         slices=None,
         flops=flops,
         lower=Routine(),
-        library=(SUPPRESSION_CPU,),
+        library=(SUPPRESSION_CPU, SUPPRESSION_CUDA),
     )
 )

@@ -96,3 +96,40 @@ def check_top_k(library: LibraryKernel, x: Array, axis: int, k: int, largest: bo
     np.testing.assert_array_equal(positions, wanted)
     bits = np.dtype(f"u{x.dtype.itemsize}")
     np.testing.assert_array_equal(values.view(bits), np.take_along_axis(x, wanted, axis).view(bits))
+
+
+def boxes_of(count: int, center: bool, seed: int) -> Array:
+    """Boxes that overlap many others, some of them odd: without area, with a negative side, infinite or nan."""
+    rng = np.random.default_rng(seed)
+    first, sides = rng.uniform(0, 4, (2, count, 2)), rng.uniform(0.5, 1.5, (2, count, 2))
+    boxes = np.concatenate([first, sides] if center else [first, first + sides], axis=-1).astype(np.float32)
+    odd = rng.random(boxes.shape) < 0.02
+    boxes[odd] = rng.choice(np.array([np.nan, np.inf, -1, 0, 4], np.float32), odd.sum())
+    flipped = rng.random((2, count)) < 0.3
+    if not center:
+        boxes[flipped] = boxes[flipped][:, [2, 1, 0, 3]]
+    return boxes
+
+
+def check_suppression(
+    library: LibraryKernel, classes: int, count: int, most: int, center: bool, threshold: float
+) -> None:
+    """Of two batches, against the reference, with the least workspace and the most."""
+    boxes = boxes_of(count, center, count)
+    rng = np.random.default_rng(1)
+    candidates = np.stack([[rng.permutation(count) for _ in range(classes)] for _ in range(2)]).astype(np.int64)
+    candidates[rng.random(candidates.shape) < 0.05] = -1
+    operands = [boxes, candidates, np.array(threshold, np.float32)]
+    values = [Value(f"x{n}", TensorType(DType.from_numpy(a.dtype), a.shape)) for n, a in enumerate(operands)]
+    function = Function(list(values))
+    op = IRBuilder(Module([function]), function, function.ops).multi(
+        "non_max_suppression", values, center=center, count=most
+    )
+    (wanted,) = definition(op).evaluate(operands, op.attrs, [op.result.type])
+    assert library.supports(op) and library.workspace is not None
+    for room in library.workspace(op):
+        found, scratch = np.full(wanted.shape, 7), np.full(room + GUARD, 0xA5, np.uint8)
+        tensors = [tvm_ffi.from_dlpack(a) for a in (*operands, found, scratch[:room])]
+        tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
+        np.testing.assert_array_equal(found, wanted)
+        assert (scratch[-GUARD:] == 0xA5).all()

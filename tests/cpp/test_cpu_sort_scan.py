@@ -11,15 +11,19 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tvm_ffi
-from sort_scan_cases import DTYPES, GUARD, check_top_k, expected_positions, make_op, random, run
+from sort_scan_cases import (
+    DTYPES,
+    check_suppression,
+    check_top_k,
+    expected_positions,
+    expected_scan,
+    make_op,
+    random,
+    run,
+)
 
 from memc import native
-from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Value
-from memc.ir.module import Module
 from memc.ir.ops.library import cpu_sort_scan
-from memc.ir.ops.shared.op_def import definition
-from memc.ir.types import DType, TensorType
 
 Array = npt.NDArray[Any]
 
@@ -119,6 +123,45 @@ def test_running_products(dtype: str, exclusive: bool, reverse: bool) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("dtype", PRODUCTS)
+def test_running_sums(dtype: str, exclusive: bool, reverse: bool) -> None:
+    """Of floats to some roundings of their type, whatever the length."""
+    attrs = {"exclusive": exclusive, "reverse": reverse}
+    for shape, axis in [((33,), 0), ((3, 50, 4), 1), ((2, 9000), 1), ((4097, 5), 0), ((70_000,), 0), ((40, 500), 0)]:
+        x = random(dtype, shape, True, special=False)
+        if dtype.startswith("float"):
+            x = np.random.default_rng(1).uniform(0.1, 1, shape).astype(dtype)
+        (found,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, axis=axis, **attrs)
+        wanted = expected_scan("cumsum", x, axis=axis, **attrs)
+        if dtype.startswith("float"):
+            np.testing.assert_allclose(found, wanted, rtol=1e-7 if dtype == "float32" else 1e-12)
+        else:
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_running_sums_are_the_same_on_any_number_of_threads(threads: int) -> None:
+    """Bits of f64, which would tell a sum made in another order."""
+    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
+    for shape, axis in [((70_000,), 0), ((50_000, 3), 0), ((30_000, 40), 0), ((5, 9000), 1)]:
+        x = np.random.default_rng(2).standard_normal(shape)
+        attrs = {"axis": axis, "exclusive": False, "reverse": False}
+        (found,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, **attrs)
+        use(1)
+        (alone,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, **attrs)
+        use(threads)
+        assert found.tobytes() == alone.tobytes()
+
+
+def test_running_sums_with_infinities_and_nans() -> None:
+    x = np.ones(20_000, np.float32)
+    x[[3000, 9000, 15_000]] = np.inf, -np.inf, 5
+    (found,) = run(cpu_sort_scan.CUMSUM_CPU, "cumsum", x, axis=0, exclusive=False, reverse=False)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(found, np.cumsum(x))
+
+
 def test_products_that_overflow_after_a_zero() -> None:
     x = np.full((1, 3000), 1e30, np.float32)
     x[0, 5] = 0
@@ -129,41 +172,10 @@ def test_products_that_overflow_after_a_zero() -> None:
     assert (found[0, 5:] == 0).all()
 
 
-def boxes_of(count: int, center: bool, seed: int) -> Array:
-    """Boxes that overlap many others, some of them odd: without area, with a negative side, infinite or nan."""
-    rng = np.random.default_rng(seed)
-    first, sides = rng.uniform(0, 4, (2, count, 2)), rng.uniform(0.5, 1.5, (2, count, 2))
-    boxes = np.concatenate([first, sides] if center else [first, first + sides], axis=-1).astype(np.float32)
-    odd = rng.random(boxes.shape) < 0.02
-    boxes[odd] = rng.choice(np.array([np.nan, np.inf, -1, 0, 4], np.float32), odd.sum())
-    flipped = rng.random((2, count)) < 0.3
-    if not center:
-        boxes[flipped] = boxes[flipped][:, [2, 1, 0, 3]]
-    return boxes
-
-
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize(
     "classes, count, most", [(1, 1, 1), (3, 70, 70), (2, 3000, 40), (1, 6000, 6000), (5, 900, 600)]
 )
 @pytest.mark.parametrize("threshold", [0.0, 0.3, 0.97])
 def test_non_max_suppression(classes: int, count: int, most: int, center: bool, threshold: float) -> None:
-    boxes = boxes_of(count, center, count)
-    rng = np.random.default_rng(1)
-    candidates = np.stack([[rng.permutation(count) for _ in range(classes)] for _ in range(2)]).astype(np.int64)
-    candidates[rng.random(candidates.shape) < 0.05] = -1
-    operands = [boxes, candidates, np.array(threshold, np.float32)]
-    values = [Value(f"x{n}", TensorType(DType.from_numpy(a.dtype), a.shape)) for n, a in enumerate(operands)]
-    function = Function(list(values))
-    op = IRBuilder(Module([function]), function, function.ops).multi(
-        "non_max_suppression", values, center=center, count=most
-    )
-    (wanted,) = definition(op).evaluate(operands, op.attrs, [op.result.type])
-    library = cpu_sort_scan.SUPPRESSION_CPU
-    assert library.supports(op) and library.workspace is not None
-    for room in library.workspace(op):
-        found, scratch = np.full(wanted.shape, 7), np.full(room + GUARD, 0xA5, np.uint8)
-        tensors = [tvm_ffi.from_dlpack(a) for a in (*operands, found, scratch[:room])]
-        tvm_ffi.get_global_func(library.symbol)(*tensors, *library.scalars(op))
-        np.testing.assert_array_equal(found, wanted)
-        assert (scratch[-GUARD:] == 0xA5).all()
+    check_suppression(cpu_sort_scan.SUPPRESSION_CPU, classes, count, most, center, threshold)

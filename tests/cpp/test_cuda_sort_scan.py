@@ -12,6 +12,7 @@ import pytest
 import tvm_ffi
 from sort_scan_cases import (
     DTYPES,
+    check_suppression,
     check_top_k,
     expected_positions,
     expected_scan,
@@ -178,3 +179,12 @@ def test_sums_with_infinities() -> None:
     (found,) = run(cuda_sort_scan.CUMSUM_CUDA, "cumsum", x, axis=0, exclusive=False, reverse=False)
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(found, np.cumsum(x))
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize(
+    "classes, count, most", [(1, 1, 1), (3, 70, 70), (2, 1300, 40), (1, 1100, 1100), (2, 600, 500)]
+)
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.97])
+def test_non_max_suppression(classes: int, count: int, most: int, center: bool, threshold: float) -> None:
+    check_suppression(cuda_sort_scan.SUPPRESSION_CUDA, classes, count, most, center, threshold)

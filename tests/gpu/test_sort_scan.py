@@ -14,6 +14,7 @@ from sort_scan_cases import (
     DTYPES,
     GUARD,
     Array,
+    boxes_of,
     expected_positions,
     expected_scan,
     make_op,
@@ -22,6 +23,7 @@ from sort_scan_cases import (
 )
 
 import memc
+from memc.ir.evaluate import evaluate
 from memc.ir.ops.library import cuda_sort_scan
 from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.text.parser import parse
@@ -180,3 +182,28 @@ def test_programs_give_what_the_cpu_gives(arch: str, tmp_path: Path, opt_level: 
         assert host.tobytes() == device.tobytes()
     for host, device in zip(runs[0][4:], runs[1][4:]):
         np.testing.assert_allclose(device, host, rtol=1e-5, atol=1e-5)
+
+
+BOXES = """
+func @main(%b: f32[2,{n},4] {{role = input}}, %c: i64[2,{classes},{n}] {{role = input}}, %t: f32[] {{role = input}}) -> (i64[2,{classes},{most}]) {{
+  %y = non_max_suppression(%b, %c, %t) {{center = {center}, count = {most}}} : i64[2,{classes},{most}]
+  return %y
+}}
+"""
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.97])
+@pytest.mark.parametrize("classes, n, most", [(1, 1, 1), (3, 70, 70), (5, 3000, 40), (1, 6000, 6000), (90, 300, 200)])
+def test_non_max_suppression(arch: str, classes: int, n: int, most: int, threshold: float, center: bool) -> None:
+    text = BOXES.format(n=n, classes=classes, most=most, center=str(center).lower())
+    done = memc.compile(parse(text, "test"), target="cuda", arch=arch)
+    assert done.load().manifest.library_functions == ("memc.cuda.non_max_suppression",)
+    rng = np.random.default_rng(1)
+    candidates = np.stack([[rng.permutation(n) for _ in range(classes)] for _ in range(2)]).astype(np.int64)
+    candidates[rng.random(candidates.shape) < 0.05] = -1
+    boxes = boxes_of(n, center, n)
+    inputs = {"b": boxes, "c": candidates, "t": np.array(threshold, np.float32)}
+    (wanted,) = evaluate(parse(text), inputs).values()
+    (found,) = done.load().run_numpy(inputs).values()
+    np.testing.assert_array_equal(found, wanted)

@@ -22,6 +22,8 @@ LONGEST_LINE = 2**31 - 1
 """Elements of the longest line that is sorted: places on it are counted in 32 bits."""
 ROOM = 64
 """What the bytes for one line are a multiple of."""
+SHORT = 32
+"""Running sums of lines up to this length stay generated kernels, which may be fused."""
 AT_ONCE = 16
 """The most lines that are given room to be sorted at the same time."""
 
@@ -81,6 +83,11 @@ def product_scalars(op: Op) -> Sequence[int | float]:
     return (axis_of(op.attrs, op.result.type), *(int(bool(op.attrs[name])) for name in ("exclusive", "reverse")))
 
 
+def suppression_scalars(op: Op) -> Sequence[int | float]:
+    """Whether boxes are a middle and sides."""
+    return (int(bool(op.attrs["center"])),)
+
+
 def _suppression_workspace(op: Op) -> tuple[int, int]:
     """Five f32 of each chosen box, of one class and of several."""
     batches, classes, most = op.result.type.shape
@@ -118,6 +125,16 @@ RANK_POSITIONS_CPU = LibraryKernel(
 )
 """A permutation's inverse."""
 
+CUMSUM_CPU = LibraryKernel(
+    target="llvm",
+    symbol="memc.cpu.cumsum",
+    supports=lambda op: lines_of(op)[1] > SHORT,
+    scalars=product_scalars,
+    workspace=None,
+    whole=True,
+)
+"""Running sums, those of floats in f64: of blocks, and then inside of each from what those before amount to."""
+
 CUMPROD_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.cumprod",
@@ -131,7 +148,7 @@ SUPPRESSION_CPU = LibraryKernel(
     target="llvm",
     symbol="memc.cpu.non_max_suppression",
     supports=lambda op: op.operands[0].type.elements > 0 and op.operands[1].type.elements > 0,
-    scalars=lambda op: (int(bool(op.attrs["center"])),),
+    scalars=suppression_scalars,
     workspace=_suppression_workspace,
 )
 """Each candidate is compared with many chosen boxes at a time, and many candidates at a time on several threads."""

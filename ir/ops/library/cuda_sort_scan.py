@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc's own CUDA kernels that go along the lines of one axis (`sorts.cu`, `scans.cu`): sorts, running sums and products.
+"""memc's own CUDA kernels that go along the lines of one axis (`sorts.cu`, `scans.cu`): sorts, running sums and products;
+and non_max_suppression (`suppression.cu`).
 
 Sizes here and in `cpp/cuda/cuda_sorts.cc` and `cuda_scans.cc` must agree; `tests/cpp` holds them against each other.
 """
@@ -9,7 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.ir.core import Op
-from memc.ir.ops.library.cpu_sort_scan import lines_of, product_scalars, short_enough, sort_scalars
+from memc.ir.ops.library.cpu_sort_scan import (
+    SHORT,
+    lines_of,
+    product_scalars,
+    short_enough,
+    sort_scalars,
+    suppression_scalars,
+)
 from memc.ir.ops.shared.axes import axis_of
 from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.sizes import align
@@ -26,8 +34,8 @@ WIDEST = 32
 ENOUGH_BLOCKS = 512
 BLOCKS = 1024
 MOST_PARTS = 1024
-SHORT = 32
-"""Running sums and products of lines up to this length stay generated kernels, which may be fused."""
+CANDIDATES = 512
+"""Boxes of a tile, in suppressions."""
 
 
 def _after_pass(total: int, run: int, count: int) -> tuple[int, int, bool]:
@@ -98,6 +106,27 @@ def _scan(name: str) -> LibraryKernel:
 def _rank_scalars(op: Op) -> Sequence[int | float]:
     return (axis_of(op.attrs, op.operands[0].type),)
 
+
+def _suppression_workspace(op: Op) -> tuple[int, int]:
+    """Five f32 of each chosen box, and of a tile's candidates which before them they overlap."""
+    batches, classes, most = op.result.type.shape
+    owners, candidates = batches * classes, op.operands[1].type.shape[2]
+    if not op.result.type.elements or not candidates:
+        return 0, 0
+    tile = min(CANDIDATES, align(candidates, 32))
+    room = align(20 * owners * most, ROOM) + align(4 * owners, ROOM)
+    room += align(64 * owners * tile, ROOM) + align(owners * tile, ROOM)
+    return room, room
+
+
+SUPPRESSION_CUDA = LibraryKernel(
+    target="cuda",
+    symbol="memc.cuda.non_max_suppression",
+    supports=lambda op: op.operands[0].type.elements > 0 and op.result.type.elements > 0,
+    scalars=suppression_scalars,
+    workspace=_suppression_workspace,
+)
+"""Tiles of candidates are compared with all chosen boxes and with each other, and then chosen from one after another."""
 
 TOP_K_CUDA = LibraryKernel(
     target="cuda",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
 (cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), in TF32 or over volumes (cuda_patches.h) and
-depthwise (cuda_depthwise.h), sorts (cuda_sorts.h), running sums and products (cuda_scans.h), and scatters
-(cuda_scatters.h); cuda_launch.h launches them.
+depthwise (cuda_depthwise.h), sorts (cuda_sorts.h), running sums and products (cuda_scans.h), scatters (cuda_scatters.h),
+and suppression of boxes (cuda_non_max_suppression.h); cuda_launch.h launches them.
 
 They are the same for all models, and nvcc takes long for them: what it made is kept in the user's cache.
 """
@@ -60,6 +60,12 @@ SCATTER_CALLERS = frozenset(
 )
 """The symbols of the calls that take that."""
 
+BOXES = ("suppression.cu",)
+"""What looks at boxes."""
+
+BOX_CALLERS = frozenset({"memc.cuda.non_max_suppression"})
+"""The symbol of the call that takes that."""
+
 
 def sources_of(function: Function) -> tuple[str, ...]:
     """The sources that some call of a function may take kernels of."""
@@ -73,10 +79,11 @@ def sources_of(function: Function) -> tuple[str, ...]:
     if of_f32 & CONVOLUTIONS:
         taken += (VOLUMES if volumes else ()) + (DEPTHWISE if depthwise else ())
     taken += (LINES if symbols & LINE_CALLERS else ()) + (SCATTERS if symbols & SCATTER_CALLERS else ())
+    taken += BOXES if symbols & BOX_CALLERS else ()
     return tuple(dict.fromkeys(taken))
 
 
-EVERY = FACTORS + ROUNDED_FACTORS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1]
+EVERY = FACTORS + ROUNDED_FACTORS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1] + BOXES
 """The sources of all kernels."""
 
 

@@ -117,3 +117,16 @@ func @main(%i: i64[9,30] {{role = input}}, %g: {dtype}[9,30,16] {{role = input}}
     assert executable.manifest.library_functions == ("memc.cpu.gather_grad",)
     g = RNG.integers(-3, 4, (9, 30, 16)).astype(NAMES[dtype])
     check(text, executable, {"i": RNG.integers(-70, 70, (9, 30)), "g": g})
+
+
+@pytest.mark.parametrize("tokens", [40, 1024, 5000])
+def test_gradients_of_a_vocabulary_are_sorted_on_cuda(tokens: int) -> None:
+    """Also where the workspace raises the peak: a search for every row would take long."""
+    text = f"""
+func @main(%i: i64[{tokens}] {{role = input}}, %g: f32[{tokens},64] {{role = input}}) -> (f32[50257,64]) {{
+  %y = gather_grad(%i, %g) {{axis = 0, extent = 50257}} : f32[50257,64]
+  return %y
+}}
+"""
+    module = memc.compile(parse(text), target="cuda", arch="sm_90", plan_only=True).module
+    assert [op.plan.library_kernel for op in module.main.ops] == ["memc.cuda.gather_grad"]
