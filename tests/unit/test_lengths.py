@@ -17,7 +17,7 @@ FOLDERS = ("ir", "passes", "runtime", "python", "cpp", "scripts", "examples", "b
 MOST_IN_FILE = 350
 MOST_IN_FUNCTION = 60
 
-EXEMPT = {"runtime/codegen/cuda_kernels/winograd_filter.cuh:Filter": 104}
+EXEMPT = {"runtime/codegen/cuda_kernels/winograd_filter.cuh:Filter": 79}
 """Longer functions, as FILE:FUNCTION, with their lines: a CUDA kernel of which what is left fills the registers, and spills when
 more of it becomes functions of their own. They may get shorter, but no longer."""
 

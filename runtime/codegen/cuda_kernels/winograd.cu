@@ -7,7 +7,7 @@
 // last results will be.
 //
 // `winograd_<version>_weights` transforms the weights, then `winograd_<version>_<filters>x<tiles>`
-// computes the results so many filters and tiles to a block. Those in whose place the weights were
+// computes the results, so many filters and tiles to a block. Those in whose place the weights were
 // are then computed by `winograd_<version>_last` as a sum of nine products for each channel.
 // `Winograd` is what cpp/cuda/cuda_winograd.cc gives them.
 #include "winograd.cuh"

@@ -30,6 +30,11 @@ struct Work {
   static constexpr int kRow = kTiles + 64 / kFilterLanes;
   static constexpr int kResults = kRows * kRow;
   static constexpr int kFirstResult = kAhead ? kWeights : 0;  // In shared memory.
+  // How weights are copied: a row in shared memory is one channel of one part, kInner fours of
+  // filters.
+  static constexpr int kInner = kFilters / 4;
+  static constexpr int kRowsAtOnce = kWorkers / kInner;
+  static constexpr int kSide = kChannels * kTiles;
   static_assert(kFilterLanes * kTileLanes == 32, "");
   static_assert(kFirstResult + kParts * kResults <= kElements, "");
   static_assert(2 * kChannels * kTiles == kWorkers, "");
@@ -118,6 +123,47 @@ __device__ __forceinline__ void StoreResults(const P& p, float* shared, const La
   }
 }
 
+// Adds the products of a stage to the sums of a thread.
+template <typename W>
+__device__ __forceinline__ void AddProducts(const float* from, int part, int filter_lane,
+                                            int tile_lane, float (&sums)[8][8]) {
+#pragma unroll
+  for (int channel = 0; channel < W::kChannels; ++channel) {
+    const int row = part * W::kChannels + channel;
+    float weights[8];
+    float images[8];
+    LoadEight<W::kFilterLanes>(weights, from + row * W::kFilters, filter_lane);
+    LoadEight<W::kTileLanes>(images, from + W::kWeights + row * W::kTiles, tile_lane);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sums[i][j] = fmaf(weights[i], images[j], sums[i][j]);
+    }
+  }
+}
+
+// Copies the weights of some channels to a stage; those of a part begin `of_part` elements behind
+// those of the one before.
+template <typename W>
+__device__ __forceinline__ void CopyWeights(const Winograd& p, float* stage, const float* weights,
+                                            long long of_part) {
+#pragma unroll
+  for (int turn = 0; turn < kParts * W::kChannels / W::kRowsAtOnce; ++turn) {
+    CopyAsync16(stage + (Thread() + turn * kWorkers) * 4,
+                weights + turn * (W::kRowsAtOnce / W::kChannels) * of_part, 16);
+  }
+  CommitCopies();
+}
+
+// A thread's lane of eight or of four. Neighbours share what they read of one side, and every other
+// one of the other: shared memory serves 16 bytes for each of 16 such lanes at once, of others for
+// eight.
+template <int kLanes>
+__device__ __forceinline__ int OwnLane() {
+  const int lane = Thread() % 32;
+  return kLanes == 8 ? lane / 2 % 8 : lane % 2 + lane / 16 * 2;
+}
+
 // What goes on from stage to stage of the images: of volumes, to the next tap's slice as well.
 struct Stages {
   __device__ __forceinline__ Stages(const Winograd&, int) {}
@@ -162,17 +208,11 @@ template <typename W, typename S, typename P>
 __device__ __forceinline__ void Filter(const P& p, float* shared) {
   const int across = p.padded_filters / W::kFilters;
   const int blocks = (p.tiles + W::kTiles - 1) / W::kTiles * across;
-  const int lane = Thread() % 32;
   const int part = Thread() / 32;
-  // Neighbours share what they read of one side, and every other one of the other: shared memory
-  // serves 16 bytes for each of 16 such lanes at once, of others for eight.
-  const int of_eight = lane / 2 % 8;
-  const int of_four = lane % 2 + lane / 16 * 2;
-  const int filter_lane = W::kFilterLanes == 8 ? of_eight : of_four;
-  const int tile_lane = W::kFilterLanes == 8 ? of_four : of_eight;
+  const int filter_lane = OwnLane<W::kFilterLanes>();
+  const int tile_lane = OwnLane<W::kTileLanes>();
 
-  constexpr int kSide = W::kChannels * W::kTiles;
-  const int half = Thread() / kSide;
+  const int half = Thread() / W::kSide;
   const int own_channel = Thread() / W::kTiles % W::kChannels;
   const long long plane = static_cast<long long>(DepthX(p)) * p.height_x * p.width_x;
   Half images;
@@ -182,30 +222,23 @@ __device__ __forceinline__ void Filter(const P& p, float* shared) {
     images.from += W::kChannels * plane + stages.Next(p, W::kChannels);
   };
   const auto store = [&](int stage) {
-    images.Store(shared + stage * W::kStage + W::kWeights + Thread() % kSide + half * 8 * kSide,
-                 kSide, half);
+    images.Store(
+        shared + stage * W::kStage + W::kWeights + Thread() % W::kSide + half * 8 * W::kSide,
+        W::kSide, half);
   };
-  // A row of the weights in shared memory is one channel of one part.
-  constexpr int kInner = W::kFilters / 4;
-  constexpr int kRowsAtOnce = kWorkers / kInner;
-  const int row = Thread() / kInner;
+  const int row = Thread() / W::kInner;
   const long long of_part = static_cast<long long>(p.padded_channels) * p.padded_filters;
   const float* weights = nullptr;
   const auto copy = [&](int stage) {
-#pragma unroll
-    for (int turn = 0; turn < kParts * W::kChannels / kRowsAtOnce; ++turn) {
-      CopyAsync16(shared + stage * W::kStage + (Thread() + turn * kWorkers) * 4,
-                  weights + turn * (kRowsAtOnce / W::kChannels) * of_part, 16);
-    }
+    CopyWeights<W>(p, shared + stage * W::kStage, weights, of_part);
     weights += W::kChannels * p.padded_filters;
-    CommitCopies();
   };
   const int steps = p.padded_channels / W::kChannels;
 
   const auto begin_weights = [&](int block) {
     const int first_filter = block % across * W::kFilters;
     weights = p.transformed + row / W::kChannels * of_part + row % W::kChannels * p.padded_filters +
-              first_filter + Thread() % kInner * 4;
+              first_filter + Thread() % W::kInner * 4;
     copy(0);
   };
   const auto tile_of = [&](int block) {
@@ -232,19 +265,7 @@ __device__ __forceinline__ void Filter(const P& p, float* shared) {
         load((step + 1) * W::kChannels);
       }
       const float* from = shared + step % 2 * W::kStage;
-#pragma unroll
-      for (int channel = 0; channel < W::kChannels; ++channel) {
-        const int row = part * W::kChannels + channel;
-        float weights[8];
-        float images[8];
-        LoadEight<W::kFilterLanes>(weights, from + row * W::kFilters, filter_lane);
-        LoadEight<W::kTileLanes>(images, from + W::kWeights + row * W::kTiles, tile_lane);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) {
-#pragma unroll
-          for (int j = 0; j < 8; ++j) sums[i][j] = fmaf(weights[i], images[j], sums[i][j]);
-        }
-      }
+      AddProducts<W>(from, part, filter_lane, tile_lane, sums);
       if (step + 1 < steps) store(next);
       WaitForCopies<0>();
       SyncBlock();
