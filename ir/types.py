@@ -108,11 +108,17 @@ class TensorType:
         """Bytes of the data, without alignment padding."""
         return self.elements * self.dtype.itemsize
 
+    @property
+    def span(self) -> int:
+        """Bytes of the data if each extent of 0 were 1."""
+        return math.prod(n for n in self.shape if n) * self.dtype.itemsize
+
     @cached_property
     def is_valid(self) -> bool:
-        """Whether there can be such a tensor: of an element type, at most `MAX_RANK` axes, and fewer than `MAX_BYTES` bytes."""
+        """Whether there can be such a tensor: of an element type, at most `MAX_RANK` axes, and fewer than `MAX_BYTES` bytes. In one
+        without elements the other extents count, too: strides of theirs must fit, in numpy's arrays as in code."""
         typed = isinstance(self.dtype, DType) and isinstance(self.shape, tuple) and len(self.shape) <= MAX_RANK
-        return typed and all(type(n) is int and 0 <= n < MAX_BYTES for n in self.shape) and self.nbytes < MAX_BYTES
+        return typed and all(type(n) is int and 0 <= n < MAX_BYTES for n in self.shape) and self.span < MAX_BYTES
 
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
         return TensorType(self.dtype, shape)

@@ -88,8 +88,8 @@ def _tensor_type(text: str) -> TensorType | str:
     if len(dims) > 32:
         return f"expected a rank of at most 32, got rank {len(dims)}"
     type = TensorType(DType(name), tuple(dims))
-    if type.nbytes >= MAX_ELEMENTS:
-        return f"expected a tensor below 2^62 bytes, got {_short(text)}"
+    if type.span >= MAX_ELEMENTS:
+        return f"expected a tensor below 2^62 bytes, extents of 0 left out, got {_short(text)}"
     return type
 
 

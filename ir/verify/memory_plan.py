@@ -141,7 +141,7 @@ class _Check:
         planned = 0 if op.workspace is None else op.workspace.type.nbytes
         if planned < least:
             message = f"expected a workspace of at least {least} bytes for {kernel.symbol}, got {planned}"
-            self._fail(op, op.result, f"{message} (run select-kernels)", index)
+            self._fail(op, op.results[0], f"{message} (run select-kernels)", index)
 
     def _range(self, index: int, op: Op | None, value: Value) -> _Range:
         """The address of the value, after checks of the alignment and of the arena's size."""

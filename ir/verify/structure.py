@@ -221,8 +221,8 @@ def _tensor_type(where: Where, value: Value) -> None:
     for extent in found.shape:
         if type(extent) is not int or not 0 <= extent < MAX_BYTES:
             where.fail(f"expected dimensions in [0, 2^62), got {found}", value)
-    if found.nbytes >= MAX_BYTES:
-        where.fail(f"expected a tensor below 2^62 bytes, got {found}", value)
+    if found.span >= MAX_BYTES:
+        where.fail(f"expected a tensor below 2^62 bytes, extents of 0 left out, got {found}", value)
 
 
 def _is_attr(value: Any) -> bool:

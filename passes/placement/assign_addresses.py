@@ -9,12 +9,14 @@ from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked_options import Alignment, OneOf
 from memc.ir.copies import has_copies, with_host_space
-from memc.ir.core import Function, Placement
+from memc.ir.core import Function, Placement, Value, fresh_names
 from memc.ir.durations import Seconds
 from memc.ir.liveness import ARENA, Lifetime, lifetimes, lower_bound, placed_space
 from memc.ir.module import Module
+from memc.ir.ops.shared.op_def import chosen_kernel
 from memc.ir.sizes import align
 from memc.ir.spaces import HOST, is_shared_buffer
+from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.in_place import alias_copies
 from memc.passes.placement.share import color
@@ -60,11 +62,22 @@ def assign_addresses(function: Function, solver: str, alignment: int, time_limit
 
     `none` gives every storage its own bytes, `sequential` every block, in order of definition. Others are native
     solvers, which get `time_limit` seconds, or without it work bounded by count; `auto` also tries Chen et al.'s sharing,
-    so that it never does worse than that.
+    so that it never does worse than that. Library kernels have at least the workspace afterwards that they ask for.
     """
     alias_copies(function)
+    _add_workspaces(function)
     for space in (ARENA, HOST) if has_copies(function) else (ARENA,):
         _assign(function, space, solver, alignment, time_limit)
+
+
+def _add_workspaces(function: Function) -> None:
+    """The least workspace for each library kernel that has less, as `decompose` plans some and `select-kernels` may not follow."""
+    names = fresh_names((v.name for v in function.values()), "workspace")
+    for op in function.ops:
+        kernel = chosen_kernel(op)
+        least = 0 if kernel is None or kernel.workspace is None else kernel.workspace(op)[0]
+        if least > (0 if op.workspace is None else op.workspace.type.nbytes):
+            op.workspace = Value(next(names), TensorType(DType.U8, (least,)), op)
 
 
 def _assign(function: Function, space: str, solver: str, alignment: int, time_limit: float | None) -> None:

@@ -171,7 +171,7 @@ def import_node(state: State, node: NodeProto, scope: Scope, opsets: Mapping[str
 
 def _name(state: State, value: Value, name: str, mark: int) -> None:
     """Give a value that the node just made the node's output name, if that is free."""
-    if value.type.nbytes > MAX_BYTES:
+    if value.type.span > MAX_BYTES:
         raise InvalidError(f"invalid: output `{name}`: {value.type} is larger than 1 TiB")
     made_now = value.op is not None and any(value.op is op for op in state.builder.ops[mark:])
     if made_now and value.name.isdigit() and name not in state.names:

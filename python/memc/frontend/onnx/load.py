@@ -35,7 +35,7 @@ class Store:
         where = f"tensor `{tensor.name}`"
         dtype = _dtype(tensor, where)
         shape = tuple(int(d) for d in tensor.dims)
-        if any(d < 0 for d in shape) or math.prod(shape) * max(dtype.itemsize, 1) > MAX_BYTES:
+        if any(d < 0 for d in shape) or math.prod(d for d in shape if d) * max(dtype.itemsize, 1) > MAX_BYTES:
             raise InvalidError(f"invalid: {where}: shape {list(shape)} is negative or larger than 1 TiB")
         if tensor.data_location == TensorProto.EXTERNAL:
             return self._external(tensor, dtype, shape, where)

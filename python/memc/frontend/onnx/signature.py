@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -101,7 +100,7 @@ def bind_shapes(
     result = {}
     for item in inputs:
         shape = tuple(d for d in shapes[item.name] or () if isinstance(d, int))
-        if math.prod(shape) * item.dtype.itemsize > MAX_BYTES:
+        if TensorType(item.dtype, shape).span > MAX_BYTES:
             raise InvalidError(f"invalid: graph input `{item.name}`: shape {list(shape)} is larger than 1 TiB")
         result[item.name] = TensorType(item.dtype, shape)
     return result

@@ -37,6 +37,7 @@ ERRORS = [
     ),
     ("", "func @a(%x: f32[9999999999999999999]) -> () {return}", "1:13: expected dimensions below 2^62"),
     ("", "func @a(%x: f32[4000000000,4000000000]) -> () {return}", "1:13: expected a tensor below 2^62 bytes"),
+    ("", "func @a(%x: f32[0,4000000000,4000000000]) -> () {return}", "1:13: expected a tensor below 2^62 bytes"),
     ("", "func @a(%x: f31[2]) -> () {return}", "1:13: expected a type such as f32[1,3], got `f31`"),
     (
         "",

@@ -144,6 +144,20 @@ def test_workspace_over_live_bytes(offset):
     check_plan(module, 64)
 
 
+def test_workspace_too_small_for_a_kernel_of_several_results():
+    module = parse("""
+func @main(%x: f32[300,2] {role = input}) -> (f32[300,2], i64[300,2]) {
+  %v, %i = top_k(%x) {axis = 0, k = 300, largest = false} : f32[300,2], i64[300,2]
+  return %v, %i
+}
+""")
+    PassManager.parse("decompose{target=llvm},assign-addresses").run(module)  # Which adds the workspace.
+    op = value(module, "v").op
+    least = op.workspace.type.nbytes
+    op.workspace = None
+    rejected(module, f"%v: expected a workspace of at least {least} bytes for {op.plan.library_kernel}, got 0")
+
+
 def test_workspace_too_small_for_its_library_kernel():
     module = parse("""
 func @main(%x: f32[2,8,9,9] {role = input}, %g: f32[2,8,9,9] {role = input}) -> f32[8,8,3,3] {
