@@ -11,7 +11,8 @@ from memc.ir.checked_options import Alignment, OneOf
 from memc.ir.copies import has_copies, with_host_space
 from memc.ir.core import Function, Placement, Value, fresh_names
 from memc.ir.durations import Seconds
-from memc.ir.liveness import ARENA, Lifetime, lifetimes, lower_bound, placed_space
+from memc.ir.errors import UsageError
+from memc.ir.liveness import ARENA, Lifetime, lifetimes, lower_bound, output_roots, placed_space
 from memc.ir.module import Module
 from memc.ir.ops.shared.op_def import chosen_kernel
 from memc.ir.sizes import align
@@ -68,6 +69,21 @@ def assign_addresses(function: Function, solver: str, alignment: int, time_limit
     _add_workspaces(function)
     for space in (ARENA, HOST) if has_copies(function) else (ARENA,):
         _assign(function, space, solver, alignment, time_limit)
+
+
+def _require_known_spaces(module: Module) -> None:
+    """Raise UsageError for a value that stays in a space, given with the text, which the target does not have."""
+    known = [space.name for space in module.target.spaces if space.holds == "values"]
+    for function in module.functions:
+        outside = output_roots(function)
+        for value in (v for op in function.ops if op.name != "constant" for v in op.results):
+            root = value.root
+            space = ARENA if root.op is None or root in outside or root.placement is None else root.placement.space
+            if space not in known and not is_shared_buffer(space):
+                raise UsageError(
+                    f"assign-addresses: @{function.name}, %{value.name}: expected a space of the target "
+                    f"({', '.join(known)}), got @{space}; leave its place out"
+                )
 
 
 def _add_workspaces(function: Function) -> None:
@@ -146,5 +162,6 @@ class AssignAddresses(Pass):
 
     def apply(self, module: Module) -> None:
         module.target = with_host_space(module.target, module.functions)
+        _require_known_spaces(module)
         for function in module.functions:
             assign_addresses(function, self.solver, alignment_of(self.alignment, module), self.time_limit)

@@ -247,3 +247,17 @@ def test_decompose_keeps_names_and_expands_all():
     assert {"softmax", "layer_norm", "reduce_mean"}.isdisjoint(op.name for op in module.main.ops)
     made = next(op for op in module.main.ops if any(v.name == "a" for v in op.results))
     assert made.location == "node"
+
+
+def test_a_space_that_the_target_lacks_is_the_texts_mistake() -> None:
+    text = """
+func @main(%x: f32[8] {role = input}) -> f32[8] {
+  %a = exp(%x) : f32[8] @elsewhere[0]
+  %b = neg(%a) : f32[8]
+  return %b
+}
+"""
+    with pytest.raises(
+        UsageError, match=r"^assign-addresses: @main, %a: expected a space of the target \(arena\), got @else"
+    ):
+        PassManager.parse("assign-addresses").run(parse(text))
