@@ -148,7 +148,7 @@ def test_measured_times_are_planned_with(memc, chain: str) -> None:
     quick = ("--warmup", "1", "--runs", "3", "-q", "--profiled-runs", "2")
     assert memc("bench", "chain.memc", *quick, "--trace", "run.json", "--save-profile", "p.json").code == 0
     saved = json.loads(Path("p.json").read_text())
-    assert saved["link"]["out"].keys() == {"bandwidth", "shared", "latency"}
+    assert saved["link"]["out"].keys() == {"bandwidth", "shared", "latency", "sync", "drag"}
     assert len(saved["ops"]) == 2 and not any("offload" in name or "prefetch" in name for name in saved["ops"])
     found = lanes(json.loads(Path("run.json").read_text())["traceEvents"], 1)
     assert [event["name"] for event in found["copies out"]] == ["%a"] == [event["name"] for event in found["copies in"]]
