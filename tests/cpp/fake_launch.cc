@@ -62,14 +62,11 @@ Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "sort_", 5) == 0) return Run<Sort>;
   if (std::strncmp(name, "scan_", 5) == 0) return Run<Scan>;
   if (std::strncmp(name, "scatter_", 8) == 0) return Run<Scatter>;
-<<<<<<< HEAD
   if (std::strncmp(name, "depthwise_", 10) == 0) return Run<Depthwise>;
   if (std::strncmp(name, "tensor_", 7) == 0) return Run<PatchProduct>;
   if (std::strncmp(name, "patch_", 6) == 0) return Run<PatchProduct>;
   if (std::strncmp(name, "winograd_3_volume", 17) == 0) return Run<WinogradVolume>;
-=======
   if (std::strncmp(name, "suppress_", 9) == 0) return Run<Suppression>;
->>>>>>> s
   return std::strncmp(name, "winograd", 8) == 0 ? Run<Winograd> : Run<Params>;
 }
 
