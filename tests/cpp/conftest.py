@@ -33,6 +33,19 @@ def fake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(params=[1, 2, 3], ids=lambda n: f"threads={n}")
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Tasks of the CPU kernels' launches in a thread of its own, as far as the process may have so many."""
+    native.load()
+    most = tvm_ffi.get_global_func("memc.cpu.threads")()
+    if request.param > most:
+        pytest.skip(f"{most} threads")
+    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
+    use(request.param)
+    yield request.param
+    use(0)
+
+
 @pytest.fixture
 def kernels(fake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels, over the fake libraries from their first call on."""

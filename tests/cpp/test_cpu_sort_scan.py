@@ -4,7 +4,6 @@ calls them: on one thread and on several, with the workspace that the plan gives
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,23 +21,12 @@ from sort_scan_cases import (
     run,
 )
 
-from memc import native
 from memc.ir.ops.library import cpu_sort_scan
 
 Array = npt.NDArray[Any]
 
 
-@pytest.fixture(autouse=True, params=[1, 2, 3], ids=lambda n: f"threads={n}")
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Tasks of the launches in a thread of its own, as far as the process may have so many."""
-    native.load()
-    most = tvm_ffi.get_global_func("memc.cpu.threads")()
-    if request.param > most:
-        pytest.skip(f"{most} threads")
-    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
-    use(request.param)
-    yield request.param
-    use(0)
+pytestmark = pytest.mark.usefixtures("threads")
 
 
 SHAPES = [((7, 1), 1), ((5, 33), 1), ((3, 257, 2), 1), ((700,), 0), ((4, 600, 3), 1), ((2000, 2), 0)]

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import tvm_ffi
@@ -20,20 +18,9 @@ from scatter_cases import (
     run,
 )
 
-from memc import native
 from memc.ir.ops.library import cpu_scatters
 
-
-@pytest.fixture(autouse=True, params=[1, 2, 3], ids=lambda n: f"threads={n}")
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    native.load()
-    most = tvm_ffi.get_global_func("memc.cpu.threads")()
-    if request.param > most:
-        pytest.skip(f"{most} threads")
-    use = tvm_ffi.get_global_func("memc.cpu.use_threads")
-    use(request.param)
-    yield request.param
-    use(0)
+pytestmark = pytest.mark.usefixtures("threads")
 
 
 @pytest.mark.parametrize("kind", ["many", "few"])

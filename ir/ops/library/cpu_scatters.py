@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from memc.ir.core import Op
 from memc.ir.ops.library.cpu_sort_scan import number_of
+from memc.ir.ops.shared.common import int_attr, str_attr
 from memc.ir.ops.shared.op_def import LibraryKernel
 
 SHORT = 32
@@ -21,9 +22,7 @@ def updates_of(op: Op) -> tuple[int, int]:
     indices, updates = (v.type for v in op.operands[-2:])
     if op.name.startswith("scatter_nd"):
         return indices.elements // indices.shape[-1], updates.elements
-    axis = op.attrs["axis"]
-    assert isinstance(axis, int)
-    return indices.shape[axis], updates.elements
+    return indices.shape[int_attr(op.attrs, "axis")], updates.elements
 
 
 def takes_scatter(op: Op) -> bool:
@@ -40,17 +39,12 @@ def _takes_data(op: Op) -> bool:
 
 def scatter_scalars(op: Op) -> Sequence[int | float]:
     """The axis, where there is one, the reduction, and what the bits of updates are."""
-    reduction, axis = op.attrs["reduction"], op.attrs.get("axis")
-    assert isinstance(reduction, str)
-    assert axis is None or isinstance(axis, int)
-    own = () if axis is None else (axis,)
-    return *own, CODES[reduction], number_of(op.operands[-1].type.dtype)
+    own = (int_attr(op.attrs, "axis"),) if "axis" in op.attrs else ()
+    return *own, CODES[str_attr(op.attrs, "reduction", tuple(CODES))], number_of(op.operands[-1].type.dtype)
 
 
 def gather_scalars(op: Op) -> Sequence[int | float]:
-    axis = op.attrs["axis"]
-    assert isinstance(axis, int)
-    return axis, number_of(op.operands[1].type.dtype)
+    return int_attr(op.attrs, "axis"), number_of(op.operands[1].type.dtype)
 
 
 def _scatter(name: str, whole: bool) -> LibraryKernel:

@@ -7,8 +7,9 @@ Sizes here and in `cpp/cuda/cuda_scatters.cc` must agree; `tests/cpp` holds them
 from __future__ import annotations
 
 from memc.ir.core import Op
-from memc.ir.ops.library.cpu_scatters import SHORT, gather_scalars, scatter_scalars, takes_scatter
+from memc.ir.ops.library.cpu_scatters import SHORT, gather_scalars, scatter_scalars, takes_scatter, updates_of
 from memc.ir.ops.library.cuda_sort_scan import ROOM, TILE
+from memc.ir.ops.shared.common import int_attr
 from memc.ir.ops.shared.op_def import LibraryKernel
 from memc.ir.sizes import align
 
@@ -31,9 +32,8 @@ def _room(count: int, columns: int) -> tuple[int, int]:
 
 
 def _scatter_workspace(op: Op) -> tuple[int, int]:
-    indices, updates = (v.type for v in op.operands[-2:])
-    rows = op.name.startswith("scatter_nd")
-    count = indices.elements // indices.shape[-1] if rows else updates.elements
+    updates = op.operands[-1].type
+    count = updates_of(op)[0] if op.name.startswith("scatter_nd") else updates.elements
     reduction = op.attrs["reduction"]
     alone = reduction == "none" or (reduction == "mul" and updates.dtype.is_float)
     return _room(count, 0 if alone or not count else updates.elements // count)
@@ -48,15 +48,11 @@ def _takes_scatter(op: Op) -> bool:
 
 def _columns(op: Op) -> int:
     """Elements that a row of the result has, of all tables."""
-    axis = op.attrs["axis"]
-    assert isinstance(axis, int)
-    return op.result.type.elements // op.result.type.shape[axis]
+    return op.result.type.elements // op.result.type.shape[int_attr(op.attrs, "axis")]
 
 
 def _takes_gather(op: Op) -> bool:
-    axis = op.attrs["axis"]
-    assert isinstance(axis, int)
-    extent, count = op.result.type.shape[axis], op.operands[0].type.elements
+    extent, count = op.result.type.shape[int_attr(op.attrs, "axis")], op.operands[0].type.elements
     return len(op.operands) == 2 and FEW_ROWS < extent <= MOST and SHORT < count <= MOST and _columns(op) > 0
 
 
