@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cell of `compile_sweep.py`: a model, compiled in one way, its plan checked, and where it is small its results.
-
-    python benchmarks/sweep_cells.py '{"model": "own/unet", "mode": "training", "precision": "f16", "target": "llvm", "batch": 3}'
-
-prints what `measure` returns as the last line, in JSON.
-"""
+"""One cell of `compile_sweep.py`: a model, compiled in one way, its plan checked, and where it is small its results."""
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import resource
@@ -26,7 +20,6 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_compare import link_package
 from sweep_sources import Folders, SweepModel, all_models
 
 Array = npt.NDArray[Any]
@@ -296,15 +289,3 @@ def moved_error(
         return sum(float(np.sum((a[n].astype(np.float64) - b[n].astype(np.float64)) ** 2)) for n in names)
 
     return float((squares(found, expected) / squares(expected, before)) ** 0.5)
-
-
-def main() -> int:
-    link_package()
-    given = json.loads(sys.argv[1])
-    paths = {name: Path(path) for name, path in given.pop("folders", {}).items() if path}
-    print(json.dumps(measure(Cell(**given), Folders(**paths))), flush=True)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
