@@ -15,7 +15,9 @@ the step in f32.
 
 Each cell has a process of its own with a time limit, so a crash or a hang loses one cell. A line of JSON is added to ROWS.jsonl
 as each is done; cells that are there are not measured again (`--retry`: but those that failed), so a sweep that was stopped
-goes on; `--shuffle` takes them in a fixed order in which a part has tried some of everything, and `--seconds` ends after a part.
+goes on, and `--seconds` ends after a part. `--shuffle` takes them in a fixed order in which the first ones, with those that are
+done, have every pair (each model at each batch, for each target, each batch in each precision, and so on), and those after them
+every three.
 Tracebacks go to the folder ROWS.traces. Models of --models are exports without weights, seeded ones go below
 --cache, where the trained models of scripts/fetch_models.py are looked for as well (`--fetch` gets them). `--quick` is a fixed
 choice of small cells on models that the repository makes. Where memc is not installed, MEMC_CORE names its
@@ -33,12 +35,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from covering_order import covering_order
 from gpu_compare import link_package
 from sweep_cells import GOOD, Cell, measure
 from sweep_processes import Workers
@@ -200,7 +203,9 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=float("inf"), metavar="S", help="for all of them; the rest are left to do"
     )
-    parser.add_argument("--shuffle", action="store_true", help="take the cells in a fixed order across all models")
+    parser.add_argument(
+        "--shuffle", action="store_true", help="take the cells in a fixed order, pairs of everything first"
+    )
     parser.add_argument("--quick", action="store_true", help="the fixed choice of small cells")
     parser.add_argument("--retry", action="store_true", help="measure cells that failed again")
     parser.add_argument("--list", action="store_true", help="print the cells that are left to do, measure none")
@@ -221,6 +226,9 @@ def main() -> int:
     todo = [c for c in chosen if c.key not in done or (options.retry and done[c.key]["status"] not in GOOD)]
     if options.shuffle:
         todo.sort(key=lambda cell: hashlib.sha256(cell.key.encode()).hexdigest())
+        known = [astuple(c) for c in chosen if c.key in done and done[c.key]["status"] in GOOD]
+        for width in (3, 2):  # So pairs come first, then triples.
+            todo = [Cell(*case) for case in covering_order([astuple(c) for c in todo], width, known)]
     if options.list:
         print("\n".join(cell.key for cell in todo))
         return 0

@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from rounded_states import rounded_otherwise
 from sweep_sources import Folders, SweepModel, all_models
 
 Array = npt.NDArray[Any]
@@ -243,18 +244,6 @@ def compare_steps(model: SweepModel, cell: Cell, source: Any, done: Any) -> floa
         shown = ", ".join(f"{e:.1e}" for e in errors)
         raise Wrong(f"errors of both losses and of the states: {shown}, allowed {allowed:.0e}")
     return max(errors)
-
-
-def rounded_otherwise(states: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """The states with every float moved by about a unit in the last place, up or down."""
-    rng = np.random.default_rng(seed)
-
-    def moved(array: Array) -> Array:
-        if array.dtype.kind != "f":
-            return array
-        return (array * (1 + rng.choice([-1, 1], array.shape) * np.finfo(array.dtype).eps)).astype(array.dtype)
-
-    return {name: moved(array) for name, array in states.items()}
 
 
 Steps = tuple[list[float], Mapping[str, Array]]
