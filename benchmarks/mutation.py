@@ -6,8 +6,7 @@
 
 The repository is not written to: each worker has a copy of the package as it installs, which hides the installed one. A mutant
 that every test passes has *survived*: either a test is missing or the fault changes nothing that anybody can see. Survivors are
-listed with their difference. A file's tests are the one at the same place under tests/unit and the golden test of the pass that it
-holds, else those that name its module, else those of its folder.
+listed with their difference. `mutation_tests.py` says which tests are run for a file.
 """
 
 from __future__ import annotations
@@ -24,12 +23,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from mutants import Mutant, mutants_of
+from mutation_tests import Tests, sources, test_texts, tests_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -58,64 +58,15 @@ class Trial:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Tests:
-    """What is run for a file."""
-
-    pytest: tuple[str, ...]
-    golden: tuple[str, ...]
-
-    def commands(self) -> list[list[str]]:
-        """The quick ones first."""
-        found = []
-        if self.pytest:
-            options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
-            found.append([sys.executable, "-m", "pytest", *options, *self.pytest])
-        if self.golden:
-            found.append([str(Path(sys.executable).with_name("lit")), "-q", *self.golden])
-        return found
-
-
-def sources(paths: Iterable[str]) -> list[str]:
-    """The Python files under `paths`, relative to the root. Raises FileNotFoundError for a path that does not exist."""
-    found: set[Path] = set()
-    for path in paths:
-        whole = ROOT / path
-        if not whole.exists():
-            raise FileNotFoundError(f"{path}: no such file or folder under {ROOT}")
-        found |= set(whole.rglob("*.py")) if whole.is_dir() else {whole}
-    return [str(path.relative_to(ROOT)) for path in sorted(found)]
-
-
-def module_of(path: str) -> str:
-    """The name under which a file installs."""
-    parts = Path(path).with_suffix("").parts
-    parts = parts[1:] if parts[0] == "python" else ("memc", *parts)
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def tests_of(path: str, texts: Mapping[str, str]) -> Tests:
-    """The tests of a file: its own; if it has none, those that name its module; else all of its folder.
-
-    `texts` has all files under tests/unit and tests/golden. A golden test is its pass's own.
-    """
-    file, module = Path(path), module_of(path)
-    place = Path("tests/unit") / (file.relative_to("python") if file.parts[0] == "python" else file)
-    golden = tuple(sorted(p for p in texts if p.endswith(".memir") and Path(p).stem == file.stem.replace("_", "-")))
-    own = tuple(p for p in texts if p == str(place.with_name(f"test_{file.name}")))
-    if own or golden:
-        return Tests(own, golden)
-    unit = {p: text for p, text in sorted(texts.items()) if Path(p).name.startswith("test_")}
-    parent, _, name = module.rpartition(".")
-    named = (f"from {module} import", f"import {module}\n", f"from {parent} import {name}\n")
-    chosen = [p for p, text in unit.items() if any(words in text for words in named)]
-    return Tests(tuple(chosen or [p for p in unit if Path(p).parent == place.parent]), ())
-
-
-def test_texts() -> dict[str, str]:
-    """Texts of all tests that may be chosen, by path from the root."""
-    folders = [path for top in ("unit", "golden") for path in sorted((ROOT / "tests" / top).rglob("*"))]
-    return {str(p.relative_to(ROOT)): p.read_text() for p in folders if p.suffix in (".py", ".memir")}
+def commands(tests: Tests) -> list[list[str]]:
+    """What runs them, the quick ones first."""
+    found = []
+    if tests.pytest:
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
+        found.append([sys.executable, "-m", "pytest", *options, *tests.pytest])
+    if tests.golden:
+        found.append([str(Path(sys.executable).with_name("lit")), "-q", *tests.golden])
+    return found
 
 
 class Copy:
@@ -150,7 +101,7 @@ class Copy:
     def passes(self, tests: Tests, seconds: float) -> bool | None:
         """Whether all tests pass; None if they take longer than `seconds`."""
         until = time.monotonic() + seconds
-        for command in tests.commands():
+        for command in commands(tests):
             done = subprocess.Popen(
                 command,
                 cwd=ROOT,
@@ -178,17 +129,17 @@ def trials(chosen: Sequence[tuple[str, Mutant]], tests: Mapping[str, Tests], arg
     with tempfile.TemporaryDirectory(prefix="memc-mutation-") as scratch:
         for number in range(args.jobs):
             copies.put(Copy(Path(scratch) / str(number)))
-        limits: dict[str, float] = {}
         originals = {path: (ROOT / path).read_text() for path, _ in chosen}
+        limits: dict[str, float] = {}
 
-        def baseline(path: str) -> None:
+        def baseline(alone: Tests) -> float | None:
             copy, began = copies.get(), time.monotonic()
-            passed = copy.passes(tests[path], args.seconds)
+            passed = copy.passes(alone, args.seconds)
             copies.put(copy)
-            if not passed:
-                print(f"{path}: its tests fail without a fault, or take over {args.seconds:.0f} s", flush=True)
-                return
-            limits[path] = min(args.seconds, 20 + 4 * (time.monotonic() - began))
+            took = time.monotonic() - began
+            if args.verbose:
+                print(f"{took:6.1f} s: {', '.join((*alone.pytest, *alone.golden))}", flush=True)
+            return took if passed else None
 
         def tried(item: tuple[str, Mutant]) -> Trial:
             path, mutant = item
@@ -199,13 +150,30 @@ def trials(chosen: Sequence[tuple[str, Mutant]], tests: Mapping[str, Tests], arg
             copies.put(copy)
             verdict = {True: SURVIVED, False: KILLED, None: TIMED_OUT}[passed]
             trial = Trial(path, mutant, verdict, time.monotonic() - began)
+            if args.verbose:
+                print(f"{trial.seconds:6.1f} s: {path}:{mutant.line} {mutant.kind}, {verdict}", flush=True)
             if verdict == SURVIVED:
                 print(f"survived: {path}, {mutant.kind}\n{mutant.diff(originals[path], path)}", flush=True)
             return trial
 
         with ThreadPoolExecutor(args.jobs) as pool:
-            list(pool.map(baseline, originals))
+            parts = list(dict.fromkeys(part for path in originals for part in tests[path].parts()))
+            took = dict(zip(parts, pool.map(baseline, parts)))
+            for path in originals:
+                limits.update(_limit(path, {part: took[part] for part in tests[path].parts()}, args.seconds))
             return list(pool.map(tried, [item for item in chosen if item[0] in limits]))
+
+
+def _limit(path: str, took: Mapping[Tests, float | None], most: float) -> dict[str, float]:
+    """Seconds for a mutant of `path` whose tests take so long without a fault; none if one of them fails, which is named."""
+    known = [seconds for seconds in took.values() if seconds is not None]
+    if len(known) == len(took):
+        return {path: min(most, 20 + 4 * sum(known))}
+    failing = ", ".join(
+        name for part, seconds in took.items() if seconds is None for name in (*part.pytest, *part.golden)
+    )
+    print(f"{path}: without a fault, {failing} fails or takes over {most:.0f} s", flush=True)
+    return {}
 
 
 def summary(found: Sequence[Trial], without_tests: Sequence[str], command: str) -> str:
@@ -247,14 +215,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--least", type=float, default=0.0, help="percent of mutants that have to be noticed")
+    parser.add_argument("--verbose", action="store_true", help="say what each test and each mutant took")
     args = parser.parse_args(arguments)
     texts = test_texts()
     tests = {path: tests_of(path, texts) for path in sources(args.paths)}
-    mutants = [(p, mutant) for p, of in tests.items() if of.commands() for mutant in mutants_of((ROOT / p).read_text())]
+    mutants = [(p, mutant) for p, of in tests.items() if commands(of) for mutant in mutants_of((ROOT / p).read_text())]
     chosen = mutants
     if args.count and args.count < len(mutants):
         chosen = random.Random(args.seed).sample(mutants, args.count)
-    without_tests = [p for p, of in tests.items() if not of.commands() and mutants_of((ROOT / p).read_text())]
+    without_tests = [p for p, of in tests.items() if not commands(of) and mutants_of((ROOT / p).read_text())]
     command = " ".join(["python benchmarks/mutation.py", *(sys.argv[1:] if arguments is None else arguments)])
     found = trials(sorted(chosen, key=lambda item: item[0]), tests, args)
     print(summary(found, without_tests, command))

@@ -30,6 +30,8 @@ from memc.solvers.order import MAX_BYTES, WORK, OrderProblem, OrderSolution, ord
 MAX_ROUNDS = 4
 GUESSES = 3
 """Problems in each round."""
+LARGE = 1_000
+"""Ops of a function for which a round costs a noticeable time."""
 
 
 @dataclass(frozen=True)
@@ -81,11 +83,12 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
     rules: KnownAliasing = {}
     best_ops, best = list(function.ops), plan_aliases(function, alignment, rules=rules)
     tried = {tuple(best_ops)}
+    exhausted = False
     for _ in range(MAX_ROUNDS):
         if best.peak <= bound:
             return
         base, reached = best_ops, best.peak
-        guesses = _guesses(function, best, alignment)
+        guesses = [_planned(function, best, alignment)] if exhausted else _guesses(function, best, alignment)
         least = best.peak
         for number, guess in enumerate(guesses):
             if best.peak <= bound:
@@ -105,10 +108,19 @@ def _reorder_plain(function: Function, search: Search, alignment: int) -> None:
             if attempt.peak < best.peak:
                 best_ops, best = ops, attempt
         function.ops = list(best_ops)
-        # Where the guesses leave no more than the slack to be had, those of another round hardly leave more.
-        worth = best.peak - int(search.slack * best.peak)
-        if best.peak >= reached - int(search.slack * reached) or (search.slack and least >= worth):
+        if best.peak >= reached - int(search.slack * reached):
             return
+        # A bound holds for the aliases of its guess. Where no guess allows more than the slack, the aliases that the new order has
+        # may still: of a large function, they alone are tried again.
+        worth = best.peak - int(search.slack * best.peak)
+        exhausted = search.slack > 0 and least >= worth and len(best_ops) >= LARGE
+
+
+def _planned(function: Function, plan: AliasPlan, alignment: int) -> Guess:
+    """The problem with the aliases of `plan`."""
+    with applied(function, plan):
+        problem = order_problem(function, alignment)
+    return Guess(problem, list(range(len(problem.touches))))
 
 
 def _guesses(function: Function, plan: AliasPlan, alignment: int) -> list[Guess]:

@@ -63,21 +63,50 @@ def test_every_source_has_mutants_that_parse(module_of: Any) -> None:
 
 
 def test_which_tests_cover_a_file(module_of: Any) -> None:
+    chosen = module_of("mutation_tests")
+    texts = chosen.test_texts()
+
+    def tests(path: str) -> Any:
+        return chosen.tests_of(path, texts)
+
+    own = tests("ir/verify/memory_plan.py").pytest
+    assert own[0] == "tests/unit/ir/verify/test_memory_plan.py" and 1 < len(own) <= chosen.MOST
+    in_pipelines = tests("passes/launches/join_rows.py")
+    assert in_pipelines.pytest[0] == "tests/unit/runtime/codegen/test_row_fusion.py"
+    assert in_pipelines.golden == ("tests/golden/passes/join-rows.memir",)
+    golden = tests("passes/placement/in_place.py").golden
+    assert golden[0] == "tests/golden/passes/in-place.memir" and "tests/golden/passes/reorder.memir" in golden
+    assert "tests/unit/passes/recompute/test_rematerialize.py" in tests("passes/budget.py").pytest
+    of_importers = tests("passes/rewrite/delay_relu.py")
+    assert of_importers.pytest == ("tests/unit/passes/rewrite/test_recognize.py",)
+    assert of_importers.golden == ("tests/golden/passes/recognize.memir",)
+    assert tests("runtime/codegen/math_functions.py").pytest[0] == "tests/unit/ir/ops/test_unary.py"
+    assert all((ROOT / path).exists() for files in chosen.VALUES.values() for path in files)
+    assert all((ROOT / f"runtime/codegen/{name}.py").exists() for name in chosen.VALUES)
+    every = [p for path in chosen.sources(["passes"]) for p in (*tests(path).pytest, *tests(path).golden)]
+    # What speaks of the repository as a whole fails in a copy of the package.
+    assert every and not any(p.startswith("tests/unit/test_") for p in every)
+    assert chosen.module_of("python/memc/driver.py") == "memc.driver"
+    assert chosen.module_of("ir/__init__.py") == "memc.ir"
+
+
+def test_a_file_without_tests_that_is_not_imported_has_its_folders(module_of: Any) -> None:
+    chosen = module_of("mutation_tests")
+    texts = {"tests/unit/ir/verify/test_aliases.py": "", "tests/unit/ir/test_core.py": "", "tests/golden/a.memir": ""}
+    found = chosen.tests_of("ir/verify/error_location.py", texts)
+    assert found == chosen.Tests(("tests/unit/ir/verify/test_aliases.py",), ())
+
+
+def test_files_whose_tests_fail_without_a_fault_are_not_tried(
+    module_of: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     mutation = module_of("mutation")
-    texts = mutation.test_texts()
-    plan = mutation.tests_of("ir/verify/memory_plan.py", texts)
-    assert plan == mutation.Tests(("tests/unit/ir/verify/test_memory_plan.py",), ())
-    assert mutation.tests_of("passes/launches/join_kernels.py", texts).golden == (
-        "tests/golden/passes/join-kernels.memir",
-    )
-    named = mutation.tests_of("passes/budget.py", texts).pytest
-    assert "tests/unit/passes/recompute/test_rematerialize.py" in named
-    folder = mutation.tests_of("ir/verify/error_location.py", texts).pytest
-    assert "tests/unit/ir/verify/test_aliases.py" in folder and all(
-        p.startswith("tests/unit/ir/verify/") for p in folder
-    )
-    assert mutation.module_of("python/memc/driver.py") == "memc.driver"
-    assert mutation.module_of("ir/__init__.py") == "memc.ir"
+    one, other = mutation.Tests(("a.py",), ()), mutation.Tests((), ("b.memir",))
+    assert mutation.Tests(("a.py",), ("b.memir",)).parts() == [one, other]
+    assert mutation._limit("x.py", {one: 2.0, other: 3.0}, 300.0) == {"x.py": 40.0}
+    assert mutation._limit("x.py", {one: 2.0, other: 300.0}, 300.0) == {"x.py": 300.0}
+    assert mutation._limit("x.py", {one: 2.0, other: None}, 300.0) == {}
+    assert "x.py: without a fault, b.memir fails" in capsys.readouterr().out
 
 
 def test_verdicts(module_of: Any, tmp_path: Path) -> None:

@@ -287,3 +287,39 @@ def test_the_bound_knows_that_a_slice_may_lie_in_its_concat() -> None:
     )
     # %v lies in the first half of %c: 128 bytes for both, and 64 for %d, which may become the result.
     assert order_bound(module.main) <= plan_aliases(module.main).peak
+
+
+NEW_ALIASES_HELP = """
+  %a = add(%x, %x) : f32[64]
+  %b = exp(%a) : f32[64]
+  %c = add(%a, %a) : f32[64]
+  %d = "small"(%a) : f32[32]
+  %e = "large"(%b, %a) : f32[128]
+  %y = "end"(%c, %d, %e) : f32[64]
+  return %y"""
+"""No guess allows a lower peak than the first round's, but the aliases of the order that it finds do."""
+
+NEW_OVERWRITES_HELP = """
+  %a = add(%x, %x) : f32[64]
+  %b = "small"(%x) : f32[32]
+  %c = exp(%a) : f32[64]
+  %d = add(%x, %x) : f32[64]
+  %e = add(%d, %a) : f32[64]
+  %y = "end"(%b, %c, %e) : f32[64]
+  return %y"""
+"""What helps are the overwrites that the order of the first round would allow."""
+
+
+@pytest.mark.parametrize(
+    "body, large, expected",
+    [(NEW_ALIASES_HELP, 1000, 1024), (NEW_ALIASES_HELP, 0, 1024), (NEW_OVERWRITES_HELP, 1000, 640)],
+)
+def test_aliases_of_a_better_order_are_tried_too(monkeypatch, body, large, expected):
+    """Whatever bounds the orders of a guess bounds none with other aliases, such as the new order's."""
+    monkeypatch.setattr(reorder_module, "LARGE", large)
+    function = function_of(body)
+    reorder(function, Search(slack=0.001))
+    assert plan_aliases(function).peak == expected
+    proven = function_of(body)
+    reorder(proven, Search())
+    assert plan_aliases(proven).peak == expected
