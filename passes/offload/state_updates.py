@@ -189,10 +189,10 @@ def _early(function: Function, values: Iterable[Value]) -> frozenset[Op]:
     found: set[Op] = set()
     waiting = list(values)
     while waiting:
-        op = waiting.pop().op
-        if op in free and op not in found:
-            found.add(op)
-            waiting += op.operands
+        made = waiting.pop().op
+        if made in free and made not in found:
+            found.add(made)
+            waiting += made.operands
     return frozenset(found)
 
 
