@@ -59,6 +59,11 @@ def host_params(function: Function) -> list[Value]:
     return [p for p in function.params if p in read and p.role in (Role.WEIGHT, Role.STATE)] if read else []
 
 
+def is_written_back(value: Value) -> bool:
+    """Whether a value is the new content of a state in the space `host`, which a copy to there writes: of a start or of its done."""
+    return is_host_value(value) and value.alias is not None and value.alias.root.role is Role.STATE
+
+
 def with_host_space(target: Target, functions: Iterable[Function]) -> Target:
     """The target of functions, with a space `host` where they have copies; one that the target has is kept."""
     if any(space.name == HOST for space in target.spaces) or not any(map(has_copies, functions)):

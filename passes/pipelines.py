@@ -29,6 +29,9 @@ Offload = Literal[
 ]
 """What decides on copies to the host: nothing, the search, or a published policy by its name."""
 
+States = Literal["none", "auto", "all"]
+"""Which optimizer states lie on the host: none; those that a memory budget asks for, beside `Offload` `auto`; or all that may."""
+
 Workspace = Union[Literal["none", "free"], Annotated[int, Range(least=0, what="a number of bytes")]]
 
 TIME_LIMIT = Seconds(10)
@@ -52,6 +55,7 @@ def pipeline(
     host_budget: int | None = None,
     link: str | None = None,
     profile: str | None = None,
+    states: States = "auto",
 ) -> str:
     """The passes of -O`level` for modules of a kind of target.
 
@@ -68,6 +72,7 @@ def pipeline(
         host_budget: bytes of copies on the host at one time; None for any number.
         link: how fast values are copied, as the pass `offload` takes it.
         profile: a file of measured times, as `rematerialize` and `offload` take it.
+        states: which optimizer states lie on the host between steps.
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
@@ -79,7 +84,7 @@ def pipeline(
     """
     if level not in (0, 1, 2, 3):
         raise UsageError(f"optimization level: expected 0, 1, 2 or 3, got {level}")
-    wanted = _Wanted(target, kernels, memory_budget, workspace, precision, offload, host_budget, link, profile)
+    wanted = _Wanted(target, kernels, memory_budget, workspace, precision, offload, host_budget, link, profile, states)
     passes = _unplanned(wanted) if level == 0 else _linear(wanted) if level == 1 else _searched(wanted, level)
     if precision == "tf32":
         passes.append("set-precision{mode=tf32}")
@@ -99,6 +104,7 @@ class _Wanted:
     host_budget: int | None
     link: str | None
     profile: str | None
+    states: States
 
     @property
     def library(self) -> str:
@@ -130,15 +136,35 @@ class _Wanted:
         """The pass that orders the ops, and keeps the budget if there is one."""
         if self.memory_budget is None:
             return _with("reorder", *effort, *search)
-        profile = "" if self.profile is None else f"profile={quoted(self.profile)}"
-        budget = (f"budget={self.memory_budget}", "total", profile)
+        budget = (f"budget={self.memory_budget}", "total", self.profiled)
         if self.offload == "none":
             return _with("rematerialize", *budget, *effort)
         host = "" if self.host_budget is None else f"host-budget={self.host_budget}"
         policy = "" if self.offload == "auto" else f"policy={self.offload}"
-        return _with(
-            "offload", policy, *budget, host, "" if self.link is None else f"link={quoted(self.link)}", *effort
-        )
+        states = "" if self.states == "auto" or self.offload != "auto" else f"states={self.states}"
+        return _with("offload", policy, *budget, host, self.linked, states, *effort)
+
+    @property
+    def profiled(self) -> str:
+        """The option that names the profile."""
+        return "" if self.profile is None else f"profile={quoted(self.profile)}"
+
+    @property
+    def linked(self) -> str:
+        """The option that names the link."""
+        return "" if self.link is None else f"link={quoted(self.link)}"
+
+    @property
+    def host_states(self) -> list[str]:
+        """The pass that puts all states on the host, where no budget is kept meanwhile."""
+        if self.states != "all" or self.memory_budget is not None:
+            return []
+        return [_with("host-states", self.linked, self.profiled)]
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether values or states may be copied to the host."""
+        return self.offload != "none" or bool(self.host_states)
 
     @property
     def half(self) -> list[str]:
@@ -179,10 +205,11 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),
         *(["delay-updates"] if cuda else []),
+        *wanted.host_states,
         *([wanted.select()] if has_workspaces and not late else []),
         *("in-place", _with("assign-addresses", *search)),
         *([wanted.grow] if has_workspaces and late else []),
-        *(["group-copies"] if wanted.offload != "none" else []),
+        *(["group-copies"] if wanted.has_copies else []),
         *(["join-updates", "join-rows", "join-kernels"] if cuda else []),
     ]
 

@@ -24,6 +24,7 @@ from memc.passes.launches.join_kernels import JoinKernels
 from memc.passes.launches.join_rows import JoinRows
 from memc.passes.launches.join_updates import JoinUpdates
 from memc.passes.offload.group_copies import GroupCopies
+from memc.passes.offload.host_states import HostStates
 from memc.passes.offload.offload import Offload
 from memc.passes.order.reorder import Reorder
 from memc.passes.placement.assign_addresses import AssignAddresses
@@ -66,6 +67,7 @@ PASSES: tuple[type[Pass], ...] = (
     RecognizeAttention,
     Offload,
     GroupCopies,
+    HostStates,
     Rematerialize,
     Reorder,
     SelectKernels,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from memc.ir.copies import is_copy, is_written_back
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.op_queries import assigned_state, has, pointwise_operands
 from memc.ir.ops.shared.op_def import Trait
@@ -46,7 +47,7 @@ def _is_elementwise(op: Op) -> bool:
 
 
 def update_ops(function: Function) -> set[Op]:
-    """Flat ops that assign states, and flat ones that only those read and that need no more bytes than they make."""
+    """Flat ops that assign states, on the host too, and flat ones that only those read and that need no more bytes than they make."""
     uses, returned = function.uses(), set(function.returns)
     refused: set[Op] = set()
     while True:
@@ -63,9 +64,13 @@ def update_ops(function: Function) -> set[Op]:
 
 
 def _is_update(op: Op, uses: Mapping[Value, Sequence[Op]], found: set[Op], is_returned: bool) -> bool:
-    if len(op.results) != 1 or any(user not in found for user in uses[op.result]) or not is_flat(op):
+    if len(op.results) != 1 or not is_flat(op):
         return False
-    if assigned_state(op) is not None:
+    users = [user for user in uses[op.result] if not is_copy(user)]
+    if any(user not in found for user in users):
+        return False
+    copied = [user.results[0] for user in uses[op.result] if is_copy(user)]
+    if assigned_state(op) is not None or (copied and all(map(is_written_back, copied))):
         return True
     made = [v for v in op.operands if v.type.elements > 1 and v.root.role is not Role.STATE]
-    return not is_returned and bool(uses[op.result]) and op.result.type.elements > 1 and len(made) <= 1
+    return not is_returned and not copied and bool(users) and op.result.type.elements > 1 and len(made) <= 1

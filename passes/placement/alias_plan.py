@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.copies import is_copy, is_host_value
+from memc.ir.copies import is_copy, is_host_value, is_written_back
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
@@ -60,7 +60,7 @@ def plan_aliases(
 ) -> AliasPlan:
     """The better of a careful and an eager plan, without the risky decisions that turn out to raise its peak.
 
-    `function` must not hold aliases yet. With `refine` false the last step is left out, which is quicker.
+    `function` must not hold aliases yet, but those of `is_written_back`. With `refine` false the last step is left out, which is quicker.
     """
     rules = {} if rules is None else rules
     careful = _Planner(function, alignment, False, (), rules)
@@ -153,6 +153,8 @@ class _Planner:
         for index, op in enumerate(self.function.ops):
             if not op.results or self.size[op.results[0]] == 0 or op.name == "constant":
                 continue
+            if is_written_back(op.results[0]):
+                continue  # It lies in the state.
             rules = self.rules[op]
             if rules.assigned is not None:
                 self._assign(op, rules.assigned[0])

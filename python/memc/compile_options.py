@@ -18,7 +18,7 @@ from memc.ir.checked_options import Alignment, Amount, Checked, Range, What
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest
 from memc.ir.target import Kind
-from memc.passes.pipelines import Kernels, Offload, Precision, Workspace
+from memc.passes.pipelines import Kernels, Offload, Precision, States, Workspace
 from memc.passes.training.build_gradient import BuildGradient
 from memc.runtime.code_target import CodeTarget
 
@@ -122,6 +122,15 @@ class Options(Checked):
         help="auto: keep the budget by copies to the host, too; or as a published policy does: vdnn-all, vdnn-conv, "
         "vdnn-dynamic, superneurons, dymem, largest-first, all (default: none).",
     )
+    offload_states: States = _option(
+        "auto",
+        'which states of an optimizer lie on the host between steps, and in the arena while they are updated: `"auto"`, those '
+        'that `offload="auto"` moves to keep the memory budget; `"none"`; or `"all"` that nothing but their update reads, with or '
+        "without a budget",
+        "--offload-states",
+        metavar="WHICH",
+        help="Optimizer states on the host between steps: auto, as --offload auto chooses; none; or all (default: auto).",
+    )
     host_budget: Optional[Amount] = _option(
         None,
         "bytes of the host's memory that copies may take at one time; None: any number",
@@ -211,12 +220,12 @@ class Options(Checked):
             raise UsageError(
                 f"offload {self.offload}: expected -O2 or -O3 and no pass pipeline, whose own passes say what they do"
             )
+        self._check_states()
         for name in ("host_budget", "link"):
-            if getattr(self, name) is not None and self.offload == "none":
+            if getattr(self, name) is not None and self.offload == "none" and self.offload_states != "all":
                 raise UsageError(f"{name}: expected offload auto beside it, got none")
-        if self.profile is not None and (
-            self.memory_budget is None or self.opt_level < 2 or self.pass_pipeline is not None
-        ):
+        needed = self.memory_budget is not None or self.offload_states == "all"
+        if self.profile is not None and (not needed or self.opt_level < 2 or self.pass_pipeline is not None):
             raise UsageError(
                 "profile: expected a memory budget beside it, -O2 or -O3 and no pass pipeline, whose own passes take one"
             )
@@ -226,6 +235,17 @@ class Options(Checked):
             raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
         if self.kernels == "generated":
             raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
+
+    def _check_states(self) -> None:
+        """Raise UsageError for states on the host that nothing would put there."""
+        if self.offload_states != "all":
+            return
+        if self.opt_level < 2 or self.pass_pipeline is not None:
+            raise UsageError(
+                "offload_states all: expected -O2 or -O3 and no pass pipeline, whose own passes say what they do"
+            )
+        if self.memory_budget is not None and self.offload != "auto":
+            raise UsageError(f"offload_states all: expected offload auto beside a memory budget, got {self.offload}")
 
     def code_target(self) -> CodeTarget:
         """What the module is planned, and its code generated, for. Raises UsageError for what there is not."""
@@ -247,6 +267,7 @@ class Keywords(TypedDict, total=False):
     disabled_passes: Sequence[str]
     memory_budget: int | None
     offload: Offload
+    offload_states: States
     host_budget: int | None
     link: str | None
     profile: str | None

@@ -198,6 +198,7 @@ def _manager(chosen: Options, apart: Collection[str]) -> PassManager:
             chosen.host_budget,
             chosen.link,
             chosen.profile,
+            chosen.offload_states,
         )
         body = without(PassManager.parse(text).passes, chosen.disabled_passes)
     manager = with_head(fusing_apart(body, apart), chosen.train, chosen.precision)

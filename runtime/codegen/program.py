@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 
 from memc.ir.byte_range import ByteRange
-from memc.ir.copies import HOSTS, host_params, is_copy
+from memc.ir.copies import HOSTS, is_copy
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.liveness import is_fixed, output_roots
@@ -58,14 +58,8 @@ class Program:
 def emit(function: Function, target: CodeTarget, table: KernelTable) -> Program:
     """The program of a planned function; its kernels are added to `table`.
 
-    Raises UnsupportedError for foreign ops, and for states in the space `host`.
+    Raises UnsupportedError for foreign ops.
     """
-    for param in host_params(function):
-        if param.role is Role.STATE:
-            raise UnsupportedError(
-                f"%{param.name}: expected states on {target.target.device}, got one in the space host: it can be planned but not "
-                "compiled"
-            )
     emitter = Emitter(function, target, table)
     storages = storages_of(function, target)
     require_reach(storages, target)

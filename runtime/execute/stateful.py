@@ -16,6 +16,7 @@ from memc.ir.errors import InvalidError, UsageError
 from memc.ir.messages import nearest
 from memc.runtime.artifact import safetensors
 from memc.runtime.artifact.manifest import StoredWeight
+from memc.runtime.cuda.cuda_runtime import synchronize_device
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.load_code import Loaded
@@ -39,9 +40,11 @@ class Stateful(Executable):
         """Another executable with a state of its own, which is a copy of what this one has now, and an arena of its own."""
         self.require_host()
         with self.running, device_errors(self.manifest, self.device, "making a session"):
+            self._wait_for_host()
+            kept = {**self.storages_of_weights(), **{name: self.storages[name] for name in self._spaces()}}
             own = {
                 name: copied(self.loaded, self.virtual_machine, self.manifest.space(name), storage)
-                for name, storage in self.storages_of_weights().items()
+                for name, storage in kept.items()
             }
         other = type(self)(self.loaded, own)
         other.keeps = self.keeps
@@ -125,10 +128,21 @@ class Stateful(Executable):
         self.load_state(found, partial=True)
 
     def _contents(self) -> dict[str, Array]:
-        """The bytes of each space that states lie in: themselves on the CPU, a copy of a device's."""
-        names = dict.fromkeys(weight.spec.space for weight in self.states.values())
+        """The bytes of each space that states lie in: themselves in the host's memory, a copy of a device's. No run uses them."""
         with device_errors(self.manifest, self.device, "reading the state"):
-            return {n: content_of(self.virtual_machine, self.manifest.space(n), self.storages[n]) for n in names}
+            self._wait_for_host()
+            return {
+                n: content_of(self.virtual_machine, self.manifest.space(n), self.storages[n]) for n in self._spaces()
+            }
+
+    def _spaces(self) -> list[str]:
+        """The names of the spaces that states lie in."""
+        return list(dict.fromkeys(weight.spec.space for weight in self.states.values()))
+
+    def _wait_for_host(self) -> None:
+        """Until runs that were launched have copied states to the host, whose memory is read and written by no stream."""
+        if any(self.manifest.space(name).is_pinned for name in self._spaces()):
+            synchronize_device()
 
     def _checked(self, name: str, array: Array) -> Array:
         """The bytes of a new content."""

@@ -21,7 +21,7 @@ from .flags_from_options import takes_options
 from .values import parse_inputs, parse_pairs
 
 NOT_VERIFIED = (
-    *("memory_budget", "offload", "host_budget", "link", "profile", "train", "alignment"),
+    *("memory_budget", "offload", "offload_states", "host_budget", "link", "profile", "train", "alignment"),
     *("plan_only", "print_ir_after_all", "print_ir_after_change"),
 )
 """Options of a compilation that this verb does not have."""

@@ -33,9 +33,10 @@ class LaneClock:
         self.queues: dict[Way, list[Transfer]] = {way: [] for way in WAYS}
         self.ended: dict[Way, int] = dict.fromkeys(WAYS, 0)
 
-    def issue(self, way: Way, nbytes: int) -> int:
-        """Add a copy at the end of a lane, once it is forked. Returns its number in the lane."""
-        self._advance(self.now + self.lanes[way].fork)
+    def issue(self, way: Way, nbytes: int, forked: bool = False) -> int:
+        """Add a copy at the end of a lane, once it is forked, unless the lane is since the last op. Returns its number in the lane."""
+        if not forked:
+            self._advance(self.now + self.lanes[way].fork)
         self.queues[way].append(Transfer(self.lanes[way].duration(nbytes) * FULL_SPEED))
         return len(self.queues[way]) - 1
 

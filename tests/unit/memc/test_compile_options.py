@@ -68,6 +68,7 @@ PRINTS = {"--plan-only", "--print-ir-after-all", "--print-ir-after-change"}
                 *PRINTS,
                 "--memory-budget",
                 "--offload",
+                "--offload-states",
                 "--host-budget",
                 "--link",
                 "--profile",
@@ -101,7 +102,7 @@ def test_what_is_typed_becomes_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memc.driver.compile", compile)
     line = (
         "compile m.onnx --target cuda --arch sm_80 -O 3 --dim a=1 --dim b=2 --bind x=3 --disabled-pass fuse,share --workspace 1KiB "
-        "--offload auto --host-budget 1GiB --link h200 --profile p.json "
+        "--offload auto --offload-states all --host-budget 1GiB --link h200 --profile p.json "
         "--memory-budget 1MiB --alignment 512 --kernels library --precision f16 --plan-only --print-ir-after-all -p fuse "
         "--train --optimizer adam --freeze w* --seed 3 --no-dropout --check-labels --optimizer-options beta1=0.5"
     )
@@ -114,6 +115,7 @@ def test_what_is_typed_becomes_options(monkeypatch: pytest.MonkeyPatch) -> None:
             "workspace": 1024,
             "memory_budget": 2**20,
             "offload": "auto",
+            "offload_states": "all",
             "host_budget": 2**30,
             "link": "h200",
             "profile": "p.json",

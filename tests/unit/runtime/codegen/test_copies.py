@@ -141,8 +141,26 @@ def test_hosts_that_copies_do_not_reach(tmp_path: Path, device: str) -> None:
     assert device in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_states_in_host_are_not_compiled(tmp_path: Path) -> None:
-    made = module(STREAMED.replace("role = weight", "role = state"))
-    made.weights["w"] = np.ones((256, 256), np.float32)
-    with pytest.raises(UnsupportedError, match="^%w: expected states on cuda:0, got one in the space host"):
-        compiled(tmp_path / "m.memc", made)
+WRITTEN_BACK = """func @main(%g: f32[64] {role = input}, %m: f32[64] {role = state}) -> (f32[] {name = "loss"}, f32[64] {name = "m"}) {
+  %p0 = prefetch_start(%m) {lane = "h2d"} : f32[64]
+  %loss = reduce_sum(%g) {axes = [0], keepdims = false} : f32[]
+  %p = prefetch_done(%p0, %m) : f32[64]
+  %new = add(%p, %g) : f32[64]
+  %h0 = offload_start(%new) {lane = "d2h"} : f32[64] alias %m[0]
+  %h = offload_done(%h0, %new) : f32[64] alias %m[0]
+  return %loss, %h
+}
+"""
+
+
+@needs_nvcc
+def test_states_are_read_from_the_slab_and_written_back(tmp_path: Path) -> None:
+    made = module(WRITTEN_BACK)
+    made.weights["m"] = np.ones(64, np.float32)
+    compilation = compiled(tmp_path / "m.memc", made)
+    manifest = read_manifest(tmp_path / "m.memc")
+    assert manifest.space("host").bytes == 256 and compilation.report.weights_bytes == 0
+    assert [weight.spec.space for weight in manifest.weights] == ["host"] and manifest.states == {"m"}
+    copies = [name for _, name in manifest.calls if name.startswith("memc.copy.")]
+    assert copies == [START, DONE, START, DONE]
+    assert [spec.name for spec in manifest.outputs] == ["loss"]

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""host-states: optimizer states that lie on the host between steps, and in the arena while they are updated.
+
+Each is copied in for its update, updated in the arena, and copied back over its old content. Copies in depend on nothing that the step
+computes, so they run beside the ops before; updates run as soon as their gradients are there, so that copies back run beside the
+ops after them. Which states may move, and what is updated together, is `state_updates.py`'s; when copies run, `state_windows.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Optional
+
+from memc.ir.checked_options import Alignment, Amount
+from memc.ir.core import Function, Value
+from memc.ir.errors import UsageError
+from memc.ir.module import Module
+from memc.ir.snapshot import Snapshot, is_unplaced
+from memc.ir.target import Kind
+from memc.passes.base import Pass, alignment_of
+from memc.passes.offload.lane_times import LaneTimes
+from memc.passes.offload.link_rates import link_of
+from memc.passes.offload.state_copies import insert_copies
+from memc.passes.offload.state_finding import How, StatesOnHost
+from memc.passes.offload.state_updates import StateUpdates, Update
+from memc.passes.offload.state_windows import grouped, least_room, planned_windows
+from memc.passes.placement.alias_plan import plan_aliases
+from memc.passes.recompute.choices import Copies
+from memc.passes.recompute.rematerialize import costs_of
+
+GROUPS = (64, 32, 16, 8)
+"""Into about how many groups of equal bytes updates are put where each place of copies takes ops some time."""
+
+
+def place_states(
+    function: Function, found: StateUpdates, chosen: Sequence[Update], limit: int | None, how: How
+) -> StatesOnHost | None:
+    """Have the states of the `chosen` updates lie on the host, in the way that takes the least time while at most `limit` bytes are
+    live in the arena; without one, as many as are without this, and no more than one update needs beyond that. None, with the function as
+    it was, if there is no such way, or nothing is chosen."""
+    if not chosen:
+        return None
+    before = Snapshot.of(Module([function]), function)
+    first = LaneTimes.of(function.ops, how.costs.cost, how.lanes)
+    if limit is None:
+        limit = max(plan_aliases(function, how.alignment).peak, _least(function, found, chosen, how))
+        before.restore()
+    best: tuple[int, int, int] | None = None
+    sizes = [0]
+    if how.lanes.out.sync or how.lanes.back.sync:
+        whole = sum(update.bytes for update in chosen)
+        sizes += [whole // count for count in GROUPS]
+    for most in sizes:
+        tried = _follow(function, found, chosen, most, limit, how)
+        if tried is not None:
+            made = LaneTimes.of(function.ops, how.costs.cost, how.lanes)
+            best = min(best or (made.makespan, tried.window, most), (made.makespan, tried.window, most))
+        before.restore()
+    if best is None:
+        return None
+    followed = _follow(function, found, chosen, best[2], limit, how)
+    assert followed is not None
+    return _finding(function, found, followed, best[0] - first.makespan, how)
+
+
+@dataclass(frozen=True)
+class _Followed:
+    groups: int
+    window: int
+    states: tuple[Value, ...]
+    bytes_in: int
+
+
+def _least(function: Function, found: StateUpdates, chosen: Sequence[Update], how: How) -> int:
+    """The fewest bytes that are live at most if each update waits for no other. Changes the order of ops."""
+    sequence = grouped(function.ops, found, chosen, 0)
+    function.ops = sequence.ops
+    return least_room(sequence, plan_aliases(function, how.alignment).live, how.alignment)
+
+
+def _follow(
+    function: Function, found: StateUpdates, chosen: Sequence[Update], most: int, limit: int, how: How
+) -> _Followed | None:
+    """Change the function into one with groups of `most` bytes; None, with another order of its ops alone, if they have no room."""
+    sequence = grouped(function.ops, found, chosen, most)
+    function.ops = sequence.ops
+    live = plan_aliases(function, how.alignment).live
+    times = LaneTimes.of(function.ops, how.costs.cost, how.lanes)
+    windows = planned_windows(sequence, live, limit, times, how.lanes, how.alignment)
+    if windows is None:
+        return None
+    insert_copies(function, windows)
+    written = [window for window in windows if window.written]
+    change: dict[int, int] = {}
+    for window in windows:
+        for at, sign in ((window.begin, 1), (max(window.end, window.last), -1)):
+            change[at] = change.get(at, 0) + sign * window.bytes
+    total = most_at_once = 0
+    for at in sorted(change):
+        total += change[at]
+        most_at_once = max(most_at_once, total)
+    states = tuple(state for window in written for state in window.states)
+    return _Followed(len(written), most_at_once, states, sum(window.bytes for window in windows))
+
+
+def _finding(function: Function, found: StateUpdates, made: _Followed, added: int, how: How) -> StatesOnHost:
+    nbytes = sum(state.type.nbytes for state in made.states)
+    moved = {state.name for state in made.states}
+    others = {state.name for update in found.updates for state in update.states} - moved
+    reasons = {**found.reasons, **dict.fromkeys(sorted(others), "its copies would take ops time that nothing asks for")}
+    once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute)
+    return StatesOnHost(
+        tuple(sorted(moved)), nbytes, made.bytes_in, nbytes, made.groups, made.window, added, once, reasons, how
+    )
+
+
+def require_plain(name: str, function: Function) -> None:
+    """Raise UsageError, which begins with the name of a pass, for a function with aliases or placements."""
+    if not is_unplaced(function):
+        raise UsageError(f"{name}: expected a function without aliases and placements; run it before in-place")
+
+
+@dataclass(frozen=True)
+class HostStates(Pass):
+    """Optimizer states on the host between steps, copied into the arena for their updates and back."""
+
+    name: ClassVar[str] = "host-states"
+    orders: ClassVar[bool] = True
+    link: str | None = None
+    """How fast states are copied, as `offload` takes it."""
+    least_copy: Amount = Copies.least
+    """Bytes that a state must have to be copied."""
+    target: Optional[Kind] = None
+    """Whose speed the duration of an op is guessed from."""
+    profile: str | None = None
+    """A JSON file of measured times: seconds by op signature, which count instead, and perhaps a link."""
+    alignment: Optional[Alignment] = None
+
+    def apply(self, module: Module) -> StatesOnHost | None:
+        link = link_of(self.link, module.target, self.profile)
+        costs = costs_of(module, self.target, self.profile)
+        how = How(costs, link.name, link.origin, link.lanes(), self.least_copy, alignment_of(self.alignment, module))
+        said = None
+        for function in module.functions:
+            require_plain(self.name, function)
+            found = StateUpdates.of(function, self.least_copy)
+            made = place_states(function, found, found.updates, None, how)
+            if made is not None:
+                module.target = link.target(module.target)
+            said = made if function.name == "main" else said
+        return said

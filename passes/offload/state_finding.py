@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan of states on the host counts on, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from memc.ir.cost_model import CostModel
+from memc.passes.base import Finding
+from memc.solvers.offload import Lanes
+
+
+@dataclass(frozen=True)
+class How:
+    """What a plan of states counts on."""
+
+    costs: CostModel
+    link: str
+    """The name of what states are copied over."""
+    origin: str
+    """Where its rates are from, in words."""
+    lanes: Lanes
+    least: int
+    """Bytes that a state must have to be copied."""
+    alignment: int
+
+
+@dataclass(frozen=True)
+class StatesOnHost(Finding):
+    """States on the host, and what that takes in the cost model."""
+
+    states: tuple[str, ...]
+    """Their names."""
+    bytes: int
+    """Of them."""
+    bytes_in: int
+    """That a step copies in."""
+    bytes_out: int
+    groups: int
+    """Of updates, each between two places where ops and copies wait for each other."""
+    window: int
+    """The most bytes of states in the arena at one time."""
+    added: int
+    """Picoseconds by which a step takes longer than without these copies."""
+    once: int
+    """Picoseconds of one run of every op."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why the others stay on the device, by their names."""
+    how: How | None = None
