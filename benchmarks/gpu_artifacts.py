@@ -17,6 +17,9 @@ Array = npt.NDArray[Any]
 
 HALVES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
+LAST = "_channels_last"
+"""What the names of weights end in that the compiler has laid out so."""
+
 CARRIED = 1 << 16
 """Bytes up to which a weight travels; it may be a constant that means something."""
 
@@ -59,9 +62,14 @@ def weight(spec: Any, stored: dict[str, Array]) -> Array:
     """A weight's data as bytes: what was carried, or numbers from a seed of its name, the same in any precision."""
     if spec.name in stored:
         return np.asarray(stored[spec.name])
-    rng = np.random.default_rng(zlib.crc32(spec.name.removesuffix(f".{spec.dtype}").encode()))
-    fan_in = max(int(np.prod(spec.shape[1:])), 1)
-    data = rng.standard_normal(spec.shape, np.float32) * np.float32((1.0 / fan_in) ** 0.5)
+    name, shape = spec.name.removesuffix(LAST), spec.shape
+    if name != spec.name:  # The same numbers as of the weight with channels first.
+        shape = (shape[0], shape[-1], *shape[1:-1])
+    rng = np.random.default_rng(zlib.crc32(name.removesuffix(f".{spec.dtype}").encode()))
+    fan_in = max(int(np.prod(shape[1:])), 1)
+    data = rng.standard_normal(shape, np.float32) * np.float32((1.0 / fan_in) ** 0.5)
+    if name != spec.name:
+        data = np.ascontiguousarray(np.moveaxis(data, 1, -1))
     if spec.dtype in HALVES:
         data = data.astype(HALVES[spec.dtype])
     return np.asarray(data.reshape(-1).view(np.uint8))

@@ -171,6 +171,13 @@ class _Wanted:
         return [f"mixed-precision{{to={self.precision}}}"] if self.precision in HALVES else []
 
     @property
+    def layout(self) -> list[str]:
+        """Where convolutions may run on tensor cores of a GPU."""
+        if self.library != "cuda" or self.precision == "f32":
+            return []
+        return [_with("channels-last", "tf32" if self.precision == "tf32" else "")]
+
+    @property
     def pack(self) -> list[str]:
         return ["pack-weights"] if self.library == "llvm" else []
 
@@ -200,7 +207,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
     return [
         *("materialize-returns", "canonicalize", *wanted.half),
         *(["recognize-attention"] if wanted.library == "cuda" else []),
-        *(wanted.decompose, "canonicalize", "join-products"),
+        *(wanted.decompose, "canonicalize", "join-products", *wanted.layout),
         *(["find-last"] if cuda and wanted.library == "none" else []),
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),

@@ -23,6 +23,7 @@ from memc.passes.launches.delay_updates import DelayUpdates
 from memc.passes.launches.join_kernels import JoinKernels
 from memc.passes.launches.join_rows import JoinRows
 from memc.passes.launches.join_updates import JoinUpdates
+from memc.passes.layout.channels_last import ChannelsLast
 from memc.passes.offload.group_copies import GroupCopies
 from memc.passes.offload.host_states import HostStates
 from memc.passes.offload.offload import Offload
@@ -47,6 +48,7 @@ PASSES: tuple[type[Pass], ...] = (
     AssignAddresses,
     BuildGradient,
     Canonicalize,
+    ChannelsLast,
     Decompose,
     DelayUpdates,
     Donate,

@@ -43,6 +43,7 @@ constexpr int kCudnnFloat = 0;  // Also what all convolutions compute in.
 constexpr int kCudnnHalf = 2;
 constexpr int kCudnnBfloat16 = 9;
 constexpr int kCudnnNchw = 0;
+constexpr int kCudnnNhwc = 1;
 constexpr int kCudnnCrossCorrelation = 1;
 constexpr int kCudnnDefaultMath = 0;  // f32 products in TF32 where that is faster.
 constexpr int kCudnnTensorMath = 1;   // Products of halves by tensor cores.

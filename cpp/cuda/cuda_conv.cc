@@ -26,16 +26,16 @@ const void* At(const void* data, size_t bytes) { return static_cast<const char*>
 void* At(void* data, size_t bytes) { return static_cast<char*>(data) + bytes; }
 
 // The site of `key`, made at the first call with the fastest of its ways. `run` enqueues one way
-// and returns its status.
+// and returns its status; `terms` are what a product adds by itself.
 template <typename Runner>
-ConvolutionSite& Site(const ConvolutionCall& call, const Key& key, int channels,
+ConvolutionSite& Site(const ConvolutionCall& call, const Key& key, int channels, const Terms& terms,
                       const Runner& run) {
   Context& context = call.context;
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(call.shape, channels);
   if (call.kind != kFilter && MayBeProduct(call.kind, call.shape)) {
-    made.product = DescribeProduct(ProductOf(call.kind, call.shape), {});
+    made.product = DescribeProduct(ProductOf(call.kind, call.shape), terms);
   }
   const auto attempt = [&](const Choice& choice) { return run(made, choice); };
   const auto decided = [&](bool steady) {
@@ -120,6 +120,7 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
   CudnnHandle* const handle = context.Cudnn(place.stream);
+  const Terms whole = shape.channels_last ? Terms{nullptr, bias, residual} : Terms{};
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
     if (IsSplit(way)) {
       return RunSplit(context, way, place, shape, static_cast<const float*>(x),
@@ -137,6 +138,9 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
                         static_cast<float*>(y));
     }
     int status = 0;
+    if (IsProduct(way) && shape.channels_last) {
+      return RunProduct(context, s.product, way, place, x, w, whole, y);
+    }
     if (IsProduct(way)) {
       const Terms terms{nullptr, nullptr, residual == y ? residual : nullptr};
       status = RunProduct(context, s.product, way, place, w, x, terms, y);
@@ -152,7 +156,7 @@ void Convolve(const Convolution& shape, const Place& place, const void* x, const
   if (added == kInPlace) taken = {y, SizeOf(shape.type) * Elements(shape.y, shape.rank)};
   const bool may_fuse = shape.relu && bias != nullptr;
   ConvolutionSite& site =
-      Site({context, handle, kForward, shape, place, may_fuse, taken}, key, shape.w[0], run);
+      Site({context, handle, kForward, shape, place, may_fuse, taken}, key, shape.w[0], whole, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionForward");
 }
 
@@ -197,7 +201,7 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
   };
   const Key key = KeyOf(kData, shape, bias != nullptr, kNone, place.bytes);
   ConvolutionSite& site =
-      Site({context, handle, kData, shape, place, false, {}}, key, shape.x[1], run);
+      Site({context, handle, kData, shape, place, false, {}}, key, shape.x[1], {}, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardData");
 }
 
@@ -234,7 +238,7 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
   };
   const Key key = KeyOf(kFilter, shape, false, kNone, place.bytes);
   ConvolutionSite& site =
-      Site({context, handle, kFilter, shape, place, false, {}}, key, shape.w[0], run);
+      Site({context, handle, kFilter, shape, place, false, {}}, key, shape.w[0], {}, run);
   Check(run(site, site.algo), site.algo, "cudnnConvolutionBackwardFilter");
 }
 

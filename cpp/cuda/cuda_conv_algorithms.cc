@@ -100,6 +100,18 @@ std::vector<Choice> Algorithms(const ConvolutionCall& call, ConvolutionSite& s, 
   return others;
 }
 
+// memc's own kernels for images with the channels first.
+std::vector<Choice> OwnWays(const ConvolutionCall& call) {
+  const auto& [context, handle, kind, shape, place, may_fuse, taken] = call;
+  std::vector<Choice> ways;
+  if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes, taken.bytes > 0);
+  const std::vector<Choice> patches = PatchWays(context, kind, shape, place.bytes);
+  ways.insert(ways.end(), patches.begin(), patches.end());
+  const std::vector<Choice> depthwise = DepthwiseWays(context, kind, shape);
+  ways.insert(ways.end(), depthwise.begin(), depthwise.end());
+  return ways;
+}
+
 }  // namespace
 
 bool MayBeProduct(Kind kind, const Convolution& shape) {
@@ -111,11 +123,7 @@ std::vector<Choice> ConvolutionWays(const ConvolutionCall& call, ConvolutionSite
   const auto& [context, handle, kind, shape, place, may_fuse, taken] = call;
   std::vector<Choice> all;
   std::vector<Choice> ways;
-  if (kind != kFilter) ways = WinogradWays(context, kind, shape, place.bytes, taken.bytes > 0);
-  const std::vector<Choice> patches = PatchWays(context, kind, shape, place.bytes);
-  ways.insert(ways.end(), patches.begin(), patches.end());
-  const std::vector<Choice> depthwise = DepthwiseWays(context, kind, shape);
-  ways.insert(ways.end(), depthwise.begin(), depthwise.end());
+  if (!shape.channels_last) ways = OwnWays(call);
   for (Choice choice : Algorithms(call, site, steady, !ways.empty())) {
     choice[1] = 1;
     if (may_fuse) all.push_back(choice);
@@ -132,7 +140,7 @@ std::vector<Choice> ConvolutionWays(const ConvolutionCall& call, ConvolutionSite
     }
   }
   all.insert(all.end(), ways.begin(), ways.end());
-  if (kind == kForward) {
+  if (kind == kForward && !shape.channels_last) {
     const std::vector<Choice> split = SplitWays(context, shape);
     all.insert(all.end(), split.begin(), split.end());
   }

@@ -12,16 +12,22 @@ int TypeOf(Element element) {
   return element == kF32 ? kCudnnFloat : element == kF16 ? kCudnnHalf : kCudnnBfloat16;
 }
 
-Owned<CudnnTensor> Tensor(Element type, const std::array<int, 5>& shape, int rank) {
+Owned<CudnnTensor> Tensor(const Convolution& c, const std::array<int, 5>& shape) {
   const Cudnn& cudnn = LoadCudnn();
+  const int rank = c.rank + 2;
   std::array<int, 5> strides{};
   int step = 1;
+  if (c.channels_last) {
+    strides[1] = step;
+    step *= shape[1];
+  }
   for (int i = rank - 1; i >= 0; --i) {
+    if (c.channels_last && i == 1) continue;
     strides[i] = step;
     step *= shape[i];
   }
   auto made = Made(cudnn.create_tensor, CheckCudnn, "cudnnCreateTensorDescriptor");
-  CheckCudnn(cudnn.set_tensor(made.get(), TypeOf(type), rank, shape.data(), strides.data()),
+  CheckCudnn(cudnn.set_tensor(made.get(), TypeOf(c.type), rank, shape.data(), strides.data()),
              "cudnnSetTensorNdDescriptor");
   return made;
 }
@@ -31,6 +37,7 @@ Owned<CudnnTensor> Tensor(Element type, const std::array<int, 5>& shape, int ran
 Key KeyOf(Kind kind, const Convolution& c, bool bias, Residual residual, size_t bytes) {
   Key key{kind, c.rank, c.group, c.relu, c.tf32, bias, residual, static_cast<int64_t>(bytes)};
   key.back() = c.type;
+  key[key.size() - 2] = c.channels_last;
   auto at = key.begin() + 8;
   for (int i = 0; i < c.rank; ++i) {
     *at++ = c.strides[i];
@@ -53,9 +60,10 @@ size_t Elements(const std::array<int, 5>& shape, int rank) {
 ConvolutionSite Describe(const Convolution& c, int channels) {
   const Cudnn& cudnn = LoadCudnn();
   ConvolutionSite made;
-  made.bias = Tensor(c.type, {1, channels, 1, 1, 1}, c.rank + 2);
+  made.bias = Tensor(c, {1, channels, 1, 1, 1});
   made.w = Made(cudnn.create_filter, CheckCudnn, "cudnnCreateFilterDescriptor");
-  CheckCudnn(cudnn.set_filter(made.w.get(), TypeOf(c.type), kCudnnNchw, c.rank + 2, c.w.data()),
+  const int format = c.channels_last ? kCudnnNhwc : kCudnnNchw;
+  CheckCudnn(cudnn.set_filter(made.w.get(), TypeOf(c.type), format, c.rank + 2, c.w.data()),
              "cudnnSetFilterNdDescriptor");
   made.convolution = Made(cudnn.create_convolution, CheckCudnn, "cudnnCreateConvolutionDescriptor");
   CheckCudnn(cudnn.set_convolution(made.convolution.get(), c.rank, c.pads.data(), c.strides.data(),
@@ -74,7 +82,7 @@ const Images& ImagesOf(const Convolution& c, int64_t parts, ConvolutionSite& sit
   Convolution part = c;
   part.x[0] /= static_cast<int>(parts);
   part.y[0] /= static_cast<int>(parts);
-  Images made{Tensor(c.type, part.x, c.rank + 2), Tensor(c.type, part.y, c.rank + 2)};
+  Images made{Tensor(c, part.x), Tensor(c, part.y)};
   return site.images.emplace(parts, std::move(made)).first->second;
 }
 

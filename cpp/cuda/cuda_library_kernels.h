@@ -51,11 +51,13 @@ int RunProduct(Context& context, const ProductSite& site, const Choice& choice, 
 
 // A convolution of x [N, C, spatial...] with w [M, C / group, kernel...] that makes y, over `rank`
 // spatial axes, 2 or 3; the pads are the same on both sides, but y may have no window that reaches
-// into the last ones.
+// into the last ones. With the channels last in memory, tensors are x [N, spatial..., C],
+// w [M, kernel..., C / group] and y alike; the extents below are in the order above all the same.
 struct Convolution {
   int rank = 2;
   int group = 1;
-  bool relu = false;  // Of the result of Convolve.
+  bool channels_last = false;  // For Convolve alone.
+  bool relu = false;           // Of the result of Convolve.
   bool tf32 = false;
   Element type = kF32;  // Of all tensors.
   std::array<int, 5> x{};
@@ -83,7 +85,8 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
 bool IsPointwise(const Convolution& c);
 
 // y[i] = w x[i] (kForward), or x[i] = w' y[i] (kData), with images as matrices [channels,
-// positions].
+// positions]; with the channels last one product of all positions, y = x w', which adds bias and
+// residual and applies ReLU.
 Product ProductOf(Kind kind, const Convolution& c);
 
 // The ways to compute the gradient in f32 weights by products, added to `sums` as they need it, and

@@ -140,6 +140,7 @@ int RunProduct(Context& context, const ProductSite& site, const Choice& choice, 
   const float* alpha = scaled ? terms.scale : &factors[1];
   const float* beta = terms.residual != nullptr ? &factors[1] : &factors[0];
   const void* added = terms.residual != nullptr ? terms.residual : c;
+  if (terms.bias != nullptr) SetBias(site.product.get(), terms.bias);
   LtAlgo algo{};
   std::copy_n(choice.begin(), std::size(algo.data), std::begin(algo.data));
   // The library's first matrix is b, its second a.
@@ -195,7 +196,6 @@ void Matmul(const Product& p, const Place& place, const void* a, const void* b, 
     found = context.products.emplace(key, std::move(made)).first;
   }
   const ProductSite& site = found->second;
-  if (terms.bias != nullptr) SetBias(site.product.get(), terms.bias);
   const int status = RunEither(context, site, site.algo, place, p, a, b, terms, c);
   if (IsSplit(site.algo)) {
     CheckDriver(status, "cuLaunchKernelEx");

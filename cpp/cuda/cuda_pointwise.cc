@@ -88,6 +88,14 @@ Product ProductOf(Kind kind, const Convolution& c) {
   p.transpose_a = kind == kData;
   p.tf32 = c.tf32;
   p.factors = p.result = c.type;
+  if (c.channels_last) {
+    p.transpose_b = true;
+    p.relu = c.relu;
+    p.m = c.x[0] * Positions(c);
+    p.n = c.y[1];
+    p.k = c.x[1];
+    return p;
+  }
   p.n = Positions(c);
   p.m = kind == kData ? c.x[1] : c.y[1];
   p.k = kind == kData ? c.y[1] : c.x[1];

@@ -21,6 +21,8 @@
 //                    each product
 //   memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu, tf32,
 //                  group, window...)
+//   memc.cuda.conv_channels_last(x, w, ...), the same of x [N, spatial..., C], w [M, kernel...,
+//   C / group] and y [N, spatial..., M]
 //   memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
 //   memc.cuda.conv_grad_weight(x, g, w, workspace?, the scalars of conv)
 //
@@ -173,7 +175,7 @@ constexpr int64_t kWindow = 7;  // Where the strides of a convolution are among 
 
 // The convolution of x with w that makes y, whichever of them a kernel computes.
 cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const ffi::TensorView& w,
-                        const ffi::TensorView& y) {
+                        const ffi::TensorView& y, bool channels_last = false) {
   const std::vector<int64_t>& s = args.scalars;
   Require(s.size() > kWindow, "expected a window");
   const int64_t axes = s[kWindow - 1];
@@ -191,6 +193,7 @@ cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const f
   c.type = args.TypeOf(0);
   Require(args.TypeOf(args.operands) == c.type, "expected a result of the factors' type");
   c.group = small(s[5]);
+  c.channels_last = channels_last;
   // A single spatial axis is an image of height 1.
   const int64_t lead = c.rank - axes;
   for (int i = 0; i < c.rank; ++i) {
@@ -198,23 +201,27 @@ cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const f
     c.strides[i] = made ? 1 : small(s[kWindow + i - lead]);
     c.pads[i] = made ? 0 : small(s[kWindow + axes + i - lead]);
     c.dilations[i] = made ? 1 : small(s[kWindow + 2 * axes + i - lead]);
-    c.x[i + 2] = made ? 1 : small(x.size(static_cast<int>(i + 2 - lead)));
-    c.w[i + 2] = made ? 1 : small(w.size(static_cast<int>(i + 2 - lead)));
-    c.y[i + 2] = made ? 1 : small(y.size(static_cast<int>(i + 2 - lead)));
+    const auto axis = static_cast<int>(i + (channels_last ? 1 : 2) - lead);
+    c.x[i + 2] = made ? 1 : small(x.size(axis));
+    c.w[i + 2] = made ? 1 : small(w.size(axis));
+    c.y[i + 2] = made ? 1 : small(y.size(axis));
   }
   for (int i = 0; i < 2; ++i) {
-    c.x[i] = small(x.size(i));
-    c.w[i] = small(w.size(i));
-    c.y[i] = small(y.size(i));
+    const int axis = i == 1 && channels_last ? -1 : i;
+    c.x[i] = small(x.size(axis));
+    c.w[i] = small(w.size(axis));
+    c.y[i] = small(y.size(axis));
   }
   Require(c.group >= 1 && c.x[1] == c.w[1] * c.group && c.y[0] == c.x[0] && c.y[1] == c.w[0],
           "the shapes do not fit each other");
   return c;
 }
 
+template <bool kChannelsLast>
 void Conv(ffi::PackedArgs packed) {
   const Arguments args(packed);
-  const cuda::Convolution c = Shape(args, args.tensors[0], args.tensors[1], args.Result());
+  const cuda::Convolution c =
+      Shape(args, args.tensors[0], args.tensors[1], args.Result(), kChannelsLast);
   cuda::Convolve(c, args.Place(), args.Data(0), args.Data(1), args.Optional(1, c.type),
                  args.Optional(2, c.type), args.Data(args.operands));
 }
@@ -296,7 +303,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   add("memc.cuda.capture", ffi::Function::FromTyped(Capture));
   add("memc.cuda.load", Named<Load>("memc.cuda.load"));
   add("memc.cuda.matmul", Named<Matmul>("memc.cuda.matmul"));
-  add("memc.cuda.conv", Named<Conv>("memc.cuda.conv"));
+  add("memc.cuda.conv", Named<Conv<false>>("memc.cuda.conv"));
+  add("memc.cuda.conv_channels_last", Named<Conv<true>>("memc.cuda.conv_channels_last"));
   add("memc.cuda.conv_transpose", Named<ConvTranspose>("memc.cuda.conv_transpose"));
   add("memc.cuda.conv_grad_weight", Named<ConvGradWeight>("memc.cuda.conv_grad_weight"));
 }

@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     binary_cross_entropy,
     broadcast,
     cast,
+    channels_last,
     concat,
     constant,
     conv,

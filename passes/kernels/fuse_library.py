@@ -19,7 +19,8 @@ from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Op, Value, replace_all_uses
 from memc.ir.module import Module
-from memc.ir.ops.library.cuda_call import call_of
+from memc.ir.ops.library.cuda_call import BIASED, call_of
+from memc.ir.ops.shared.layout import is_channels_last
 from memc.ir.ops.shared.op_def import lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import TensorType
@@ -29,6 +30,9 @@ from memc.passes.kernels.fused_groups import Group, fused_op, rewrite
 from memc.passes.kernels.part_products import part_products
 from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak
+
+FORWARD = ("conv", "conv_channels_last")
+"""Ops whose ReLU the library has no kernel for without a bias."""
 
 LONGEST = 4
 """Ops of the longest group: main op, bias, residual, ReLU; or main op, scale, residual, assignment."""
@@ -106,10 +110,10 @@ def add_biases(module: Module, function: Function, groups: Sequence[Group]) -> N
     zeros: dict[TensorType, Value] = {}
     for group in groups:
         main = group.ops[0]
-        call = call_of(fused_op(group)) if main.name == "conv" else None
+        call = call_of(fused_op(group)) if main.name in FORWARD else None
         if call is None or call.bias is not None or not call.relu:
             continue
-        type = TensorType(main.operands[0].type.dtype, main.result.type.shape[1:2])
+        type = TensorType(main.operands[0].type.dtype, (main.operands[1].type.shape[0],))
         if type not in zeros:
             zeros[type] = builder.constant(np.zeros(type.shape, type.dtype.numpy), f"zeros.{type.elements}")
         main.operands = [*main.operands, zeros[type]]
@@ -122,21 +126,23 @@ def split_biases(module: Module, function: Function, target: str) -> None:
     replaced: dict[Value, Value] = {}
     ops: list[Op] = []
     for op in function.ops:
-        if op.name not in ("conv", "conv_transpose") or len(op.operands) < 3 or library_kernel(op, target) is None:
+        if op.name not in BIASED or len(op.operands) < 3 or library_kernel(op, target) is None:
             ops.append(op)
             continue
         builder.ops, builder.location = ops, op.location
         x, w, bias = op.operands
         value = builder.op(op.name, [x, w], op.plan, **op.attrs)
-        replaced[op.result] = builder.op("add", [value, column(builder, bias, x.type)])
+        replaced[op.result] = builder.op("add", [value, spread(builder, bias, op)])
         replaced[op.result].name = op.result.name
     function.ops = ops
     replace_all_uses(function, replaced)
 
 
-def column(b: IRBuilder, bias: Value, x: TensorType) -> Value:
-    """A number per channel, shaped to broadcast against images."""
-    return b.op("reshape", [bias], shape=(bias.type.elements, *[1] * (x.rank - 2)))
+def spread(b: IRBuilder, bias: Value, main: Op) -> Value:
+    """The bias of a convolution, shaped to broadcast against its result."""
+    if is_channels_last(main):
+        return bias
+    return b.op("reshape", [bias], shape=(bias.type.elements, *[1] * (main.result.type.rank - 2)))
 
 
 def round_before_biases(module: Module, function: Function, target: str) -> None:
@@ -150,10 +156,10 @@ def round_before_biases(module: Module, function: Function, target: str) -> None
         builder.location = op.location
         readers = uses.get(op.result, []) if len(op.results) == 1 else []
         cast = readers[0] if len(readers) == 1 and op.result not in returned else None
-        if op.name in ("conv", "conv_transpose") and len(op.operands) == 3 and cast is not None and cast.name == "cast":
+        if op.name in BIASED and len(op.operands) == 3 and cast is not None and cast.name == "cast":
             *op.operands, bias = op.operands
             if library_kernel(fused_op(Group([op, cast], {op, cast})), target) is not None:
-                biases[cast] = column(builder, bias, op.result.type)
+                biases[cast] = spread(builder, bias, op)
             else:
                 op.operands = [*op.operands, bias]
         builder.ops.append(op)

@@ -130,13 +130,15 @@ std::vector<float> Forward(const void* x, const Tensor& xt, const void* w, const
 void Add(const std::vector<float>& a, const Tensor& at, std::vector<float>& c, const Tensor& ct) {
   for (size_t i = 0; i < Elements(ct); ++i) {
     size_t rest = i;
-    int offset = 0;
+    int from = 0;
+    int to = 0;
     for (size_t axis = ct.shape.size(); axis-- > 0;) {
       const int index = static_cast<int>(rest % ct.shape[axis]);
       rest /= ct.shape[axis];
-      if (at.shape[axis] != 1) offset += index * at.strides[axis];
+      if (at.shape[axis] != 1) from += index * at.strides[axis];
+      to += index * ct.strides[axis];
     }
-    c[i] += a[offset];
+    c[to] += a[from];
   }
 }
 
@@ -159,9 +161,15 @@ int cudnnSetTensorNdDescriptor(void* h, int type, int rank, const int* shape, co
 }
 int cudnnCreateFilterDescriptor(void** h) { return Make<Tensor>("cudnnCreateFilterDescriptor", h); }
 int cudnnDestroyFilterDescriptor(void* h) { return End<Tensor>(h); }
-int cudnnSetFilterNdDescriptor(void* h, int type, int, int rank, const int* shape) {
+int cudnnSetFilterNdDescriptor(void* h, int type, int format, int rank, const int* shape) {
   std::vector<int> strides(rank, 1);
-  for (int i = rank - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
+  if (format == 1) {  // With the channels last.
+    int step = shape[1];
+    for (int i = rank - 1; i > 1; --i) strides[i] = step, step *= shape[i];
+    strides[0] = step;
+  } else {
+    for (int i = rank - 1; i > 0; --i) strides[i - 1] = strides[i] * shape[i];
+  }
   As<Tensor>(h) = {{shape, shape + rank}, strides, type == 9 ? kBf16 : type};
   return Fails("cudnnSetFilterNdDescriptor") ? kFails : 0;
 }

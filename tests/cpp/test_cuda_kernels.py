@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
-from library_groups import Array, Step, make_op
+from library_groups import Array, Step, check, make_op
 
-from memc.ir.evaluate import run_op
 from memc.ir.op_queries import in_place_operands
 from memc.ir.types import DType
 from memc.passes.kernels.select_kernels import library_kernel
@@ -27,27 +25,6 @@ def some(*shape: int) -> Array:
 
 
 PLAIN = {"transpose_a": False, "transpose_b": False}
-
-
-def check(arrays: Sequence[Array], *steps: Step, symbol: str, workspace: int = 0, in_place: int | None = None) -> None:
-    """`in_place`: the operand that the result takes over."""
-    op = make_op(arrays, steps)
-    kernel = library_kernel(op, "cuda")
-    assert kernel is not None and kernel.symbol == symbol
-    wide = [a.astype(np.float64) for a in arrays]
-    (expected,) = run_op(make_op(wide, steps), wide)
-    if in_place is not None:
-        op.plan = replace(op.plan, library_kernel=symbol)
-        assert list(in_place_operands(op)) == [in_place]
-    given = [a.copy() for a in arrays]
-    result = np.full(op.result.type.shape, np.nan, np.float32) if in_place is None else given[in_place]
-    scratch = np.zeros(workspace + 64, np.uint8)
-    tensors = [*given, result, *([scratch[:workspace]] if workspace else [])]
-    for _ in range(2):  # The second call finds what the first has set up.
-        result[...] = np.nan if in_place is None else arrays[in_place]
-        tvm_ffi.get_global_func(symbol)(*map(tvm_ffi.from_dlpack, tensors), *kernel.scalars(op))
-        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5 * max(np.abs(expected).max(), 1))
-    assert not scratch[workspace:].any()
 
 
 @pytest.mark.parametrize("transpose_a", [False, True])

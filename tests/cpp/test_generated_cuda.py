@@ -203,3 +203,23 @@ def test_arg_max_of_a_long_axis(data: str, tmp_path: Path) -> None:
     if data == "nan":
         x[[700, 4000]] = np.nan
     check(model([node("ArgMax", "x", axis=0, keepdims=0)], {"x": x}), {"x": x}, tmp_path)
+
+
+IMAGES = """
+func @main(%x: f32[2,7,6,12] {role = input}, %w: f32[6,3,2,12] {role = input}, %b: f32[6] {role = input}) -> (f32[2,4,6,18], f32[2,1,1,18]) {
+  %c = conv_channels_last(%x, %w, %b) {group = 1, strides = [2, 1], pads = [1, 0, 1, 1], dilations = [1, 1]} : f32[2,4,6,6]
+  %r = relu(%c) : f32[2,4,6,6]
+  %m = max_pool_channels_last(%x) {kernel = [3, 3], strides = [2, 1], pads = [1, 1, 1, 1], dilations = [1, 1]} : f32[2,4,6,12]
+  %s = sum_pool_channels_last(%m) {kernel = [3, 3], strides = [1, 1], pads = [1, 1, 1, 1], dilations = [1, 1]} : f32[2,4,6,12]
+  %y = concat(%r, %s) {axis = 3} : f32[2,4,6,18]
+  %z = reduce_sum(%y) {axes = [1, 2], keepdims = true} : f32[2,1,1,18]
+  return %y, %z
+}
+"""
+
+
+def test_images_with_channels_last(tmp_path: Path) -> None:
+    planned = memc.compile(parse(IMAGES, "test"), target="cuda", plan_only=True)
+    assert not any(op.plan.library_kernel for op in planned.module.main.ops)
+    inputs = {"x": some(2, 7, 6, 12), "w": some(6, 3, 2, 12), "b": some(6)}
+    assert check_module(planned.module, inputs, tmp_path) >= 4

@@ -26,7 +26,19 @@ ALLOWED = {
 SHARED = {"memc.ir.errors", "memc.ir.interval_index"}
 """What every layer may import: errors and ranges know nothing of the IR."""
 
-PASSES = ("", "rewrite", "training", "precision", "kernels", "order", "placement", "recompute", "offload", "launches")
+PASSES = (
+    "",
+    "rewrite",
+    "training",
+    "precision",
+    "layout",
+    "kernels",
+    "order",
+    "placement",
+    "recompute",
+    "offload",
+    "launches",
+)
 """The subjects under passes/; "" for the machinery that runs them."""
 
 NATIVE_DOORS = {ROOT / "python/memc" / name for name in ("native.py", "solvers/arrays.py")}

@@ -10,6 +10,9 @@ from ...core import Op, Value
 from ...types import DType, TensorType
 from ..shared.casts import HALF
 
+BIASED = ("conv", "conv_channels_last", "conv_transpose")
+"""Ops that take a bias as their third operand."""
+
 MAX_ELEMENTS = 2**31 - 1
 """What cuDNN's descriptors count in."""
 
@@ -44,7 +47,7 @@ def call_of(op: Op) -> Call | None:
     A group may end by giving the sum to the state that is its residual.
     """
     if op.region is None:
-        own = 2 if len(op.operands) == 3 and op.name in ("conv", "conv_transpose") else None
+        own = 2 if len(op.operands) == 3 and op.name in BIASED else None
         return Call(op, op.results[0].type, own)
     main, params = op.region.ops[0], op.region.params
     if len(op.results) != 1 or any(v not in params for v in main.operands) or main.operands[:2] != params[:2]:
@@ -85,6 +88,8 @@ def call_of(op: Op) -> Call | None:
         elif (
             main.name == "conv" and bias is None and current is not main.result and is_column(other.type, current.type)
         ):
+            bias = other
+        elif main.name == "conv_channels_last" and bias is None and is_row(other.type, current.type):
             bias = other
         elif other.type == current.type and residual is None:
             residual = other

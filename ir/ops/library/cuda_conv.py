@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ...core import Op
 from ...types import DType, TensorType
 from ..shared.casts import HALF
+from ..shared.layout import first_type, is_channels_last
 from ..shared.op_def import LibraryKernel
 from ..shared.window import Window, window
 from .cuda_call import call_of, optional, over_residual, tf32, typed
@@ -26,6 +27,9 @@ SHARED_SUMS = 1 << 23
 DEPTHWISE_TAPS = (3, 5, 7)
 """Along both axes of a kernel, of those that memc's own kernels for gradients of depthwise convolutions have."""
 
+VECTOR = 16
+"""Bytes of channels that tensor cores read and write at once, of images with the channels last."""
+
 USEFUL_WORKSPACE = 1 << 25
 """Bytes that small convolutions can use too; measured, up to 19 MB for the only deterministic algorithm."""
 
@@ -37,11 +41,15 @@ def _group(op: Op) -> int:
 
 
 def _weights(main: Op) -> TensorType:
+    if is_channels_last(main):
+        return first_type(main.operands[1].type)
     return main.result.type if main.name == "conv_grad_weight" else main.operands[1].type
 
 
 def _images(main: Op) -> tuple[TensorType, TensorType]:
-    """x and y of the convolution that an op is, or is a gradient of."""
+    """x and y of the convolution that an op is, or is a gradient of, with channels first."""
+    if is_channels_last(main):
+        return first_type(main.operands[0].type), first_type(main.result.type)
     if main.name == "conv":
         return main.operands[0].type, main.result.type
     if main.name == "conv_transpose":
@@ -164,6 +172,33 @@ CONV_CUDA = LibraryKernel(
     in_place=over_residual,
 )
 """Convolution over one to three spatial axes, then a bias, a residual and ReLU."""
+
+
+def _last_supports(op: Op) -> bool:
+    """Images without groups, whose channels tensor cores read and write in whole vectors."""
+    call = call_of(op)
+    if call is None or not _forward_supports(op):
+        return False
+    weights = _weights(call.main)
+    whole = VECTOR // weights.dtype.itemsize
+    return weights.rank == 4 and _group(call.main) == 1 and not any(n % whole for n in weights.shape[:2])
+
+
+def _last_workspace(op: Op) -> tuple[int, int]:
+    """Least and most bytes: there is nothing to copy."""
+    return (SMALL_WORKSPACE, USEFUL_WORKSPACE)
+
+
+CONV_CHANNELS_LAST_CUDA = LibraryKernel(
+    target="cuda",
+    symbol="memc.cuda.conv_channels_last",
+    supports=_last_supports,
+    scalars=_conv_scalars,
+    workspace=_last_workspace,
+    groups=True,
+    in_place=over_residual,
+)
+"""The same over two axes, of images with their channels last."""
 
 CONV_TRANSPOSE_CUDA = LibraryKernel(
     target="cuda",

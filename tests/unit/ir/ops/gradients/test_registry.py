@@ -88,6 +88,7 @@ CASES: dict[str, tuple[list[np.ndarray], dict[str, object]]] = {
     "matmul": ([some(2, 3, 4), some(5, 3)], {"transpose_a": True, "transpose_b": True}),
     "det": ([some(2, 3, 3)], {}),
     "conv": ([X, some(4, 3, 2, 3), some(4)], {**WINDOW, "group": 1}),
+    "conv_channels_last": ([X, some(4, 2, 3, 5), some(4)], {**WINDOW, "group": 1}),
     "conv_grad_weight": ([X, some(2, 4, 4, 2)], {**WINDOW, "group": 1, "kernel": (2, 3)}),
     "conv_transpose": ([X, some(3, 2, 2, 3), some(2)], {**WINDOW, "group": 1, "output_padding": (0, 1)}),
     "deform_conv": (
@@ -97,8 +98,7 @@ CASES: dict[str, tuple[list[np.ndarray], dict[str, object]]] = {
     "col2im": ([some(1, 8, 4)], {"shape": (3, 4), "kernel": (2, 2), **WINDOW, "pads": (0,) * 4}),
     "grid_sample": ([some(1, 2, 3, 4), 1.2 * some(1, 2, 3, 2)], SAMPLE),
     "roi_align": ([some(2, 1, 4, 5), np.array([[0.3, 0.2, 3.4, 2.9]]), np.array([1])], REGION),
-    "max_pool": ([X], POOL),
-    "sum_pool": ([X], POOL),
+    **{name + end: ([X], POOL) for name in ("max_pool", "sum_pool") for end in ("", "_channels_last")},
     "sum_pool_grad": ([some(1, 2, 4, 3)], {**POOL, "strides": (1, 1), "pads": (1, 0, 0, 0), "shape": (4, 5)}),
     "avg_pool": ([X], {**POOL, "extra": (0, 1), "count_include_pad": True}),
     "batch_norm": ([X, some(3), some(3), some(3), above(0.5, 3)], {"epsilon": 1e-2, "momentum": 0.9}),

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops on images with their channels last: which have such a form, and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memc.ir.build import IRBuilder
+from memc.ir.core import Array, Attr, Op, Role, Value
+from memc.ir.module import Module
+from memc.ir.op_queries import has
+from memc.ir.ops.library.cuda_conv import VECTOR, fits
+from memc.ir.ops.shared.casts import HALF
+from memc.ir.ops.shared.common import ints_attr
+from memc.ir.ops.shared.layout import SUFFIX, last_array, last_type, to_first, to_last
+from memc.ir.ops.shared.op_def import Trait
+from memc.ir.ops.shared.window import window
+from memc.ir.types import DType, TensorType
+
+RANK = 4
+"""Axes of an image: batch, channels, height and width."""
+
+WINDOWED = ("conv", "max_pool", "sum_pool")
+"""Ops with a counterpart of their own."""
+
+REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_mean")
+
+PER_AXIS = {"pad": ("low", "high"), "slice": ("starts", "stops", "steps")}
+"""Attributes with a number for each axis."""
+
+BY_NUMBER = ("resize", "resize_nearest")
+"""Ops whose attribute `axes` names axes, in any order."""
+
+STATEFUL = ("assign", "copy", "hold")
+"""Elementwise ops that mean more than their elements."""
+
+
+def has_last_form(op: Op, tf32: bool) -> bool:
+    """Whether an op can be written for images with channels last. `tf32`: whether factors of f32 will be rounded to TF32."""
+    if len(op.results) != 1 or op.region is not None or not op.operands:
+        return False
+    source, result = op.operands[0].type, op.result.type
+    if op.name == "conv":
+        return _is_for_tensor_cores(op, tf32)
+    if op.name in REDUCTIONS:
+        axes = ints_attr(op.attrs, "axes")
+        return source.rank == RANK and (bool(op.attrs["keepdims"]) or {2, 3} <= set(axes))
+    if result.rank != RANK or has(op, Trait.RANDOM) or op.name in STATEFUL:
+        return False
+    if op.name in (*WINDOWED, *PER_AXIS, *BY_NUMBER, "concat"):
+        return source.rank == RANK
+    return has(op, Trait.ELEMENTWISE)
+
+
+def vector(dtype: DType) -> int:
+    """How many channels tensor cores read and write at once."""
+    return VECTOR // dtype.itemsize
+
+
+def _is_for_tensor_cores(op: Op, tf32: bool) -> bool:
+    """Whether the library computes a convolution on tensor cores where the channels are last. Few channels are filled up with
+    zeros."""
+    x, w = op.operands[0].type, op.operands[1].type
+    if x.rank != RANK or op.attrs["group"] != 1 or x.dtype not in (*HALF, *([DType.F32] if tf32 else [])):
+        return False
+    whole = vector(x.dtype)
+    view = window(op.attrs, w.shape[2:], 2)
+    small = x.shape[1] < whole or x.shape[1] % whole == 0
+    return small and w.shape[0] % whole == 0 and fits(view, x.shape[2:], op.result.type.shape[2:]) and x.elements > 0
+
+
+def is_free(type: TensorType) -> bool:
+    """Whether both layouts are the same elements in the same order."""
+    return type.elements == 0 or type.shape[1] == 1 or type.shape[2:] == (1, 1)
+
+
+def known_data(module: Module, value: Value) -> Array | None:
+    """The data of a constant or weight; None for other values, and for weights without data."""
+    if value.op is None:
+        return module.weights.get(value.name) if value.role is Role.WEIGHT else None
+    data = value.op.attrs["value"] if value.op.name == "constant" else None
+    return data if isinstance(data, np.ndarray) else None
+
+
+def is_constant(value: Value) -> bool:
+    """Whether a value is the same in all runs."""
+    return value.role is Role.WEIGHT or (value.op is not None and value.op.name == "constant")
+
+
+@dataclass
+class LayoutWriter:
+    """Writes ops with their channels last, and transposes where layouts meet."""
+
+    builder: IRBuilder
+    returned: Collection[Value]
+    last: dict[Value, Value] = field(default_factory=dict)
+    """What holds a value of the function with channels last, by the value with channels first."""
+    moved: set[Value] = field(default_factory=set)
+    """Those that an op makes with channels last."""
+    first: dict[Value, Value] = field(default_factory=dict)
+    """What takes the place of a value that is written anew, for ops that read it as it was."""
+    widened: dict[Value, Value] = field(default_factory=dict)
+
+    def write(self, op: Op) -> None:
+        """Append the form of `op` for channels last."""
+        self.builder.location = op.location
+        made = self._form(op)
+        assert made.op is not None
+        made.op.plan = op.plan
+        is_image = op.result.type.rank == RANK
+        assert made.type == (last_type(op.result.type) if is_image else op.result.type), op.name
+        if is_image:
+            self.last[op.result] = made
+            self.moved.add(op.result)
+        else:
+            self.first[op.result] = made
+        if not is_image or op.result not in self.returned:
+            made.name = op.result.name
+
+    def _form(self, op: Op) -> Value:
+        b, attrs = self.builder, dict(op.attrs)
+        if op.name == "conv":
+            x, w, *bias = op.operands
+            image, weights = self._whole(x), self._weights(w)
+            return b.op("conv" + SUFFIX, [image, weights, *map(self.as_first, bias)], **attrs)
+        if op.name in WINDOWED:
+            return b.op(op.name + SUFFIX, [self.as_last(op.operands[0])], **attrs)
+        if op.name == "concat":
+            axis = attrs["axis"]
+            assert isinstance(axis, int)
+            return b.op("concat", [self.as_last(v) for v in op.operands], axis=_moved(axis))
+        if op.name in REDUCTIONS:
+            axes = tuple(sorted(_moved(axis) for axis in ints_attr(attrs, "axes")))
+            return b.op(op.name, [self.as_last(op.operands[0])], **{**attrs, "axes": axes})
+        if op.name in BY_NUMBER:
+            x, *tables = op.operands
+            named = tuple(_moved(axis) for axis in ints_attr(attrs, "axes"))
+            return b.op(op.name, [self.as_last(x), *map(self.as_first, tables)], **{**attrs, "axes": named})
+        if op.name in PER_AXIS:
+            by_axis: dict[str, Attr] = {name: _permuted(ints_attr(attrs, name)) for name in PER_AXIS[op.name]}
+            return b.op(op.name, [self.as_last(op.operands[0])], **{**attrs, **by_axis})
+        return b.op(op.name, [self._spread(v) for v in op.operands], **attrs)
+
+    def as_first(self, value: Value) -> Value:
+        """The value with channels first, by a transpose where it is written with them last."""
+        if value not in self.moved or value in self.first:
+            return self.first.get(value, value)
+        made = self._turned(self.last[value], to_first(RANK), value.type)
+        if value in self.returned:
+            made.name = value.name
+        self.first[value] = made
+        return made
+
+    def as_last(self, value: Value) -> Value:
+        """An image with channels last, by a transpose where it is not written so. Of constants it is made here and now."""
+        if value in self.last:
+            return self.last[value]
+        data = known_data(self.builder.module, value)
+        if data is not None:
+            made = self.builder.constant(np.ascontiguousarray(last_array(data)), f"{value.name}{SUFFIX}")
+        else:
+            made = self._turned(self.as_first(value), to_last(RANK), last_type(value.type))
+        self.last[value] = made
+        return made
+
+    def _turned(self, value: Value, perm: tuple[int, ...], type: TensorType) -> Value:
+        if is_free(value.type if perm == to_last(RANK) else type):
+            return self.builder.op("reshape", [value], shape=type.shape)
+        return self.builder.op("transpose", [value], perm=perm)
+
+    def _spread(self, value: Value) -> Value:
+        """An operand of an elementwise op, which may have fewer axes than an image."""
+        if value.type.elements == 1 and value.type.rank <= RANK:
+            return self.as_first(value)
+        if value.type.rank == RANK:
+            return self.as_last(value)
+        if value not in self.last:
+            shape = (*[1] * (RANK - value.type.rank), *value.type.shape)
+            data = known_data(self.builder.module, value)
+            if data is not None:
+                image = np.ascontiguousarray(last_array(data.reshape(shape)))
+                self.last[value] = self.builder.constant(image, f"{value.name}{SUFFIX}")
+            else:
+                given = self.builder.op("reshape", [self.as_first(value)], shape=shape)
+                self.last[value] = self._turned(given, to_last(RANK), last_type(given.type))
+        return self.last[value]
+
+    def _whole(self, x: Value) -> Value:
+        """What a convolution reads, with channels of zeros up to a whole vector."""
+        made, channels = self.as_last(x), x.type.shape[1]
+        missing = -channels % vector(x.type.dtype)
+        if not missing:
+            return made
+        if x not in self.widened:
+            zero = 0.0
+            self.widened[x] = self.builder.op(
+                "pad", [made], low=(0, 0, 0, 0), high=(0, 0, 0, missing), mode="constant", value=zero
+            )
+        return self.widened[x]
+
+    def _weights(self, w: Value) -> Value:
+        """The weights of a convolution, laid out alike."""
+        missing = -w.type.shape[1] % vector(w.type.dtype)
+        data = known_data(self.builder.module, w)
+        if data is None:
+            return self._whole(w)
+        if w not in self.widened:
+            whole = np.pad(data, [(0, 0), (0, missing), (0, 0), (0, 0)])
+            made = np.ascontiguousarray(last_array(whole))
+            self.widened[w] = self.builder.constant(made, f"{w.name}{SUFFIX}")
+        return self.widened[w]
+
+
+def _moved(axis: int) -> int:
+    """Where an axis of an image is if the channels are last."""
+    return to_last(RANK).index(axis)
+
+
+def _permuted(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(numbers[axis] for axis in to_last(RANK))
