@@ -18,12 +18,13 @@ MAY_INCLUDE = {
     "solvers/order": {COMMON},
     "solvers/recompute": {COMMON},
     "solvers/offload": {COMMON, "solvers/recompute"},
+    "allocators": set[str](),
     "kernels": set[str](),
     "copies": set[str](),
     "cuda": set[str](),
     "exports": {
         *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
-        *("kernels", "copies", "cuda"),
+        *("allocators", "kernels", "copies", "cuda"),
     },
 }
 SOURCES = sorted(p for p in CPP.rglob("*") if p.suffix in (".cc", ".h", ".inc"))
