@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "exports/ffi_arrays.h"
+#include "exports/lane_numbers.h"
 #include "exports/recompute_columns.h"
 
 namespace {
@@ -19,14 +20,6 @@ namespace {
 namespace ffi = tvm::ffi;
 using memc::Int64s;
 using memc::Tensors;
-
-constexpr int64_t kMostDrag = memc::kFullSpeed / 4;
-constexpr int64_t kLongest = int64_t{3600} * 1'000'000'000'000;  // Picoseconds.
-
-// Latency, picoseconds a MiB, shared speed, sync and drag.
-memc::Lane MakeLane(const int64_t* numbers) {
-  return {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
-}
 
 // `lanes`: those of copies out and of copies in, and the host budget, negative for none.
 memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& movable,
@@ -37,24 +30,9 @@ memc::OffloadProblem MakeProblem(const Tensors& columns, const ffi::Tensor& mova
   const auto values = static_cast<int64_t>(problem.ops.sizes.size());
   const std::vector<int64_t> may = memc::Numbers(movable, values, "movable");
   problem.movable.assign(may.begin(), may.end());
-  const std::vector<int64_t> numbers = memc::Numbers(lanes, 11, "lanes");
-  problem.lanes.out = MakeLane(&numbers[0]);
-  problem.lanes.in = MakeLane(&numbers[5]);
-  if (numbers[10] >= 0) problem.host_budget = numbers[10];
-  for (const memc::Lane& lane : {problem.lanes.out, problem.lanes.in}) {
-    if (lane.latency < 0 || lane.per_mib < 0 || lane.shared < 1 || lane.shared > memc::kFullSpeed) {
-      throw std::invalid_argument("expected lanes of no negative duration that move");
-    }
-    if (lane.sync < 0 || lane.sync > kLongest || lane.drag < 0 || lane.drag > kMostDrag) {
-      throw std::invalid_argument("expected ops that copies do not bring to a stand");
-    }
-    for (const int64_t size : problem.ops.sizes) {
-      const auto scaled = static_cast<__int128>(size) * lane.per_mib;
-      if (lane.latency > kLongest || scaled >> 20 > kLongest) {
-        throw std::invalid_argument("expected copies of at most an hour each");
-      }
-    }
-  }
+  const std::vector<int64_t> numbers = memc::Numbers(lanes, memc::kLaneNumbers, "lanes");
+  problem.lanes = memc::MakeLanes(numbers, problem.ops.sizes);
+  if (numbers.back() >= 0) problem.host_budget = numbers.back();
   return problem;
 }
 

@@ -20,6 +20,8 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget
 from memc.passes.offload.follow_policy import Followed, follow_policy
 from memc.passes.offload.link_rates import link_of
+from memc.passes.offload.stream_choices import Kept
+from memc.passes.offload.stream_weights import may_stream, stream_weights
 from memc.passes.order.reorder import Search
 from memc.passes.recompute.choices import Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of, rematerialize, require_unplaced
@@ -68,7 +70,9 @@ class Offload(Pass):
                 require_unplaced(self.name, function)
                 if has_copies(function):
                     raise UsageError("offload: expected a function without copies; run it once")
-                if self.policy == "auto":
+                if self.policy == "auto" and self.total and may_stream(function, self.least_copy):
+                    found = stream_weights(module, function, Kept(self.budget, costs, alignment, search, copies))
+                elif self.policy == "auto":
                     how = (self.budget, costs, alignment, self.total, search)
                     found = rematerialize(module, function, *how, copies=copies)
                 else:

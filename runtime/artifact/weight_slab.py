@@ -47,7 +47,8 @@ def slab_entries(function: Function, alignment: int) -> list[SlabEntry]:
         taken.add(name)
         if value in in_host:
             assert value.placement is not None
-            entries.append(SlabEntry(value, name, value.placement.offset, None, value.placement.space))
+            place = value.placement
+            entries.append(SlabEntry(value, name, place.offset, packings.get(value), place.space))
             continue
         entries.append(SlabEntry(value, name, offset, packings.get(value)))
         offset = align(offset + value.type.nbytes, alignment)
@@ -67,8 +68,13 @@ def packed_weights(function: Function) -> dict[Value, Packing]:
     for op in function.ops:
         kernel = chosen_kernel(op)
         if kernel is not None and kernel.packing is not None:
-            found[op.operands[1]] = kernel.packing(op)
+            found[_weight_of(op.operands[1])] = kernel.packing(op)
     return found
+
+
+def _weight_of(value: Value) -> Value:
+    """The weight in the space `host` that a value is the copy of; itself if of none."""
+    return value.op.operands[1] if value.op is not None and value.op.name == "prefetch_done" else value
 
 
 def entry_data(module: Module, entry: SlabEntry) -> Array:

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from memc.ir.core import Function
+from memc.ir.copies import host_params
+from memc.ir.core import Function, Role
 from memc.ir.footprint import WORKSPACE, Footprint
 from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import lifetimes, unoptimized_bytes
 from memc.ir.module import Module
+from memc.ir.sizes import align
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
@@ -166,8 +168,8 @@ class Report:
 
     @property
     def order_gain_percent(self) -> float | None:
-        """The reduction of the lower bound by `reorder`, in percent of what it was."""
-        if self.given_order_bytes is None:
+        """The reduction of the lower bound by `reorder`, in percent of what it was; None where windows of weights are a part of it."""
+        if self.given_order_bytes is None or (self.offload is not None and self.offload.streamed is not None):
             return None
         saved = self.given_order_bytes - self.lower_bound_bytes
         return 100.0 * saved / self.given_order_bytes if saved else 0.0
@@ -242,7 +244,7 @@ def make_report(
         largest=largest_tensors(function),
         pipeline=str(manager),
         pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
-        recomputation=None if recomputation is None else _recomputed(recomputation, footprint),
+        recomputation=None if recomputation is None else _recomputed(recomputation, footprint, _streamed(module)),
         offload=None if recomputation is None else offloaded(module, manager, recomputation),
         policy="none" if recomputation is None else recomputation.policy,
         added_percent_bound=None if recomputation is None else _bound(recomputation),
@@ -263,7 +265,13 @@ def _bound(found: Recomputation) -> float | None:
     return None if found.copied.at_least is None else round(100 * found.copied.at_least, 4)
 
 
-def _recomputed(found: Recomputation, footprint: Footprint) -> Recomputed:
-    """What the pass found. `footprint`: that of the function as it is planned."""
-    without = footprint.with_bytes(ARENA, found.without)
-    return Recomputed(found.repeats, round(100 * found.added, 4), found.without, without.peak)
+def _recomputed(found: Recomputation, footprint: Footprint, streamed: int) -> Recomputed:
+    """What the pass found. `footprint`: that of the function as it is planned; `streamed`: bytes of weights that lie on the host."""
+    without = footprint.with_bytes(ARENA, found.without).peak + streamed
+    return Recomputed(found.repeats, round(100 * found.added, 4), found.without, without)
+
+
+def _streamed(module: Module) -> int:
+    """Bytes that the weights on the host would take in the slab of weights."""
+    weights = (p for p in host_params(module.main) if p.role is Role.WEIGHT)
+    return sum(align(p.type.nbytes, module.target.alignment) for p in weights)

@@ -18,7 +18,7 @@ from memc.report.origins import Life, lives_of
 from memc.report.timeline import Timeline
 from memc.solvers.offload import Lanes
 
-Choice = Literal["kept", "recomputed", "offloaded", "offloaded and recomputed", "none"]
+Choice = Literal["kept", "recomputed", "offloaded", "offloaded and recomputed", "streamed", "none"]
 
 FULL = 0.99
 """Which share of the peak makes a moment one that a value's bytes are missed at."""
@@ -104,7 +104,9 @@ class _Judge:
         value = life.value
         fixed = self._fixed(life)
         choice: Choice = "kept"
-        if life.comes and (life.leaves or value.op is None):
+        if life.comes and value.role is Role.WEIGHT:
+            choice, reason = "streamed", self._streamed(life)
+        elif life.comes and (life.leaves or value.op is None):
             choice = "offloaded and recomputed" if life.runs else "offloaded"
             reason = self._moved(life)
         elif life.runs:
@@ -137,6 +139,13 @@ class _Judge:
         text = f"not needed for {duration(away)}; copies out and {_times(len(life.comes))} back take {duration(took)}"
         text += f", and ops wait {duration(waits)} for them" if waits else ""
         return text if not life.runs else f"{text}; {self._runs(life)}"
+
+    def _streamed(self, life: Life) -> str:
+        copies = [self.copies[self.ops[index]] for index in life.comes]
+        waits = sum(copy.waited for copy in copies)
+        took = duration(sum(copy.duration for copy in copies))
+        text = f"lies in the space {HOST}; copied in {_times(len(copies))}, which takes {took}"
+        return text + (f", and ops wait {duration(waits)} for it" if waits else "")
 
     def _runs(self, life: Life) -> str:
         cost = sum(self.cost(self.ops[index]) for index in life.runs)

@@ -16,6 +16,7 @@ from memc.passes.offload.offload import Offload
 from memc.passes.recompute.choices import Copied, Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of
 from memc.report.decisions import UNBROKEN, UNREAD, Decision, decisions_of
+from memc.report.streamed import Streamed, streamed_weights
 from memc.report.timeline import Copy, Timeline, timeline
 from memc.solvers.lane_clock import Way
 from memc.solvers.offload import FULL_SPEED, Lane
@@ -81,7 +82,7 @@ class Offloaded:
     waiting_percent: float
     """How long ops wait for copies."""
     recompute_only_percent: float | None
-    """What recomputation alone would add, addresses not tried; None if it does not keep the budget."""
+    """What recomputation alone would add, addresses not tried; None if it does not keep the budget, or weights are streamed."""
     copies_only_percent_bound: float
     """What copies alone would add at least, in this order of the ops."""
     makespan_seconds: float
@@ -92,6 +93,8 @@ class Offloaded:
     """The ops that wait longest."""
     values: list[Decision]
     """What became of each value that is large enough to be copied, largest first; empty if the budget is kept without."""
+    streamed: Streamed | None
+    """Weights that lie on the host; None if none do."""
     small_values: int
     """How many values are below the least copy, of all results of ops."""
 
@@ -112,8 +115,9 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
         how = (by.lanes, copied.immovable, by.least, module.target.alignment, item.policy)
         decided = decisions_of(function, time, costs.cost, *how)
     alone = None if copied.alone is None else round(100 * copied.alone, 4)
+    streamed = streamed_weights(function, time, once, module.target.alignment)
     return Offloaded(
-        verdict=_verdict(found, copied, by, decided),
+        verdict=_verdict(found, copied, by, decided, streamed),
         link=copied.link,
         link_origin=by.origin,
         copies=copied.count,
@@ -126,6 +130,7 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
         lanes={"out": _use(time, "out", by.lanes.out), "in": _use(time, "in", by.lanes.back)},
         stalls=_stalls(time, once),
         values=decided,
+        streamed=streamed,
         small_values=sum(
             value.type.nbytes < by.least
             for op in function.ops
@@ -141,11 +146,16 @@ def _counted_on(item: Offload, module: Module) -> Copies:
     return Copies(link.name, link.lanes(), item.least_copy, item.host_budget, link.origin)
 
 
-def _verdict(found: Recomputation, copied: Copied, by: Copies, decided: list[Decision]) -> str:
+def _verdict(
+    found: Recomputation, copied: Copied, by: Copies, decided: list[Decision], streamed: Streamed | None
+) -> str:
+    if streamed is not None and not copied.bytes_out:
+        return streamed.summary
     if copied.count:
         moved = [each for each in decided if each.decision.startswith("offloaded")]
         values = "1 value is" if len(moved) == 1 else f"{len(moved)} values are"
-        return f"{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
+        beside = "" if streamed is None else f"{streamed.summary}; "
+        return f"{beside}{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
     if not found.repeats:
         return "nothing is copied: the budget is kept without"
     if found.policy != "auto":

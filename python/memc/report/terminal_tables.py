@@ -16,6 +16,7 @@ from memc.planning import Plan
 
 from .compile_report import Report
 from .offload import Offloaded
+from .streamed import Streamed
 
 
 def print_compilation(console: Console, model: str, report: Report, path: str | None) -> None:
@@ -74,10 +75,14 @@ def _add_copies(table: Table, moved: Offloaded) -> None:
     table.add_row("link", moved.link, moved.link_origin)
     if not moved.copies:
         return
+    if moved.streamed is not None:
+        _add_streamed(table, moved.streamed)
     for label, way, nbytes in (
         ("copied to the host", "out", moved.offloaded_bytes),
-        ("copied back", "in", moved.prefetched_bytes),
+        ("copied back" if moved.streamed is None else "copied in", "in", moved.prefetched_bytes),
     ):
+        if moved.streamed is not None and not nbytes:
+            continue
         table.add_row(label, f"{nbytes:,} B", format_size(nbytes))
         lane = moved.lanes[way]
         table.add_row(
@@ -92,9 +97,23 @@ def _add_copies(table: Table, moved: Offloaded) -> None:
             f"{stall.percent:.2f} %",
             f"for %{stall.waits_for}, {stall.direction}",
         )
+    if moved.streamed is not None:
+        seconds = (moved.makespan_seconds, moved.streamed.resident_seconds)
+        run, resident = (f"{1e3 * each:,.3f} ms" for each in seconds)
+        table.add_row("a run, predicted", run, f"{resident} with all weights resident")
+        table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
+        return
     alone = moved.recompute_only_percent
     table.add_row("recomputation alone", "impossible" if alone is None else f"{alone:.2f} %", "more time")
     table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
+
+
+def _add_streamed(table: Table, found: Streamed) -> None:
+    """Rows of what lies on the host, and what it takes of the arena."""
+    count = f"{len(found.weights)} of {len(found.weights) + found.resident}"
+    table.add_row("weights on the host", f"{found.bytes:,} B", f"{count}, {format_size(found.bytes)}")
+    windows = _count(found.windows, "window")
+    table.add_row("windows", f"{found.windows_bytes:,} B", f"at most at one time, of {windows}")
 
 
 SHOWN_VALUES = 10
@@ -105,7 +124,8 @@ def _print_decisions(console: Console, moved: Offloaded) -> None:
     """What became of the largest results of ops, and how many others there are."""
     if not moved.values:
         return
-    results = sorted((each for each in moved.values if each.is_result), key=lambda v: (-v.bytes, v.decision == "kept"))
+    shown = (each for each in moved.values if each.is_result or each.decision == "streamed")
+    results = sorted(shown, key=lambda v: (-v.bytes, v.decision == "kept"))
     table = Table()
     for heading in ("value", "size", "decision"):
         table.add_column(heading, no_wrap=True)

@@ -186,14 +186,19 @@ def _schedule(found: Any) -> Schedule:
 _STEPS = tuple(Step)
 
 
-def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
-    lanes = [
+def lane_numbers(lanes: Lanes, host_budget: int | None) -> list[int]:
+    """Lanes and a budget as native searches take them."""
+    numbers = [
         number
-        for lane in (problem.lanes.out, problem.lanes.back)
+        for lane in (lanes.out, lanes.back)
         for number in (lane.latency, lane.per_mib, lane.shared, lane.sync, lane.drag)
     ]
+    return [*numbers, -1 if host_budget is None else host_budget]
+
+
+def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
     return (
         columns(problem.ops),
         tensor(np.array(problem.movable, np.int64)),
-        tensor(np.array([*lanes, -1 if problem.host_budget is None else problem.host_budget], np.int64)),
+        tensor(np.array(lane_numbers(problem.lanes, problem.host_budget), np.int64)),
     )
