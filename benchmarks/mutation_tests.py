@@ -31,6 +31,7 @@ VALUES = {
     "copy_into_box": (OPS.format("scatter"), OPS.format("concat")),
     "exact_arithmetic": (OPS.format("unary"), OPS.format("binary")),
     "expressions": (OPS.format("binary"),),
+    "copies": ("tests/unit/runtime/execute/test_copies.py",),
     "extrema": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("pool")),
     "flat_indices": (OPS.format("slice"), OPS.format("reshape"), OPS.format("transpose")),
     "float32_functions": (OPS.format("unary"), OPS.format("activation")),
