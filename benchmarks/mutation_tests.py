@@ -33,7 +33,6 @@ VALUES = {
     "expressions": (OPS.format("binary"),),
     "copies": ("tests/unit/runtime/execute/test_copies.py",),
     "extrema": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("pool")),
-    "flat_indices": (OPS.format("slice"), OPS.format("reshape"), OPS.format("transpose")),
     "float32_functions": (OPS.format("unary"), OPS.format("activation")),
     "integers": (OPS.format("binary"), OPS.format("unary"), OPS.format("cast")),
     "lower_op": (OPS.format("reduce"), OPS.format("conv")),
@@ -150,8 +149,8 @@ def _imports(text: str, path: str) -> bool:
     """Whether Python `text` imports the module of `path`."""
     module = module_of(path)
     parent, _, name = module.rpartition(".")
-    words = (f"from {module} import", f"import {module}\n", f"import {module} as", f"from {parent} import {name}\n")
-    return any(part in text for part in words)
+    whole, part = re.escape(module), rf"from {re.escape(parent)} import [^\n]*\b{re.escape(name)}\b"
+    return re.search(rf"^\s*(from {whole} import|import {whole}\b|{part})", text, re.MULTILINE) is not None
 
 
 @cache
