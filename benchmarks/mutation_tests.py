@@ -29,12 +29,12 @@ VALUES = {
     "argument_checks": ("tests/unit/runtime/artifact/test_artifact.py",),
     "bf16": (OPS.format("cast"), "tests/unit/runtime/codegen/test_moved_bits.py"),
     "copy_into_box": (OPS.format("scatter"), OPS.format("concat")),
-    "exact_arithmetic": (OPS.format("unary"), OPS.format("binary")),
+    "exact_arithmetic": ("tests/unit/runtime/codegen/test_cuda_integers.py", OPS.format("unary"), OPS.format("binary")),
     "expressions": (OPS.format("binary"),),
+    "copies": ("tests/unit/runtime/execute/test_copies.py",),
     "extrema": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("pool")),
-    "flat_indices": (OPS.format("slice"), OPS.format("reshape"), OPS.format("transpose")),
     "float32_functions": (OPS.format("unary"), OPS.format("activation")),
-    "integers": (OPS.format("binary"), OPS.format("unary"), OPS.format("cast")),
+    "integers": ("tests/unit/runtime/codegen/test_cuda_integers.py", OPS.format("binary"), OPS.format("cast")),
     "lower_op": (OPS.format("reduce"), OPS.format("conv")),
     "math_functions": (OPS.format("unary"), OPS.format("activation"), OPS.format("binary")),
     "reducers": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("matmul")),
@@ -149,8 +149,8 @@ def _imports(text: str, path: str) -> bool:
     """Whether Python `text` imports the module of `path`."""
     module = module_of(path)
     parent, _, name = module.rpartition(".")
-    words = (f"from {module} import", f"import {module}\n", f"import {module} as", f"from {parent} import {name}\n")
-    return any(part in text for part in words)
+    whole, part = re.escape(module), rf"from {re.escape(parent)} import [^\n]*\b{re.escape(name)}\b"
+    return re.search(rf"^\s*(from {whole} import|import {whole}\b|{part})", text, re.MULTILINE) is not None
 
 
 @cache

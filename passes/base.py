@@ -77,7 +77,7 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return "[" + ",".join(map(str, value)) + "]"
+        return "[" + ",".join(map(quoted, map(str, value))) + "]"
     return quoted(value) if isinstance(value, str) else str(value)
 
 

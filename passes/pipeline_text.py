@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,9 @@ from memc.passes.base import Pass
 from memc.passes.registry import line, third_party
 
 _OPEN = {"{": "}", "[": "]", "(": ")"}
+
+_ITEM = re.compile(r"""(?:"[^"]*"|'[^']*'|[^,"'])+""")
+"""Of a list; what is between quotes may hold commas."""
 
 
 @dataclasses.dataclass
@@ -173,7 +177,8 @@ def _convert(text: str, hint: Any) -> Any:
         return _convert(text, next(a for a in typing.get_args(hint) if a is not type(None)))
     if origin is tuple:
         inner = text[1:-1] if text[:1] == "[" and text[-1:] == "]" else text
-        return tuple(part.strip() for part in inner.split(",") if part.strip())
+        parts = (part.strip() for part in _ITEM.findall(inner))
+        return tuple(part[1:-1] if part[0] == part[-1] in ("'", '"') else part for part in parts if part)
     if hint is bool:
         if text.lower() in ("true", "1", "on"):
             return True

@@ -6,7 +6,7 @@ from typing import ClassVar
 import pytest
 
 from memc.ir.core import Placement
-from memc.ir.errors import CheckError, UsageError
+from memc.ir.errors import CheckError, InvalidError, UsageError
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
 from memc.passes import registry
@@ -87,3 +87,62 @@ def test_third_party_passes(monkeypatch):
             PassManager.parse("breaks")
     finally:
         registry.known_passes.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "results, body, value",
+    [
+        ("f32[4]", "return %x", "x"),
+        ("f32[4]", "%k = constant() {value = dense<f32[4]>[1.0,2.0,3.0,4.0]} : f32[4]\nreturn %k", "k"),
+        ("(f32[4], f32[4])", "%a = exp(%x) : f32[4]\nreturn %a, %a", "a"),
+        (
+            "(f32[4], f32[4])",
+            "%a = exp(%x) : f32[4]\n%b = reshape(%a) {shape = [4]} : f32[4] alias %a[0]\nreturn %a, %b",
+            "b",
+        ),
+        (
+            "f32[4]",
+            "%a = exp(%x) : f32[4] alias %c[0]\n%c = concat(%a, %x) {axis = 0} : f32[8]\n"
+            "%d = exp(%c) : f32[8]\nreturn %a",
+            "a",
+        ),
+    ],
+)
+def test_returned_values_without_a_buffer_of_their_own_are_not_planned(results, body, value):
+    module = parse(f"func @main(%x: f32[4] {{role = input}}) -> {results} {{\n{body}\n}}")
+    words = f"pass assign-addresses: @main, %{value}: expected each returned value in a buffer of its own"
+    with pytest.raises(InvalidError, match=words):
+        PassManager.parse("assign-addresses").run(module)
+
+
+def test_the_new_content_of_a_state_is_returned_in_its_place():
+    text = """
+func @main(%x: f32[4] {role = input}, %s: f32[4] {role = state}) -> f32[4] {
+  %a = exp(%x) : f32[4]
+  %n = assign(%s, %a) plan {in_place = 0} : f32[4] alias %s[0]
+  return %n
+}
+"""
+    module = parse(text)
+    PassManager.parse("assign-addresses").run(module)
+    (placed,) = (v for op in module.main.ops for v in op.results if v.name == "a")
+    assert placed.placement == Placement("arena", 0)
+
+
+@pytest.mark.parametrize("alignment, fits", [(64, True), (128, False)])
+def test_aliases_at_offsets_that_an_alignment_does_not_allow(alignment, fits):
+    module = parse("""
+func @main(%x: f32[16] {role = input}) -> f32[32] {
+  %a = exp(%x) : f32[16] alias %c[0]
+  %b = exp(%x) : f32[16] alias %c[64]
+  %c = concat(%a, %b) {axis = 0} : f32[32]
+  %d = exp(%c) : f32[32]
+  return %d
+}
+""")
+    manager = PassManager.parse(f"assign-addresses{{alignment={alignment}}}")
+    if fits:
+        manager.run(module)
+    else:
+        with pytest.raises(InvalidError, match="%b: expected an alias at a multiple of 128 bytes, got 64"):
+            manager.run(module)

@@ -10,6 +10,7 @@ from memc.passes.pipeline_text import _convert
 from memc.passes.placement.assign_addresses import AssignAddresses
 from memc.passes.placement.in_place import InPlace
 from memc.passes.placement.share import Share
+from memc.passes.training.build_gradient import BuildGradient
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,28 @@ def test_text_round_trip():
     assert str(manager) == text
     assert PassManager.parse(str(manager)).passes == manager.passes
     assert manager.passes[1] == SelectKernels(workspace="least")
+
+
+@pytest.mark.parametrize(
+    ("frozen", "text"),
+    [
+        (("a", "block*"), "[a,block*]"),
+        (("a b", "c"), '["a b",c]'),
+        (("a,b", "[x]*", "{y}"), '["a,b","[x]*","{y}"]'),
+        (("it's", 'say"x'), """["it's",'say"x']"""),
+        (("",), '[""]'),
+        ((), None),
+    ],
+)
+def test_lists_round_trip(frozen, text):
+    made = BuildGradient(frozen=frozen)
+    assert str(made) == ("build-gradient" if text is None else f"build-gradient{{frozen={text}}}")
+    assert PassManager.parse(f"canonicalize,{made}").passes[1] == made
+
+
+def test_spellings_of_lists():
+    for text in ("[a, b]", "[ a,b ]", "[a,,b,]", "['a',\"b\"]"):
+        assert PassManager.parse(f"build-gradient{{frozen={text}}}").passes == [BuildGradient(frozen=("a", "b"))]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from memc.ir.evaluate import evaluate, evaluate_in_arena
 from memc.ir.liveness import peak
 from memc.ir.module import Module
 from memc.ir.text.parser import parse
+from memc.passes.kernels.fuse import expansion
 from memc.passes.manager import PassManager
 
 CONV = "{strides = [1,1], pads = [1,1,1,1], dilations = [1,1], group = 1}"
@@ -241,3 +242,40 @@ def test_costly_ops_behind_a_cast_are_not_computed_for_every_reader(reader: str,
     PassManager.parse("fuse{target=none}").run(module)
     apart = [["exp", "relu"], ["cast", "add", "cast"]]
     assert groups(module) == ([["exp", "relu", "cast", "add", "cast"]] if fused else apart)
+
+
+@pytest.mark.parametrize(
+    "ops, reads",
+    [
+        ("%y = neg(%x) : f32[4]", 1),
+        ("%a = add(%x, %x) : f32[4]\n%y = mul(%a, %a) : f32[4]", 4),
+        ("%a = gelu(%x) : f32[4]\n%y = exp(%a) : f32[4]", 24 * 24),
+        ("%a = div(%x, %x) : f32[4]\n%y = neg(%a) : f32[4]", 8),
+        ("%a = gelu(%x) : f32[4]\n%y = neg(%x) : f32[4]", 24),
+        ("%y = pow(%x, %x) : f32[4]", 2),
+        ("%a = cast(%x) {to = i32} : i32[4]\n%y = pow(%a, %a) : i32[4]", 2 * 193),
+        ("%a = cast(%x) {to = bf16} : bf16[4]\n%y = neg(%a) : bf16[4]", 16),
+    ],
+)
+def test_reads_of_a_kernel_with_every_binding_written_out(ops: str, reads: int) -> None:
+    result = ops.rsplit(" : ", 1)[1]
+    module = parse(f"func @main(%x: f32[4] {{role = input}}) -> {result} {{\n{ops}\nreturn %y\n}}")
+    assert expansion(module.main.ops) == reads
+
+
+@pytest.mark.parametrize("size, joined", [(1, True), (2, False)])
+def test_how_much_more_a_group_may_keep_alive(size: int, joined: bool) -> None:
+    """Beside the 256 bytes that it saves, 4 for a mean, but not 8."""
+    module = parse(f"""
+func @main(%x: f32[64,2] {{role = input}}) -> f32[32,2] {{
+  %b = "make"(%x) : f32[4096]
+  %a = "make"(%b) : f32[32,2]
+  %m = "make"(%x) : f32[{size}]
+  %o = sub(%a, %m) : f32[32,2]
+  %k = "use"(%x) : f32[1]
+  %s = exp(%o) : f32[32,2]
+  return %s
+}}
+""")
+    PassManager.parse("fuse{target=none}").run(module)
+    assert (["sub", "exp"] in groups(module)) == joined

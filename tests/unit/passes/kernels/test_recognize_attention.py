@@ -13,6 +13,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Role, Value, fresh_names
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
+from memc.ir.text.parser import parse
 from memc.ir.types import DType, TensorType
 from memc.passes.kernels import recognize_attention
 from memc.passes.manager import PassManager
@@ -102,3 +103,68 @@ def test_training_keeps_its_scores() -> None:
         module, target="cuda", plan_only=True, pass_pipeline="build-gradient{loss=mse},recognize-attention"
     )
     assert "attention" not in [op.name for op in done.module.main.ops]
+
+
+PLAIN = """
+func @main(%q: f32[2,4,16,16] {role = input}, %k: f32[2,4,16,16] {role = input}, %v: f32[2,4,16,16] {role = input},
+           %m: f32[16,16] {role = input}) -> RESULTS {
+  %half = constant() {value = dense<f32[]>[0.5]} : f32[]
+  %row = constant() {value = dense<f32[1]>[0.25]} : f32[1]
+  %z = mul(%q, %half) : f32[2,4,16,16]
+  %s = matmul(%z, %k) {transpose_a = false, transpose_b = true} : f32[2,4,16,16]
+  %t = mul(%s, %half) : f32[2,4,16,16]
+  %u = add(%t, %m) : f32[2,4,16,16]
+  %w = softmax(%u) {axis = 3} : f32[2,4,16,16]
+  %y = matmul(%w, %v) {transpose_a = false, transpose_b = false} : f32[2,4,16,16]
+  return %y
+}
+"""
+
+
+def recognized(text: str, second: str = "") -> Module:
+    """The module after the pass, which computes what it did before. `second`: a value that is returned, too."""
+    text = text.replace("RESULTS", "(f32[2,4,16,16], f32[2,4,16,16])" if second else "f32[2,4,16,16]")
+    text = text.replace("return %y", f"return %y, {second}") if second else text
+    plain, module = parse(text), parse(text)
+    PassManager.parse("recognize-attention{target=cuda}").run(module)
+    rng = np.random.default_rng(3)
+    feeds = {p.name: rng.standard_normal(p.type.shape).astype(np.float32) for p in plain.main.params}
+    for found, expected in zip(evaluate(module, feeds).values(), evaluate(plain, feeds).values(), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "second", "scale"),
+    [
+        ("", "", "", 0.25),
+        ("", "", "%z", 0.25),  # The scale of the queries, which something else reads too.
+        ("mul(%s, %half)", "div(%s, %half)", "", 1.0),
+        ("mul(%s, %half)", "mul(%half, %s)", "", 0.25),
+        ("add(%t, %m)", "add(%m, %t)", "", 0.25),
+        ("mul(%q, %half)", "mul(%q, %row)", "", 0.125),  # One number, of whatever shape.
+        ("mul(%q, %half)", "mul(%q, %m)", "", 0.5),  # No number: queries of their own.
+    ],
+)
+def test_scales(old: str, new: str, second: str, scale: float) -> None:
+    found = [op for op in recognized(PLAIN.replace(old, new), second).main.ops if op.name == "attention"]
+    assert [op.attrs["scale"] for op in found] == [scale]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "second"),
+    [
+        ("{axis = 3}", "{axis = 2}", ""),
+        ("(%w, %v) {transpose_a = false", "(%w, %v) {transpose_a = true", ""),
+        ("(%z, %k) {transpose_a = false", "(%z, %k) {transpose_a = true", ""),
+        ("", "", "%w"),
+        ("", "", "%u"),
+        ("", "", "%t"),
+        ("", "", "%s"),
+        ("add(%t, %m)", "sub(%t, %m)", ""),
+        ("softmax(%u) {axis", "log_softmax(%u) {axis", ""),
+    ],
+)
+def test_what_is_no_attention_or_is_needed_besides(old: str, new: str, second: str) -> None:
+    names = [op.name for op in recognized(PLAIN.replace(old, new), second).main.ops]
+    assert "attention" not in names
