@@ -19,7 +19,7 @@ from memc.ir.cost_model import DEVICES
 from memc.ir.module import Module
 from memc.ir.op_queries import slice_offsets
 from memc.ir.types import TensorType
-from memc.passes.layout.layout_forms import RANK, has_last_form, is_constant, is_free, known_data, vector
+from memc.passes.layout.layout_forms import RANKS, has_last_form, is_constant, is_free, known_data, reads_image, vector
 from memc.solvers.min_cut import UNCUT, Edge, sink_side
 
 DEVICE = DEVICES["cuda"]
@@ -45,8 +45,8 @@ def choose_last(module: Module, function: Function, tf32: bool) -> set[Op]:
     for op, gain in gains.items():
         cut.edges.append((cut.node[op], SINK, gain) if gain > 0 else (SOURCE, cut.node[op], -gain))
     for value in [*function.params, *(v for op in function.ops for v in op.results)]:
-        if value.type.rank == RANK and not is_constant(value):
-            readers = [cut.node.get(op, SOURCE) for op in uses.get(value, ()) if _is_image(value, op)]
+        if value.type.rank in RANKS and not is_constant(value):
+            readers = [cut.node.get(op, SOURCE) if reads_image(value, op) else SOURCE for op in uses.get(value, ())]
             cut.add_value(value, [*readers, *([SOURCE] if value in returned else [])])
     side = sink_side(cut.nodes, cut.edges, SOURCE, SINK)
     return {op for op in ops if cut.node[op] in side}
@@ -79,11 +79,6 @@ class _Cut:
             to_first, self.nodes = self.nodes, self.nodes + 1
             self.edges.append((to_first, maker, cost))
             self.edges += [(reader, to_first, UNCUT) for reader in others]
-
-
-def _is_image(value: Value, op: Op) -> bool:
-    """Whether an op reads a value as an image, and not only as weights, whose transpose `gain_seconds` counts."""
-    return not (op.name == "conv" and value is not op.operands[0])
 
 
 def _rounds_at_once(op: Op, uses: Mapping[Value, Sequence[Op]], returned: Collection[Value]) -> bool:
@@ -126,7 +121,7 @@ def _gain_of_conv(module: Module, op: Op, uses: Mapping[Value, Sequence[Op]]) ->
     missing = -x.shape[1] % vector(x.dtype)
     if missing:  # Not copied, but filled up.
         copied = -2 * x.nbytes // x.shape[1] * (x.shape[1] + missing)
-    elif w.shape[2:] == (1, 1) and op.result.type.shape[2:] == x.shape[2:]:
+    elif set(w.shape[2:]) == {1} and op.result.type.shape[2:] == x.shape[2:]:
         copied = min(copied, 2 * y * (len(op.operands) - 2 + _has_relu(op, uses)))
     lost = 0.0 if known_data(module, op.operands[1]) is not None else transpose_seconds(w)
     return copied / DEVICE.bandwidth - UNSURE - lost

@@ -20,8 +20,8 @@ from memc.ir.ops.shared.op_def import Trait
 from memc.ir.ops.shared.window import window
 from memc.ir.types import DType, TensorType
 
-RANK = 4
-"""Axes of an image: batch, channels, height and width."""
+RANKS = (4, 5)
+"""Axes of an image or a volume: batch, channels, maybe depth, height and width."""
 
 WINDOWED = ("conv", "max_pool", "sum_pool")
 """Ops with a counterpart of their own."""
@@ -46,13 +46,22 @@ def has_last_form(op: Op, tf32: bool) -> bool:
     if op.name == "conv":
         return _is_for_tensor_cores(op, tf32)
     if op.name in REDUCTIONS:
-        axes = ints_attr(op.attrs, "axes")
-        return source.rank == RANK and (bool(op.attrs["keepdims"]) or {2, 3} <= set(axes))
-    if result.rank != RANK or has(op, Trait.RANDOM) or op.name in STATEFUL:
+        every = set(range(2, source.rank)) <= set(ints_attr(op.attrs, "axes"))
+        return source.rank in RANKS and (bool(op.attrs["keepdims"]) or every)
+    if result.rank not in RANKS or has(op, Trait.RANDOM) or op.name in STATEFUL:
         return False
     if op.name in (*WINDOWED, *PER_AXIS, *BY_NUMBER, "concat"):
-        return source.rank == RANK
+        return source.rank in RANKS
     return has(op, Trait.ELEMENTWISE)
+
+
+def reads_image(value: Value, op: Op) -> bool:
+    """Whether an op with a form for channels last reads a value as an image: not as weights, nor spread over more axes."""
+    if op.name == "conv":
+        return value is op.operands[0]
+    if op.name in (*WINDOWED, *PER_AXIS, *BY_NUMBER, *REDUCTIONS, "concat"):
+        return value.type.rank in RANKS
+    return bool(op.results) and value.type.rank == op.results[0].type.rank
 
 
 def vector(dtype: DType) -> int:
@@ -64,17 +73,17 @@ def _is_for_tensor_cores(op: Op, tf32: bool) -> bool:
     """Whether the library computes a convolution on tensor cores where the channels are last. Few channels are filled up with
     zeros."""
     x, w = op.operands[0].type, op.operands[1].type
-    if x.rank != RANK or op.attrs["group"] != 1 or x.dtype not in (*HALF, *([DType.F32] if tf32 else [])):
+    if x.rank not in RANKS or op.attrs["group"] != 1 or x.dtype not in (*HALF, *([DType.F32] if tf32 else [])):
         return False
     whole = vector(x.dtype)
-    view = window(op.attrs, w.shape[2:], 2)
+    view = window(op.attrs, w.shape[2:], x.rank - 2)
     small = x.shape[1] < whole or x.shape[1] % whole == 0
     return small and w.shape[0] % whole == 0 and fits(view, x.shape[2:], op.result.type.shape[2:]) and x.elements > 0
 
 
 def is_free(type: TensorType) -> bool:
     """Whether both layouts are the same elements in the same order."""
-    return type.elements == 0 or type.shape[1] == 1 or type.shape[2:] == (1, 1)
+    return type.elements == 0 or type.shape[1] == 1 or set(type.shape[2:]) == {1}
 
 
 def known_data(module: Module, value: Value) -> Array | None:
@@ -103,6 +112,9 @@ class LayoutWriter:
     first: dict[Value, Value] = field(default_factory=dict)
     """What takes the place of a value that is written anew, for ops that read it as it was."""
     widened: dict[Value, Value] = field(default_factory=dict)
+    """What convolutions read of values with few channels."""
+    spread: dict[tuple[Value, int], Value] = field(default_factory=dict)
+    """What elementwise ops read of values with fewer axes than their results."""
 
     def write(self, op: Op) -> None:
         """Append the form of `op` for channels last."""
@@ -110,7 +122,7 @@ class LayoutWriter:
         made = self._form(op)
         assert made.op is not None
         made.op.plan = op.plan
-        is_image = op.result.type.rank == RANK
+        is_image = op.result.type.rank in RANKS
         assert made.type == (last_type(op.result.type) if is_image else op.result.type), op.name
         if is_image:
             self.last[op.result] = made
@@ -131,24 +143,25 @@ class LayoutWriter:
         if op.name == "concat":
             axis = attrs["axis"]
             assert isinstance(axis, int)
-            return b.op("concat", [self.as_last(v) for v in op.operands], axis=_moved(axis))
+            return b.op("concat", [self.as_last(v) for v in op.operands], axis=_moved(axis, op.result.type.rank))
+        rank = op.operands[0].type.rank
         if op.name in REDUCTIONS:
-            axes = tuple(sorted(_moved(axis) for axis in ints_attr(attrs, "axes")))
+            axes = tuple(sorted(_moved(axis, rank) for axis in ints_attr(attrs, "axes")))
             return b.op(op.name, [self.as_last(op.operands[0])], **{**attrs, "axes": axes})
         if op.name in BY_NUMBER:
             x, *tables = op.operands
-            named = tuple(_moved(axis) for axis in ints_attr(attrs, "axes"))
+            named = tuple(_moved(axis, rank) for axis in ints_attr(attrs, "axes"))
             return b.op(op.name, [self.as_last(x), *map(self.as_first, tables)], **{**attrs, "axes": named})
         if op.name in PER_AXIS:
             by_axis: dict[str, Attr] = {name: _permuted(ints_attr(attrs, name)) for name in PER_AXIS[op.name]}
             return b.op(op.name, [self.as_last(op.operands[0])], **{**attrs, **by_axis})
-        return b.op(op.name, [self._spread(v) for v in op.operands], **attrs)
+        return b.op(op.name, [self._spread(v, op.result.type.rank) for v in op.operands], **attrs)
 
     def as_first(self, value: Value) -> Value:
         """The value with channels first, by a transpose where it is written with them last."""
         if value not in self.moved or value in self.first:
             return self.first.get(value, value)
-        made = self._turned(self.last[value], to_first(RANK), value.type)
+        made = self._turned(self.last[value], to_first(value.type.rank), value.type)
         if value in self.returned:
             made.name = value.name
         self.first[value] = made
@@ -162,31 +175,32 @@ class LayoutWriter:
         if data is not None:
             made = self.builder.constant(np.ascontiguousarray(last_array(data)), f"{value.name}{SUFFIX}")
         else:
-            made = self._turned(self.as_first(value), to_last(RANK), last_type(value.type))
+            made = self._turned(self.as_first(value), to_last(value.type.rank), last_type(value.type))
         self.last[value] = made
         return made
 
     def _turned(self, value: Value, perm: tuple[int, ...], type: TensorType) -> Value:
-        if is_free(value.type if perm == to_last(RANK) else type):
+        if is_free(value.type if perm == to_last(len(perm)) else type):
             return self.builder.op("reshape", [value], shape=type.shape)
         return self.builder.op("transpose", [value], perm=perm)
 
-    def _spread(self, value: Value) -> Value:
-        """An operand of an elementwise op, which may have fewer axes than an image."""
-        if value.type.elements == 1 and value.type.rank <= RANK:
-            return self.as_first(value)
-        if value.type.rank == RANK:
+    def _spread(self, value: Value, rank: int) -> Value:
+        """An operand of an elementwise op, which may have fewer axes than the result."""
+        if value.type.rank == rank:
             return self.as_last(value)
-        if value not in self.last:
-            shape = (*[1] * (RANK - value.type.rank), *value.type.shape)
+        if value.type.elements == 1:
+            return self.as_first(value)
+        if (value, rank) not in self.spread:
+            shape = (*[1] * (rank - value.type.rank), *value.type.shape)
             data = known_data(self.builder.module, value)
             if data is not None:
                 image = np.ascontiguousarray(last_array(data.reshape(shape)))
-                self.last[value] = self.builder.constant(image, f"{value.name}{SUFFIX}")
+                made = self.builder.constant(image, f"{value.name}{SUFFIX}")
             else:
                 given = self.builder.op("reshape", [self.as_first(value)], shape=shape)
-                self.last[value] = self._turned(given, to_last(RANK), last_type(given.type))
-        return self.last[value]
+                made = self._turned(given, to_last(rank), last_type(given.type))
+            self.spread[value, rank] = made
+        return self.spread[value, rank]
 
     def _whole(self, x: Value) -> Value:
         """What a convolution reads, with channels of zeros up to a whole vector."""
@@ -195,10 +209,9 @@ class LayoutWriter:
         if not missing:
             return made
         if x not in self.widened:
-            zero = 0.0
-            self.widened[x] = self.builder.op(
-                "pad", [made], low=(0, 0, 0, 0), high=(0, 0, 0, missing), mode="constant", value=zero
-            )
+            none = (0,) * (x.type.rank - 1)
+            padding: dict[str, Attr] = {"low": (*none, 0), "high": (*none, missing), "mode": "constant", "value": 0.0}
+            self.widened[x] = self.builder.op("pad", [made], **padding)
         return self.widened[x]
 
     def _weights(self, w: Value) -> Value:
@@ -208,16 +221,16 @@ class LayoutWriter:
         if data is None:
             return self._whole(w)
         if w not in self.widened:
-            whole = np.pad(data, [(0, 0), (0, missing), (0, 0), (0, 0)])
+            whole = np.pad(data, [(0, missing if axis == 1 else 0) for axis in range(data.ndim)])
             made = np.ascontiguousarray(last_array(whole))
             self.widened[w] = self.builder.constant(made, f"{w.name}{SUFFIX}")
         return self.widened[w]
 
 
-def _moved(axis: int) -> int:
+def _moved(axis: int, rank: int) -> int:
     """Where an axis of an image is if the channels are last."""
-    return to_last(RANK).index(axis)
+    return to_last(rank).index(axis)
 
 
 def _permuted(numbers: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(numbers[axis] for axis in to_last(RANK))
+    return tuple(numbers[axis] for axis in to_last(len(numbers)))

@@ -32,11 +32,17 @@ class Network:
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
         self.rng = np.random.default_rng(self.number(0, 2**16))
-        shape = (self.number(1, 2), (3, 4, 8)[self.number(0, 2)], self.number(3, 7), self.number(3, 6))
+        self.axes = self.number(2, 3)
+        spatial = [self.number(3, 6 if self.axes == 2 else 4) for _ in range(self.axes)]
+        shape = (self.number(1, 2), (3, 4, 8)[self.number(0, 2)], *spatial)
         x = Value("x", TensorType(DType.F32, shape), role=Role.INPUT)
         self.module = Module([Function([x])])
         self.b = IRBuilder(self.module, self.module.main, self.module.main.ops)
         self.pool = [x]
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        return tuple(range(2, 2 + self.axes))
 
     def number(self, low: int, high: int) -> int:
         return self.draw(st.integers(low, high))
@@ -48,7 +54,8 @@ class Network:
         return self.pool[-1] if self.number(0, 2) else self.pool[self.number(0, len(self.pool) - 1)]
 
     def window(self, kernel: int) -> dict[str, tuple[int, ...]]:
-        return {"strides": (self.number(1, 2), 1), "pads": (kernel // 2,) * 4, "dilations": (1, 1)}
+        more = (1,) * (self.axes - 1)
+        return {"strides": (self.number(1, 2), *more), "pads": (kernel // 2,) * 2 * self.axes, "dilations": (1, *more)}
 
     def made(self, kind: str, v: Value) -> Value:
         """An op of a kind on v."""
@@ -56,39 +63,42 @@ class Network:
         if kind == "conv":
             kernel = (1, 3)[number(0, 1)]
             bias = [self.weight(8)] if number(0, 1) else []
-            w = self.weight(8, v.type.shape[1], kernel, kernel)
+            w = self.weight(8, v.type.shape[1], *[kernel] * self.axes)
             return b.op("conv", [v, w, *bias], group=1, **self.window(kernel))
         if kind == "scale":
             factor = self.factor(v)
             return b.op(("mul", "add")[number(0, 1)], [v, factor] if number(0, 1) else [factor, v])
         if kind == "pool":
-            return b.op(("max_pool", "sum_pool")[number(0, 1)], [v], kernel=(3, 3), **self.window(3))
+            return b.op(("max_pool", "sum_pool")[number(0, 1)], [v], kernel=(3,) * self.axes, **self.window(3))
         if kind == "mean":
-            return b.op("reduce_mean", [v], axes=((2, 3), (1,), (1, 3))[number(0, 2)], keepdims=True)
+            return b.op("reduce_mean", [v], axes=(self.spatial, (1,), (1, 3))[number(0, 2)], keepdims=True)
         if kind in ("concat", "add"):
             alike = [u for u in self.pool if u.type == v.type]
             other = alike[number(0, len(alike) - 1)]
-            return b.op("add", [v, other]) if kind == "add" else b.op("concat", [v, other], axis=number(0, 3))
+            return (
+                b.op("add", [v, other]) if kind == "add" else b.op("concat", [v, other], axis=number(0, self.axes + 1))
+            )
         if kind == "gate":
-            return b.op("mul", [v, b.op("reduce_max", [v], axes=(2, 3), keepdims=True)])
+            return b.op("mul", [v, b.op("reduce_max", [v], axes=self.spatial, keepdims=True)])
         if kind == "other":
             return b.op("softmax", [v], axis=number(0, 3))
         return b.op("relu", [v]) if kind == "relu" else self.moved(kind, v)
 
     def factor(self, v: Value) -> Value:
-        _, channels, height, width = v.type.shape
-        shapes: list[tuple[int, ...]] = [(channels, 1, 1), (height, width), (1, channels, 1, width), ()]
+        _, channels, *spatial = v.type.shape
+        ones = [1] * self.axes
+        shapes: list[list[int]] = [[channels, *ones], spatial, [1, channels, *ones[1:], spatial[-1]], []]
         return self.weight(*shapes[self.number(0, 3)])
 
     def moved(self, kind: str, v: Value) -> Value:
         """An op with numbers for axes."""
         b, number = self.b, self.number
         if kind == "pad":
-            low, high = (tuple(number(0, 1) for _ in range(4)) for _ in range(2))
+            low, high = (tuple(number(0, 1) for _ in v.type.shape) for _ in range(2))
             return b.op("pad", [v], low=low, high=high, mode="constant", value=0.5)
         if kind == "slice":
             starts = tuple(number(0, n - 1) for n in v.type.shape)
-            return b.op("slice", [v], starts=starts, stops=v.type.shape, steps=(1, number(1, 2), 1, 1))
+            return b.op("slice", [v], starts=starts, stops=v.type.shape, steps=(1, number(1, 2), *[1] * self.axes))
         axes = ((2,), (3, 2))[number(0, 1)]
         tables = [b.constant(np.arange(2 * v.type.shape[a], dtype=np.int32) // 2) for a in axes]
         return b.op("resize_nearest", [v, *tables], axes=axes)

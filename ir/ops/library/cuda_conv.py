@@ -181,7 +181,7 @@ def _last_supports(op: Op) -> bool:
         return False
     weights = _weights(call.main)
     whole = VECTOR // weights.dtype.itemsize
-    return weights.rank == 4 and _group(call.main) == 1 and not any(n % whole for n in weights.shape[:2])
+    return weights.rank > 3 and _group(call.main) == 1 and not any(n % whole for n in weights.shape[:2])
 
 
 def _last_workspace(op: Op) -> tuple[int, int]:
@@ -198,7 +198,7 @@ CONV_CHANNELS_LAST_CUDA = LibraryKernel(
     groups=True,
     in_place=over_residual,
 )
-"""The same over two axes, of images with their channels last."""
+"""The same over two or three axes, of images with their channels last."""
 
 CONV_TRANSPOSE_CUDA = LibraryKernel(
     target="cuda",

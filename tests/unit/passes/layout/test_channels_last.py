@@ -15,6 +15,8 @@ from memc.ir.liveness import arena_bytes
 from memc.ir.module import Module
 from memc.ir.target import Kind, Target
 from memc.ir.types import DType, TensorType
+from memc.passes.layout.channels_last import write_last
+from memc.passes.layout.layout_forms import has_last_form
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import Kernels, Precision, pipeline
 
@@ -150,3 +152,23 @@ def test_a_result_is_given_as_it_was(eager: None) -> None:
     found = evaluate_in_arena(planned(module), {"x": x})["last"]
     assert kinds(module)["conv_channels_last"] and found.shape == (8, 64, 8, 8)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_image_that_is_spread_over_volumes() -> None:
+    """Of a value with fewer axes than the result, other axes are the channels."""
+    rng = np.random.default_rng(4)
+    image = Value("image", TensorType(DType.F32, (8, 4, 5, 6)), role=Role.INPUT)
+    volume = Value("volume", TensorType(DType.F32, (2, 8, 4, 5, 6)), role=Role.INPUT)
+    function = Function([image, volume])
+    module = Module([function])
+    b = IRBuilder(module, function, function.ops)
+    w = [b.constant(rng.normal(size=shape).astype(np.float32)) for shape in ((4, 4, 1, 1), (8, 8, 1, 1, 1))]
+    a = b.op("conv", [image, w[0]], strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), group=1)
+    c = b.op("conv", [volume, w[1]], strides=(1,) * 3, pads=(0,) * 6, dilations=(1,) * 3, group=1)
+    function.returns = [b.op("add", [a, c])]
+    function.result_names = ["y"]
+    inputs = {v.name: rng.normal(size=v.type.shape).astype(np.float32) for v in (image, volume)}
+    expected = evaluate(module, inputs)["y"]
+    write_last(module, function, {op for op in function.ops if has_last_form(op, tf32=True)})
+    assert [op.name for op in function.ops if op.name.startswith("conv")] == ["conv_channels_last"] * 2
+    np.testing.assert_allclose(evaluate(module, inputs)["y"], expected, rtol=1e-5, atol=1e-5)
