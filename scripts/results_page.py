@@ -35,7 +35,7 @@ SUBJECTS = {
         "gpu_offload",
         "steady_state",
     ),
-    "Planning": ("placement", "order", "ilp", "joint"),
+    "Planning": ("placement", "order", "ilp", "joint", "allocators"),
     "Correctness": (
         "compile_sweep",
         "cpu_models",

@@ -17,12 +17,6 @@ constexpr int64_t kSegmentUnit = 2 << 20;
 constexpr int64_t kMostBytes = int64_t{1} << 60;
 constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
 
-int FloorLog2(int64_t value) {
-  int log = 0;
-  while (value >>= 1) ++log;
-  return log;
-}
-
 int64_t RoundUp(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // To the next of `divisions` equal steps between powers of two.
@@ -272,7 +266,7 @@ void CachingAllocator::InsertFree(int32_t index) {
 
 void CachingAllocator::EraseFree(int32_t index) {
   const Block& block = blocks_[index];
-  groups_[block.group].free.Erase({block.size, block.address, index});
+  groups_[block.group].free.EraseBlock({block.size, block.address, index});
 }
 
 void CachingAllocator::InsertBetween(int32_t block, int32_t before, int32_t after) {

@@ -15,8 +15,8 @@ int64_t CachingAllocator::PageOf(const Group& group) const {
   return group.small ? kSmallPage : options_.large_segment;
 }
 
-// The first place that can hold the request once its pages are mapped: a free block and unmapped
-// ones side by side, the first of them perhaps mapped.
+// The first place, kNone if there is none, that can hold the request once its pages are mapped: a
+// free block and unmapped ones side by side, the first of them perhaps mapped.
 int32_t CachingAllocator::FindExpandable(const Request& request) {
   Group& group = groups_[request.group];
   const auto has_room = [&](int32_t index) {
@@ -36,6 +36,7 @@ int32_t CachingAllocator::FindExpandable(const Request& request) {
   const int64_t page = PageOf(group);
   const int64_t bytes =
       (options_.device_total + options_.device_total / 8 + page - 1) / page * page;
+  if (bytes < request.size) return kNone;  // More than the device has.
   const int32_t block = NewBlock(request.group, device().NewAddress(bytes), bytes);
   blocks_[block].mapped = false;
   blocks_[block].segment = static_cast<int32_t>(segment_base_.size());
@@ -48,6 +49,7 @@ int32_t CachingAllocator::FindExpandable(const Request& request) {
 // left.
 int32_t CachingAllocator::TakeExpandable(const Request& request) {
   int32_t block = FindExpandable(request);
+  if (block == kNone) return kNone;
   if (!blocks_[block].mapped && !Map(block, std::min(blocks_[block].size, request.size)))
     return kNone;
   while (blocks_[block].size < request.size) {

@@ -121,7 +121,7 @@ int64_t CoalescingAllocator::ReleaseFreeSegments() {
     for (const FreeBlock& entry : whole) {
       GiveBackSegment(blocks_[entry.block].address, entry.size, arena);
       bytes += entry.size;
-      free.Erase(entry);
+      free.EraseBlock(entry);
       unused_.push_back(entry.block);
     }
   }
@@ -150,7 +150,7 @@ void CoalescingAllocator::Merge(int32_t index, int32_t other) {
   if (other == kNone || blocks_[other].used) return;
   Block& block = blocks_[index];
   const Block& taken = blocks_[other];
-  free_[taken.arena].Erase({taken.size, taken.key, other});
+  free_[taken.arena].EraseBlock({taken.size, taken.key, other});
   if (block.previous == other) {
     block.address = taken.address;
     block.previous = taken.previous;

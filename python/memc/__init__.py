@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memc.driver import Compilation, compile, run
+    from memc.estimation import Estimate, estimate
     from memc.frontend.onnx import import_onnx
     from memc.ir.errors import MemcError
     from memc.ir.text.parser import parse
@@ -31,6 +32,7 @@ _HOME = {
     "Benchmark": "memc.measure.benchmark",
     "BuildGradient": "memc.passes.training.build_gradient",
     "Compilation": "memc.driver",
+    "Estimate": "memc.estimation",
     "Executable": "memc.runtime.execute.executable",
     "MemcError": "memc.ir.errors",
     "PassManager": "memc.passes.manager",
@@ -39,6 +41,7 @@ _HOME = {
     "Tensor": "memc.planning",
     "bench": "memc.measure.benchmark",
     "compile": "memc.driver",
+    "estimate": "memc.estimation",
     "import_onnx": "memc.frontend.onnx",
     "load": "memc.runtime.execute.load",
     "parse": "memc.ir.text.parser",
@@ -51,6 +54,7 @@ __all__ = [
     "Benchmark",
     "BuildGradient",
     "Compilation",
+    "Estimate",
     "Executable",
     "MemcError",
     "PassManager",
@@ -59,6 +63,7 @@ __all__ = [
     "Tensor",
     "bench",
     "compile",
+    "estimate",
     "import_onnx",
     "load",
     "parse",

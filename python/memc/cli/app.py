@@ -20,6 +20,7 @@ from memc.ir.errors import DeviceMemoryError, MemcError, UsageError
 
 from . import bench as bench_verb
 from . import compile as compile_verb
+from . import estimate as estimate_verb
 from . import opt as opt_verb
 from . import plan as plan_verb
 from . import run as run_verb
@@ -38,6 +39,7 @@ app.command("compile", short_help="Compile a model into an artifact.")(compile_v
 app.command("run", short_help="Run an artifact once.")(run_verb.run)
 app.command("verify", short_help="Compare with a reference.")(verify_verb.verify)
 app.command("bench", short_help="Measure how fast a model runs.")(bench_verb.bench_model)
+app.command("estimate", short_help="Tell how much GPU memory a job takes.")(estimate_verb.estimate)
 app.command("plan", short_help="Plan memory: addresses and order.")(plan_verb.plan)
 app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 

@@ -3,3 +3,10 @@
 
 Every source yields allocation `Events`; simulated allocators tell what they take.
 """
+
+from __future__ import annotations
+
+from .estimator import Alternative, Estimate, OutOfMemory, estimate
+from .events import EventList, Events
+
+__all__ = ["Alternative", "Estimate", "EventList", "Events", "OutOfMemory", "estimate"]

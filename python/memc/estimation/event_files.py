@@ -13,7 +13,6 @@ from typing import Any
 from memc.ir.errors import InvalidError
 from memc.ir.files import read_bytes
 from memc.ir.messages import shown
-from memc.planning.csv_file import read_csv
 
 from .events import EventList
 from .recording import MOST_ADDRESS, MOST_BYTES, Action, Recording, known_name, recording_of, whole_number
@@ -76,6 +75,8 @@ def read_trace(path: str | Path) -> Recording:
 
     Raises what `read_csv` raises, and InvalidError for tensors that share bytes, or have gaps, as no allocator's blocks do.
     """
+    from memc.planning.csv_file import read_csv  # With it comes the compiler, which nothing else here needs.
+
     tensors, _ = read_csv(path)
     if tensors.aliases is not None or tensors.lives is not None:
         raise InvalidError(f"{path}: expected tensors without aliases and gaps, as an allocator has blocks")

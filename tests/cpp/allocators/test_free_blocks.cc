@@ -15,16 +15,16 @@ TEST(DoesWhatAnOrderedSetDoes) {
   FreeBlocks blocks;
   std::set<std::pair<int64_t, int64_t>> expected;
   for (int step = 0; step < 20000; ++step) {
-    const FreeBlock block{random.Below(40), random.Below(60), 1};
+    const FreeBlock block{1 + random.Below(40), random.Below(60), 1};
     const std::pair<int64_t, int64_t> key(block.size, block.address);
     if (expected.count(key) != 0) {
-      blocks.Erase(block);
+      blocks.EraseBlock(block);
       expected.erase(key);
     } else if (random.Below(3) != 0 || step < 3000) {
       blocks.Insert(block);
       expected.insert(key);
     }
-    const FreeBlock asked{random.Below(41), random.Below(61), 0};
+    const FreeBlock asked{1 + random.Below(50), random.Below(61), 0};
     const auto place = blocks.LowerBound(asked);
     const auto found = expected.lower_bound({asked.size, asked.address});
     CHECK_EQ(blocks.AtEnd(place), found == expected.end());

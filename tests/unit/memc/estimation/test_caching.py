@@ -255,6 +255,13 @@ def test_expandable_segments_unmap_whole_pages() -> None:
     assert run(events, Caching(expandable_segments=True)).reserved.current == 0
 
 
+def test_a_request_beyond_the_device() -> None:
+    """Its segment would not have the addresses."""
+    events = EventList()
+    events.allocate(2000 * MIB)
+    assert run(events, Caching(expandable_segments=True)).failed == 0
+
+
 def test_given_back_and_free_are_apart_in_recordings() -> None:
     events = EventList()
     block = events.allocate(5 * MIB)

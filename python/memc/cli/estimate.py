@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc estimate: how much GPU memory a framework's job takes."""
+
+from __future__ import annotations
+
+import json as json_module
+from typing import Annotated, Optional
+
+import typer
+
+from memc.estimation import Estimate
+from memc.estimation import estimate as make_estimate
+from memc.ir.errors import BudgetError
+from memc.ir.sizes import parse_size
+from memc.report.estimate_table import print_estimate
+
+from . import shared_flags
+from .console import error_line, set_up_logging, stdout_console, write_text
+
+
+def estimate(
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="Recorded events (.json[.gz]), a snapshot (.pickle), a .csv trace, an artifact."
+        ),
+    ],
+    gpu: Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")] = None,
+    memory: Annotated[
+        Optional[str], typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB.")
+    ] = None,
+    alloc_conf: Annotated[
+        Optional[str],
+        typer.Option("--alloc-conf", metavar="TEXT", help="As PYTORCH_CUDA_ALLOC_CONF, instead of the recording's."),
+    ] = None,
+    allocator: Annotated[
+        Optional[str], typer.Option("--allocator", metavar="NAME", help="pytorch, tensorflow, xla, mxnet or cupy.")
+    ] = None,
+    device: Annotated[Optional[int], typer.Option("--device", min=0, help="Of a snapshot with several.")] = None,
+    json: shared_flags.Json = None,
+    no_color: shared_flags.NoColor = False,
+    quiet: shared_flags.Quiet = False,
+    verbose: shared_flags.Verbose = 0,
+) -> int:
+    """Tell how much GPU memory a framework's job takes, and whether it fits."""
+    set_up_logging(verbose, quiet)
+    found = make_estimate(
+        file,
+        gpu=gpu,
+        memory=None if memory is None else parse_size(memory),
+        alloc_conf=alloc_conf,
+        allocator=allocator,
+        device=device,
+    )
+    if json is not None:
+        write_text(json, json_module.dumps(found.to_dict()))
+    if json != "-" and not quiet:
+        print_estimate(stdout_console(no_color), found)
+    return _verdict(found)
+
+
+def _verdict(found: Estimate) -> int:
+    """The exit code. What does not fit is told in one line, as errors are."""
+    if found.fits is not False or found.memory_bytes is None:
+        return 0
+    least = f"the job takes {found.device_bytes:,} bytes of the device where memory suffices"
+    ran_out = found.out_of_memory
+    if ran_out is not None:
+        op = f" at {ran_out.op}" if ran_out.op else ""
+        least = f"out of memory at event {ran_out.event}{op}, asking for {ran_out.requested_bytes:,} bytes; {least}"
+    error_line(f"{found.source}: {found.memory_bytes:,} bytes of memory do not suffice: {least}")
+    return BudgetError.exit_code

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`memc.estimate`: what a job takes of a GPU's memory."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Union
+
+from memc.ir.errors import UsageError
+from memc.ir.messages import nearest, shown
+
+from .alloc_conf import parse_alloc_conf
+from .allocators import ALLOCATORS, Allocator, Caching
+from .artifact import artifact_bytes
+from .events import Events
+from .gpus import DEFAULT, Gpu, gpu_named
+from .planned import planned_arena
+from .recording import Recording
+from .replay import Job, Taken, replay
+from .sources import is_artifact, read_source
+
+Source = Union[str, Path, Events, Recording]
+"""A file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
+
+ADVICE = ("", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8")
+"""Settings that the report compares, beside a planned arena."""
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """The request for which the memory does not suffice, once all that was cached is given back. Bytes."""
+
+    event: int
+    op: str
+    requested_bytes: int
+    allocated_bytes: int
+    reserved_bytes: int
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What the job would take under other settings. Bytes, at the peak."""
+
+    settings: str
+    reserved_bytes: int
+    retries: int = 0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a job takes where memory suffices, all at the peak and in bytes."""
+
+    source: str
+    allocated_bytes: int
+    reserved_bytes: int
+    requested_bytes: int
+    device_bytes: int
+    confidence: str
+    """`exact`: what the allocator does for what the job asks; `assumed`: for what it is taken to ask; `modelled`: by a model of the
+    framework."""
+    assumed: tuple[str, ...]
+    peak_op: str | None
+    breakdown: Mapping[str, int]
+    fits: bool | None
+    """Whether the job runs in the memory given; None where none is."""
+    largest_batch: int | None
+    seconds: float
+    allocator: str
+    gpu: str | None
+    memory_bytes: int | None
+    retries: int
+    """In the memory given: how often all that is cached goes back to the device."""
+    out_of_memory: OutOfMemory | None
+    alternatives: tuple[Alternative, ...]
+    recorded: Mapping[str, int] = field(default_factory=dict)
+    """What PyTorch counted itself, where the source says so."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        data = dict(vars(self))
+        data["assumed"] = list(self.assumed)
+        data["breakdown"] = dict(self.breakdown)
+        data["recorded"] = dict(self.recorded)
+        data["out_of_memory"] = None if self.out_of_memory is None else vars(self.out_of_memory)
+        data["alternatives"] = [vars(each) for each in self.alternatives]
+        data["seconds"] = round(self.seconds, 4)
+        return data
+
+
+def estimate(
+    source: Source,
+    *,
+    gpu: str | None = None,
+    memory: int | None = None,
+    alloc_conf: str | None = None,
+    allocator: str | None = None,
+    device: int | None = None,
+    alternatives: bool = True,
+) -> Estimate:
+    """How much GPU memory the job takes.
+
+    Args:
+        source: a .json[.gz] recording, a .pickle snapshot, a .csv trace, the folder of an artifact, or events.
+        gpu: whose memory and constants count: `h200`, `h100`, `a100`, `rtx4090`. Without it, an H200's constants are taken.
+        memory: bytes of the device that the job may take; by default the GPU's, if one is named.
+        alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
+        allocator: `pytorch` (default), `tensorflow`, `xla`, `mxnet`, `mxnet-round`, `mxnet-unpooled` or `cupy`.
+        device: of a snapshot with several.
+        alternatives: whether to try other settings and a planned arena.
+
+    Raises UsageError for wrong arguments and files that cannot be read, InvalidError and UnsupportedError for what is in them.
+    """
+    begin = time.perf_counter()
+    found_gpu = None if gpu is None else gpu_named(gpu)
+    limit = _memory(memory, found_gpu)
+    settings = _allocator(allocator, alloc_conf)
+    if isinstance(source, (str, Path)) and is_artifact(source):
+        if alloc_conf is not None or allocator is not None:
+            raise UsageError(
+                f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
+            )
+        return _of_artifact(source, limit, begin)
+    name, recording = read_source(source, device)
+    job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
+    taken = replay(job, settings, alloc_conf is not None or allocator is not None)
+    others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
+    return _estimate(job, taken, others, "pytorch" if allocator is None else allocator, begin)
+
+
+def _memory(memory: int | None, gpu: Gpu | None) -> int | None:
+    if memory is None:
+        return None if gpu is None else gpu.total
+    if type(memory) is not int or not 0 < memory < 2**62:
+        raise UsageError(f"memory: expected bytes from 1 to 2**62, got {shown(memory)}")
+    return memory
+
+
+def _allocator(name: str | None, alloc_conf: str | None) -> Allocator | None:
+    """What was asked for; None for what the source says."""
+    if name is not None and name not in ALLOCATORS:
+        near = nearest(name, ALLOCATORS) or f"; there are: {', '.join(ALLOCATORS)}"
+        raise UsageError(f"allocator: expected a framework's, got {shown(name)}{near}")
+    if alloc_conf is None:
+        return None if name is None else ALLOCATORS[name]
+    if name not in (None, "pytorch"):
+        raise UsageError(f"alloc_conf: expected the allocator pytorch, whose settings they are, got {name}")
+    return parse_alloc_conf(alloc_conf, "alloc_conf")
+
+
+def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estimate:
+    """memc's own programs take what their plan says."""
+    found = artifact_bytes(source)
+    notes = () if found.on_host else ("the CUDA context and the libraries loaded are not counted",)
+    return Estimate(
+        source=str(source),
+        allocated_bytes=found.peak,
+        reserved_bytes=found.peak,
+        requested_bytes=found.peak,
+        device_bytes=found.peak,
+        confidence="exact",
+        assumed=notes,
+        peak_op=None,
+        breakdown=found.breakdown,
+        fits=None if memory is None else found.peak <= memory,
+        largest_batch=None,
+        seconds=time.perf_counter() - begin,
+        allocator="planned",
+        gpu=None,
+        memory_bytes=memory,
+        retries=0,
+        out_of_memory=None,
+        alternatives=(),
+    )
+
+
+def _estimate(job: Job, taken: Taken, others: tuple[Alternative, ...], allocator: str, begin: float) -> Estimate:
+    free = taken.free
+    origin = job.events.origin(free.peak_allocated_at)
+    return Estimate(
+        source=job.name,
+        allocated_bytes=free.allocated.peak,
+        reserved_bytes=free.reserved.peak,
+        requested_bytes=free.requested.peak,
+        device_bytes=free.device.peak + job.gpu.outside,
+        confidence=taken.confidence,
+        assumed=taken.assumed,
+        peak_op=None if origin is None else str(origin),
+        breakdown=taken.breakdown(),
+        fits=None if taken.limited is None else taken.limited.failed < 0,
+        largest_batch=None,
+        seconds=time.perf_counter() - begin,
+        allocator=allocator,
+        gpu=job.gpu.name if job.gpu_named else None,
+        memory_bytes=job.memory,
+        retries=free.retries if taken.limited is None else taken.limited.retries,
+        out_of_memory=_out_of_memory(job, taken),
+        alternatives=others,
+        recorded=job.recording.peaks,
+    )
+
+
+def _out_of_memory(job: Job, taken: Taken) -> OutOfMemory | None:
+    found = taken.limited if taken.limited is not None and taken.limited.failed >= 0 else taken.free
+    at = found.failed
+    if at < 0:
+        return None
+    origin = job.events.origin(at)
+    asked = int(job.events.nbytes[at])
+    return OutOfMemory(at, str(origin or ""), asked, found.allocated.current, found.reserved.current)
+
+
+def _alternatives(job: Job, taken: Taken) -> tuple[Alternative, ...]:
+    """What other settings would reserve, and a planned arena."""
+    found = []
+    for text in ADVICE:
+        settings = parse_alloc_conf(text)
+        if settings == taken.allocator:
+            continue
+        other = job.simulate(settings)
+        found.append(Alternative(text or "default", other.reserved.peak, other.retries))
+    found.append(Alternative("planned", planned_arena(job.events)))
+    return tuple(found)

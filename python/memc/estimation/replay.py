@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job's events given to a simulated allocator: as if memory sufficed, and in the memory that there is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memc.ir.errors import InvalidError
+from memc.ir.sizes import format_size
+
+from .alloc_conf import parse_alloc_conf
+from .allocators import Allocator, Caching
+from .events import Events, Kind
+from .gpus import Gpu
+from .recording import Recording
+from .simulation import Simulation, simulate
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is estimated, and for which device."""
+
+    name: str
+    """In messages."""
+    recording: Recording
+    gpu: Gpu
+    gpu_named: bool
+    """Whether the user named it."""
+    memory: int | None
+    """Bytes of the device that the job may take; None for no limit."""
+
+    @property
+    def events(self) -> Events:
+        """What the job asks for."""
+        return self.recording.events
+
+    @property
+    def capacity(self) -> int | None:
+        """Bytes left for the allocator."""
+        return None if self.memory is None else max(0, self.memory - self.gpu.outside)
+
+    def simulate(
+        self,
+        allocator: Allocator,
+        *,
+        limited: bool = False,
+        descending: bool = True,
+        segment_addresses: Sequence[int] = (),
+        series: bool = False,
+    ) -> Simulation:
+        """What the allocator takes. Segments lie one below the other, as the driver mostly has them.
+
+        Raises InvalidError for events that cannot be.
+        """
+        try:
+            return simulate(
+                self.events,
+                allocator,
+                device_total=self.gpu.total,
+                capacity=self.capacity if limited else None,
+                descending=descending,
+                segment_addresses=segment_addresses,
+                series=series,
+                addresses=series,
+            )
+        except ValueError as error:
+            raise InvalidError(f"{self.name}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What the allocator takes for the job."""
+
+    job: Job
+    allocator: Allocator
+    free: Simulation
+    """Where memory suffices."""
+    limited: Simulation | None
+    """In the memory given."""
+    assumed: tuple[str, ...]
+
+    @property
+    def confidence(self) -> str:
+        """How much is known."""
+        return "assumed" if self.assumed else "exact"
+
+    def breakdown(self) -> Mapping[str, int]:
+        """Bytes that add up to what the device gives: at the peak of what is allocated, what was asked for, by category where that is
+        known, and what rounding and unsplit rests add; what is reserved at most beyond it; and what is outside the allocator."""
+        at = self.free.peak_allocated_at
+        requested = int(self.job.events.live_after()[at]) if at >= 0 else 0
+        parts = dict(_categories(self.job.events, at)) or {"requested": requested}
+        parts["rounding"] = self.free.allocated.peak - requested
+        parts["fragmentation"] = self.free.device.peak - self.free.allocated.peak
+        parts["outside"] = self.job.gpu.outside
+        return parts
+
+
+def _categories(events: Events, at: int) -> Mapping[str, int]:
+    """Bytes that are live after event `at`, by the category of who asked for them; empty where no category is known."""
+    names = sorted({origin.category for origin in events.origins if origin.category})
+    if not names or at < 0:
+        return {}
+    kinds, blocks = events.kinds[: at + 1], events.blocks[: at + 1]
+    live = np.zeros(len(events.sizes()), np.int64)
+    made = kinds == Kind.ALLOCATE
+    live[blocks[made]] = events.nbytes[: at + 1][made]
+    live[blocks[(kinds == Kind.FREE) | (kinds == Kind.COMPLETE_FREE)]] = 0
+    number = {name: index for index, name in enumerate(names)}
+    of_origin = np.array([number.get(origin.category, -1) for origin in events.origins] + [-1], np.int64)
+    total = np.bincount(of_origin[events.origin_of[: at + 1][made]] + 1, live[blocks[made]], len(names) + 1)
+    parts = {name: int(total[index + 1]) for index, name in enumerate(names)}
+    return parts | ({"other": int(total[0])} if total[0] else {})
+
+
+def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
+    """The job under the settings asked for, or those of its recording.
+
+    `changed`: whether they were asked for.
+    """
+    recording = job.recording
+    own = parse_alloc_conf(recording.alloc_conf, f"{job.name}: alloc")
+    allocator = own if asked is None else asked
+    same = allocator == own
+    addresses = recording.segment_addresses(job.gpu.total) if same and not recording.partial else []
+    free = job.simulate(allocator, segment_addresses=addresses, series=True)
+    limited = job.simulate(allocator, limited=True, segment_addresses=addresses) if job.capacity is not None else None
+    notes = []
+    if recording.partial:
+        notes.append(recording.partial)
+    if changed and not same:
+        notes.append("the job asks for the same blocks as under the settings of its recording")
+    if same and addresses and not _as_recorded(job, free):
+        notes.append("the recording's addresses differ: more than its events and settings had a part in them")
+    if not addresses and isinstance(allocator, Caching):
+        notes += _spread(job, allocator, free)
+    if not job.gpu_named and job.memory is not None:
+        notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.gpu.outside)}")
+    elif job.gpu_named and "data sheet" in job.gpu.measured:
+        notes.append(f"{job.gpu.name}: {job.gpu.measured}")
+    return Taken(job, allocator, free, limited, tuple(notes))
+
+
+def _as_recorded(job: Job, free: Simulation) -> bool:
+    """Whether each request got its address, and the peaks are those that were counted."""
+    requests = job.events.kinds == Kind.ALLOCATE
+    same = free.failed < 0 and free.addresses[requests].tolist() == list(job.recording.addresses)
+    return same and all(getattr(free, name).peak == nbytes for name, nbytes in job.recording.peaks.items())
+
+
+def _spread(job: Job, allocator: Caching, free: Simulation) -> list[str]:
+    """Whether the order of segments' addresses, which is not known, makes a difference."""
+    other = job.simulate(allocator, descending=False).reserved.peak
+    if other == free.reserved.peak:
+        return []
+    least, most = sorted((other, free.reserved.peak))
+    return [f"segments' addresses are not known: {least:,} to {most:,} bytes reserved by their order"]

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An estimate of GPU memory on a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+
+from memc.estimation import Estimate
+from memc.ir.sizes import format_size
+
+
+def print_estimate(console: Console, found: Estimate) -> None:
+    """Print what a job takes at its peak, of what it consists, whether it fits, and what other settings would take."""
+    on = f", {found.gpu}" if found.gpu else ""
+    console.print(f"{found.source}: {found.allocator}{on}, {found.confidence}", soft_wrap=True, markup=False)
+    for note in found.assumed:
+        console.print(f"  {note}", soft_wrap=True, markup=False)
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+
+    def row(label: str, nbytes: int) -> None:
+        table.add_row(label, f"{nbytes:,} B", format_size(nbytes))
+
+    row("allocated", found.allocated_bytes)
+    row("reserved", found.reserved_bytes)
+    row("on the device", found.device_bytes)
+    table.add_section()
+    for name, nbytes in found.breakdown.items():
+        row(name, nbytes)
+    if found.peak_op:
+        table.add_row("peak at", found.peak_op, "")
+    if found.memory_bytes is not None and found.fits is not None:
+        table.add_section()
+        share = f"{100 * found.device_bytes / found.memory_bytes:.1f} %"
+        table.add_row("fits", "yes" if found.fits else "no", share if found.fits else format_size(found.memory_bytes))
+        if found.fits and found.retries:
+            table.add_row("cache given back", f"{found.retries} times", "to fit")
+    if found.alternatives:
+        table.add_section()
+        for other in found.alternatives:
+            change = 100 * (other.reserved_bytes / found.reserved_bytes - 1) if found.reserved_bytes else 0.0
+            table.add_row(other.settings, f"{other.reserved_bytes:,} B", f"{change:+.1f} % reserved")
+    console.print(table)

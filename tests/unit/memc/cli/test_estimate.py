@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc estimate: figures out, 4 for what does not fit, and one line for whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import memc as package
+
+RESNET = str(Path(__file__).parents[3] / "data/events/resnet50_b32_sgd.json.gz")
+
+KEYS = "allocated_bytes reserved_bytes requested_bytes device_bytes confidence peak_op breakdown fits largest_batch seconds"
+
+
+def test_json(memc) -> None:
+    result = memc("estimate", RESNET, "--gpu", "h200", "--json", "-")
+    data = json.loads(result.out)
+    assert (result.code, result.err) == (0, "") and set(KEYS.split()) <= set(data)
+    assert (data["reserved_bytes"], data["confidence"], data["fits"]) == (3_667_918_848, "exact", True)
+    assert data["device_bytes"] == sum(data["breakdown"].values()) and data["largest_batch"] is None
+
+
+def test_table(memc) -> None:
+    result = memc("estimate", RESNET, "--gpu", "h200")
+    assert result.code == 0
+    for text in ("pytorch, h200, exact", "3,667,918,848 B", "fragmentation", "expandable_segments:True", "planned"):
+        assert text in result.out
+    assert memc("estimate", RESNET, "-q").out == ""
+
+
+def test_what_does_not_fit(memc) -> None:
+    result = memc("estimate", RESNET, "--memory", "3GiB", "--json", "e.json")
+    assert result.code == 4
+    assert "3,221,225,472 bytes of memory do not suffice: out of memory at event" in result.err
+    assert json.loads(Path("e.json").read_text())["out_of_memory"]["requested_bytes"] > 0
+
+
+def test_settings(memc) -> None:
+    result = memc("estimate", RESNET, "--alloc-conf", "expandable_segments:True", "--json", "-")
+    assert json.loads(result.out)["confidence"] == "assumed"
+    result = memc("estimate", RESNET, "--alloc-conf", "max_split_size_mb:2")
+    assert (result.code, result.out) == (2, "") and "expected megabytes from 20 on, got '2'" in result.err
+
+
+def test_an_artifact(memc, artifact) -> None:
+    result = memc("estimate", artifact, "--memory", "1GiB", "--json", "-")
+    data = json.loads(result.out)
+    expected = sum(package.load(artifact).statistics().values())
+    assert (result.code, data["confidence"], data["fits"]) == (0, "exact", True)
+    assert data["device_bytes"] == data["allocated_bytes"] == expected == sum(data["breakdown"].values()) > 0
+    assert memc("estimate", artifact, "--memory", "1").code == 4
+    assert memc("estimate", artifact, "--allocator", "pytorch").code == 2
+
+
+def test_mistakes(memc) -> None:
+    Path("train.py").write_text("x")
+    for arguments, code in (
+        (["none.json"], 2),
+        (["train.py"], 3),
+        ([RESNET, "--gpu", "x"], 2),
+        ([RESNET, "--memory", "x"], 2),
+    ):
+        result = memc("estimate", *arguments)
+        assert (result.code, result.out, result.err.count("\n")) == (code, "", 1)
