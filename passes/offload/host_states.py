@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from memc.ir.checked_options import Alignment, Amount
+from memc.ir.copies import is_copy
 from memc.ir.core import Function, Value
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
@@ -109,7 +110,7 @@ def _finding(function: Function, found: StateUpdates, made: _Followed, added: in
     moved = {state.name for state in made.states}
     others = {state.name for update in found.updates for state in update.states} - moved
     reasons = {**found.reasons, **dict.fromkeys(sorted(others), "its copies would take ops time that nothing asks for")}
-    once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute)
+    once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute and not is_copy(op))
     return StatesOnHost(
         tuple(sorted(moved)), nbytes, made.bytes_in, nbytes, made.groups, made.window, added, once, reasons, how
     )

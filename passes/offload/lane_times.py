@@ -36,7 +36,7 @@ class LaneTimes:
         number: dict[Op, tuple[Way, int]] = {}
         begins: list[int] = []
         forked: set[Way] = set()
-        joins = _joins(ops, cost)
+        joins = joins_of(ops, cost)
         computing = 0
         for op in ops:
             begins.append(clock.now)
@@ -61,7 +61,7 @@ class LaneTimes:
         return LaneTimes(begins, busy, computing)
 
 
-def _joins(ops: Sequence[Op], cost: Callable[[Op], int]) -> set[Op]:
+def joins_of(ops: Sequence[Op], cost: Callable[[Op], int]) -> set[Op]:
     """The dones that ops wait at: of those of one lane between two ops, the last copy's."""
     order = {op: index for index, op in enumerate(ops) if is_start(op)}
     waited: dict[str, int] = {}

@@ -20,9 +20,11 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget
 from memc.passes.offload.follow_policy import Followed, follow_policy
 from memc.passes.offload.link_rates import link_of
+from memc.passes.offload.states_and_values import StatesAndValues
 from memc.passes.offload.stream_choices import Kept
 from memc.passes.offload.stream_weights import may_stream, stream_weights
 from memc.passes.order.reorder import Search
+from memc.passes.pipelines import States
 from memc.passes.recompute.choices import Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of, rematerialize, require_unplaced
 from memc.solvers.offload_policies.choose import PolicyName
@@ -47,8 +49,11 @@ class Offload(Pass):
     link: str | None = None
     """How fast values are copied: `h200`, `h200-alone`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates. Without
     one, the profile's or the target's own link, and where it has none `h200` for CUDA and `memory` for the CPU."""
+    states: States = "auto"
+    """Which optimizer states may lie on the host between steps, where `total` counts them: those that make a step quicker, none, or
+    all that may do."""
     least_copy: Amount = Copies.least
-    """Bytes that a value must have to be copied."""
+    """Bytes that a value or a state must have to be copied."""
     target: Optional[Kind] = None
     """Whose speed the duration of an op is guessed from."""
     profile: str | None = None
@@ -72,6 +77,9 @@ class Offload(Pass):
                     raise UsageError("offload: expected a function without copies; run it once")
                 if self.policy == "auto" and self.total and may_stream(function, self.least_copy):
                     found = stream_weights(module, function, Kept(self.budget, costs, alignment, search, copies))
+                elif self.policy == "auto" and self.total:
+                    kept_by = (self.budget, costs, alignment, search, copies, self.states)
+                    found = StatesAndValues(module, function, *kept_by).keep()
                 elif self.policy == "auto":
                     how = (self.budget, costs, alignment, self.total, search)
                     found = rematerialize(module, function, *how, copies=copies)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from memc.ir.cost_model import CostModel
 from memc.passes.base import Finding
@@ -45,6 +45,6 @@ class StatesOnHost(Finding):
     """Picoseconds by which a step takes longer than without these copies."""
     once: int
     """Picoseconds of one run of every op."""
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str]
     """Why the others stay on the device, by their names."""
-    how: How | None = None
+    how: How

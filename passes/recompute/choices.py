@@ -12,6 +12,7 @@ from memc.ir.cost_model import CostModel
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.spaces import HOST
 from memc.passes.base import Finding
+from memc.passes.offload.state_finding import StatesOnHost
 from memc.passes.recompute.bound import least_possible
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
@@ -41,6 +42,8 @@ class Recomputation(Finding):
     """None where copies were not asked for."""
     policy: str = "none"
     """What decided on copies: nothing, `auto` for the search, or a published policy by its name."""
+    states: StatesOnHost | None = None
+    """Optimizer states that lie on the host between steps, which `added` counts too; None for none."""
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ finds is written back as recomputed ops, and judged by the arena that it then ta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, Optional
 
 from memc.ir.checked_options import Alignment, Amount, Share
-from memc.ir.core import Function
+from memc.ir.core import Function, Op
 from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
@@ -22,13 +22,13 @@ from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.op_queries import assigned_state
 from memc.ir.snapshot import Snapshot
-from memc.ir.spaces import ARENA, IO
+from memc.ir.spaces import ARENA, IO, WEIGHTS
 from memc.ir.target import Kind, Target
 from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget, over_budget
 from memc.passes.measured_times import read_measured
 from memc.passes.order.reorder import Search, reorder
-from memc.passes.recompute.choices import Copies, Recomputation, Starts
+from memc.passes.recompute.choices import Choices, Copies, Recomputation, Starts
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import is_whole_view
 from memc.solvers.exact.recompute import require_few
@@ -44,6 +44,40 @@ SPARE_WITH_COPIES = 0.86
 DEFAULT_SEARCH = Search()
 
 
+@dataclass
+class Plans:
+    """What is found for one budget of a function and serves for others, while the function is as it was."""
+
+    given: list[Op]
+    """Its ops in the order in which they were given, and in the one that `reorder` finds."""
+    best: list[Op]
+    arena: int
+    """Bytes that the arena takes in that."""
+    starts: Starts | None = None
+    found: dict[int | None, tuple[int, Choices]] = field(default_factory=dict)
+    """By the host budget: plans, and down to how many bytes."""
+
+    @staticmethod
+    def of(function: Function, search: Search, alignment: int) -> Plans:
+        """Reorders the function."""
+        given = list(function.ops)
+        reorder(function, search, alignment)
+        return Plans(given, list(function.ops), planned_arena(function, alignment))
+
+    def choices(
+        self, function: Function, costs: CostModel, alignment: int, lowest: int, copies: Copies | None
+    ) -> Choices:
+        """Plans down to about `lowest` bytes."""
+        if self.starts is None:
+            self.starts = Starts.of(function, [self.best, self.given], costs, alignment)
+        key = None if copies is None else copies.host_budget
+        down_to, found = self.found.get(key, (lowest + 1, None))
+        if found is None or down_to > lowest:
+            found = self.starts.choices(lowest, copies)
+            self.found[key] = lowest, found
+        return found
+
+
 def rematerialize(
     module: Module,
     function: Function,
@@ -55,10 +89,15 @@ def rematerialize(
     solver: Solver = "search",
     time_limit: float | None = None,
     copies: Copies | None = None,
+    plans: Plans | None = None,
+    moved: int = 0,
+    room: int = 0,
 ) -> Recomputation:
     """Reorder `function`, which must not have placements yet, and run ops again until its arena keeps `budget`, with
     `total` until everything does: arena, weights, states, inputs and outputs. Aliases that it has are kept. With `copies`,
-    values are also copied out of the arena and back, where that takes less time.
+    values are also copied out of the arena and back, where that takes less time. `plans`: of the function, with the same search,
+    costs and copies, for several budgets of it. `moved`: bytes of states that will not lie on the device after all, which the budget counts
+    no more; `room`: bytes that the arena is to have left.
 
     Recomputation starts from the order that `reorder` finds and from the given one, which may be worse by itself and
     better for it, and moves ops. With the solver `search` a lower budget never gives a larger arena; `exact` also takes, of
@@ -68,20 +107,19 @@ def rematerialize(
     """
     if solver == "exact":
         require_few(sum(op.name != "constant" and not is_whole_view(op) for op in function.ops))
-    given = list(function.ops)
-    reorder(function, search, alignment)
-    arena = planned_arena(function, alignment)
+    plans = Plans.of(function, search, alignment) if plans is None else plans
+    function.ops, given, arena = list(plans.best), plans.given, plans.arena
     taken = bytes_taken(module, function, alignment, total).with_bytes(ARENA, arena)
     whole = budget.of(taken.peak)
-    most = whole - (taken.peak - arena)
+    taken = taken.with_bytes(WEIGHTS, taken[WEIGHTS] - moved) if moved else taken
+    most = whole - (taken.peak - arena) - room
     if arena <= most:
         return Recomputation(arena, arena, 0.0, 0)
     before = Snapshot.of(module, function)
     host_budget = None if copies is None else copies.host_budget
-    starts = Starts.of(function, [function.ops, given], costs, alignment)
     spare = int((SPARE if copies is None else SPARE_WITH_COPIES) * most)
     for limit, lowest in ((most, spare), (spare, 0)):
-        choices = starts.choices(lowest, copies)
+        choices = plans.choices(function, costs, alignment, lowest, copies)
         if solver == "exact":
             choices = choices.solved(limit, time_limit)
         for choice in choices.fitting(most, host_budget):
@@ -98,7 +136,7 @@ def rematerialize(
         least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
         before.restore()
     function.ops = given
-    raise over_budget(whole, taken.with_bytes(ARENA, least), host_budget)
+    raise over_budget(whole, taken.with_bytes(ARENA, least + room), host_budget)
 
 
 def bytes_taken(module: Module, function: Function, alignment: int, total: bool) -> Footprint:

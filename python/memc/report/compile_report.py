@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from memc.ir.copies import host_params
-from memc.ir.core import Function, Role
+from memc.ir.core import Function
 from memc.ir.footprint import WORKSPACE, Footprint
 from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import lifetimes, unoptimized_bytes
@@ -19,9 +19,11 @@ from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
 from memc.passes.manager import PassManager
+from memc.passes.offload.state_finding import StatesOnHost
 from memc.passes.recompute.choices import Recomputation
 from memc.passes.training.labels import LabelInput, label_inputs
 from memc.passes.training.step_builder import Training
+from memc.report.host_states import HostStates, host_states
 from memc.report.offload import Offloaded, offloaded
 
 F = TypeVar("F", bound=Finding)
@@ -91,6 +93,8 @@ class Report:
     """None where `rematerialize` did not run, which is without a memory budget."""
     offload: Offloaded | None = None
     """None where no copies were asked for, or the budget is kept without."""
+    states: HostStates | None = None
+    """Optimizer states on the host between steps; None if none are."""
     policy: str = "none"
     """What decided on copies to the host: nothing, `auto` for the search, or a published policy by its name."""
     added_percent_bound: float | None = None
@@ -103,8 +107,11 @@ class Report:
 
     @property
     def added_percent(self) -> float | None:
-        """Time that keeping the budget adds in the cost model, in percent of one run of every op; None without a budget."""
-        return None if self.recomputation is None else self.recomputation.added_percent
+        """Time that keeping the budget, and states on the host, add in the cost model, in percent of one run of every op; None without
+        both."""
+        if self.recomputation is None:
+            return None if self.states is None else self.states.added_percent
+        return self.recomputation.added_percent
 
     @property
     def arena_bytes(self) -> int:
@@ -143,13 +150,16 @@ class Report:
 
     @property
     def offloaded_bytes(self) -> int:
-        """Bytes that a run copies out of the arena."""
-        return 0 if self.offload is None else self.offload.offloaded_bytes
+        """Bytes that a run copies out of the arena, states included."""
+        states = 0 if self.states is None else self.states.copied_out_bytes
+        return states + (0 if self.offload is None else self.offload.offloaded_bytes)
 
     @property
     def link(self) -> str | None:
         """The link whose rates were counted on; None where no copies were asked for."""
-        return None if self.offload is None else self.offload.link
+        if self.offload is None:
+            return None if self.states is None else self.states.link
+        return self.offload.link
 
     @property
     def peak_bytes(self) -> int:
@@ -231,6 +241,7 @@ def make_report(
     measured = _found(manager, Baseline)
     assert measured is not None
     recomputation, training = _found(manager, Recomputation), _found(manager, Training)
+    moved = _found(manager, StatesOnHost) if recomputation is None else recomputation.states
     return Report(
         footprint=footprint,
         unoptimized_bytes=measured.arena_bytes,
@@ -244,8 +255,9 @@ def make_report(
         largest=largest_tensors(function),
         pipeline=str(manager),
         pass_seconds=[(name, round(value, 4)) for name, value in (*manager.timings, *manager.checking.items())],
-        recomputation=None if recomputation is None else _recomputed(recomputation, footprint, _streamed(module)),
+        recomputation=None if recomputation is None else _recomputed(recomputation, footprint, _on_host(module)),
         offload=None if recomputation is None else offloaded(module, manager, recomputation),
+        states=host_states(module, moved),
         policy="none" if recomputation is None else recomputation.policy,
         added_percent_bound=None if recomputation is None else _bound(recomputation),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
@@ -265,13 +277,12 @@ def _bound(found: Recomputation) -> float | None:
     return None if found.copied.at_least is None else round(100 * found.copied.at_least, 4)
 
 
-def _recomputed(found: Recomputation, footprint: Footprint, streamed: int) -> Recomputed:
-    """What the pass found. `footprint`: that of the function as it is planned; `streamed`: bytes of weights that lie on the host."""
-    without = footprint.with_bytes(ARENA, found.without).peak + streamed
+def _recomputed(found: Recomputation, footprint: Footprint, on_host: int) -> Recomputed:
+    """What the pass found. `footprint`: that of the function as it is planned; `on_host`: bytes of weights and states there."""
+    without = footprint.with_bytes(ARENA, found.without).peak + on_host
     return Recomputed(found.repeats, round(100 * found.added, 4), found.without, without)
 
 
-def _streamed(module: Module) -> int:
-    """Bytes that the weights on the host would take in the slab of weights."""
-    weights = (p for p in host_params(module.main) if p.role is Role.WEIGHT)
-    return sum(align(p.type.nbytes, module.target.alignment) for p in weights)
+def _on_host(module: Module) -> int:
+    """Bytes that the weights and states on the host would take in the slab of weights."""
+    return sum(align(p.type.nbytes, module.target.alignment) for p in host_params(module.main))

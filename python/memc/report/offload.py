@@ -16,52 +16,9 @@ from memc.passes.offload.offload import Offload
 from memc.passes.recompute.choices import Copied, Copies, Recomputation
 from memc.passes.recompute.rematerialize import costs_of
 from memc.report.decisions import UNBROKEN, UNREAD, Decision, decisions_of
+from memc.report.lane_use import LaneUse, Stall, stalls_of, use_of
 from memc.report.streamed import Streamed, streamed_weights
-from memc.report.timeline import Copy, Timeline, timeline
-from memc.solvers.lane_clock import Way
-from memc.solvers.offload import FULL_SPEED, Lane
-
-STALLS = 5
-"""How many ops that wait are reported."""
-
-
-@dataclass(frozen=True)
-class LaneUse:
-    """Copies of one direction."""
-
-    copies: int
-    bytes: int
-    busy_percent: float
-    """While its bytes move, in percent of the whole run."""
-    bandwidth: float
-    """Bytes a second that were counted on, while nothing moves the other way."""
-    shared: float
-    """While something does."""
-    latency: float
-    """Seconds that each copy takes beside those of its bytes."""
-    sync: float
-    """Seconds that each copy takes ops."""
-    drag: float
-    """By how much ops are slower while its bytes move, as a share."""
-
-
-@dataclass(frozen=True)
-class Stall:
-    """An op that waits for a copy."""
-
-    op: str
-    """Its name; `return` for what the end of the run waits for."""
-    result: str
-    """The name of its first result; empty for the end."""
-    index: int
-    """Of the op among the function's."""
-    waits_for: str
-    """The value whose copy takes longest of those that it waits for."""
-    direction: str
-    """`out` or `in`."""
-    seconds: float
-    percent: float
-    """Of one run of every op."""
+from memc.report.timeline import timeline
 
 
 @dataclass(frozen=True)
@@ -108,7 +65,7 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
     copied = found.copied or Copied(by.link, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # The budget is kept without.
     function = module.main
     costs = costs_of(module, item.target, item.profile)
-    time = timeline(function, costs.cost, by.lanes)
+    time = timeline(function, costs.cost, by.lanes, grouped=found.states is not None)
     once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
     decided: list[Decision] = []
     if copied.count or found.repeats:
@@ -127,8 +84,8 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
         recompute_only_percent=alone,
         copies_only_percent_bound=round(100 * copied.alone_at_least, 4),
         makespan_seconds=time.makespan / 1e12,
-        lanes={"out": _use(time, "out", by.lanes.out), "in": _use(time, "in", by.lanes.back)},
-        stalls=_stalls(time, once),
+        lanes={"out": use_of(time, "out", by.lanes.out), "in": use_of(time, "in", by.lanes.back)},
+        stalls=stalls_of(time, once),
         values=decided,
         streamed=streamed,
         small_values=sum(
@@ -168,35 +125,3 @@ def _verdict(
         why = f"most often, it {reasons.most_common(1)[0][0]}" if reasons else f"none has {format_size(by.least)}"
         return f"nothing is copied: no value that is not used for a while may be: {why}"
     return f"nothing is copied: recomputation alone is as quick over the link {by.link}"
-
-
-def _use(time: Timeline, way: Way, lane: Lane) -> LaneUse:
-    copies = [copy for copy in time.copies if copy.way == way]
-    busy = sum(copy.duration for copy in copies)
-    rate = 2**20 / lane.per_mib * 1e12
-    return LaneUse(
-        copies=len(copies),
-        bytes=sum(copy.bytes for copy in copies),
-        busy_percent=round(100 * busy / time.makespan, 4) if busy else 0.0,
-        bandwidth=rate,
-        shared=rate * lane.shared / FULL_SPEED,
-        latency=lane.latency / 1e12,
-        sync=lane.sync / 1e12,
-        drag=lane.drag / FULL_SPEED,
-    )
-
-
-def _stalls(time: Timeline, once: int) -> list[Stall]:
-    found = []
-
-    def stall(op: str, result: str, index: int, copy: Copy, waited: int) -> None:
-        times = (waited / 1e12, round(100 * waited / once, 4))
-        found.append(Stall(op, result, index, copy.value.name, copy.way, *times))
-
-    for run in time.stalls(STALLS):
-        assert run.waits_for is not None
-        name = run.op.name if run.op.region is None else "+".join(op.name for op in run.op.region.ops)
-        stall(name, run.op.results[0].name, run.index, run.waits_for, run.waited)
-    if time.last is not None:
-        stall("return", "", len(time.starts), time.last, time.makespan - time.ran)
-    return sorted(found, key=lambda each: -each.seconds)[:STALLS]

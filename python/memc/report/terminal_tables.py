@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +16,8 @@ from memc.measure.op_times import Profile
 from memc.planning import Plan
 
 from .compile_report import Report
+from .host_states import HostStates
+from .lane_use import Stall
 from .offload import Offloaded
 from .streamed import Streamed
 
@@ -54,6 +57,8 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
             table.add_row("policy", report.policy, "")
         if report.offload.copies and report.added_percent_bound is not None:
             table.add_row("any plan, at least", f"{report.added_percent_bound:.2f} %", "more time, in this order")
+    if report.states is not None:
+        _add_states(table, report.states, report.offload is None)
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")
     for name, seconds in report.seconds.items():
@@ -66,6 +71,8 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
     if report.offload is not None:
         console.print(report.offload.verdict, soft_wrap=True, markup=False)
         _print_decisions(console, report.offload)
+    if report.states is not None:
+        console.print(report.states.summary, soft_wrap=True, markup=False)
     if path:
         console.print(f"wrote {path}", soft_wrap=True)
 
@@ -91,12 +98,7 @@ def _add_copies(table: Table, moved: Offloaded) -> None:
             "1 copy" if lane.copies == 1 else f"{lane.copies} copies",
         )
     table.add_row("waits for copies", f"{moved.waiting_percent:.2f} %", "of the ops' time")
-    for stall in moved.stalls:
-        table.add_row(
-            f"  %{stall.result}" if stall.result else "  the end",
-            f"{stall.percent:.2f} %",
-            f"for %{stall.waits_for}, {stall.direction}",
-        )
+    _add_stalls(table, moved.stalls)
     if moved.streamed is not None:
         seconds = (moved.makespan_seconds, moved.streamed.resident_seconds)
         run, resident = (f"{1e3 * each:,.3f} ms" for each in seconds)
@@ -106,6 +108,42 @@ def _add_copies(table: Table, moved: Offloaded) -> None:
     alone = moved.recompute_only_percent
     table.add_row("recomputation alone", "impossible" if alone is None else f"{alone:.2f} %", "more time")
     table.add_row("copies alone, at least", f"{moved.copies_only_percent_bound:.2f} %", "more time")
+
+
+def _add_stalls(table: Table, stalls: Sequence[Stall]) -> None:
+    for stall in stalls:
+        table.add_row(
+            f"  %{stall.result}" if stall.result else "  the end",
+            f"{stall.percent:.2f} %",
+            f"for %{stall.waits_for}, {stall.direction}",
+        )
+
+
+def _add_states(table: Table, found: HostStates, alone: bool) -> None:
+    """Rows of states on the host. `alone`: nothing is said of other copies, nor of the link."""
+    if alone:
+        table.add_row("link", found.link, found.link_origin)
+    count = f"{len(found.states)} of {len(found.states) + len(found.resident)}"
+    table.add_row("states on the host", f"{found.bytes:,} B", f"{count}, {format_size(found.bytes)}")
+    table.add_row(
+        "their windows", f"{found.window_bytes:,} B", f"at most at one time, {_count(found.groups, 'group')} of updates"
+    )
+    for label, way, nbytes in (
+        ("states copied in", "in", found.copied_in_bytes),
+        ("states written back", "out", found.copied_out_bytes),
+    ):
+        table.add_row(label, f"{nbytes:,} B", format_size(nbytes))
+        if alone:
+            lane = found.lanes[way]
+            table.add_row(
+                f"lane {way} is busy",
+                f"{lane.busy_percent:.2f} %",
+                "1 copy" if lane.copies == 1 else f"{lane.copies} copies",
+            )
+    if alone:
+        table.add_row("waits for copies", f"{found.waiting_percent:.2f} %", "of the ops' time")
+        _add_stalls(table, found.stalls)
+    table.add_row("states take", f"{found.added_percent:.2f} %", "more time than on the device")
 
 
 def _add_streamed(table: Table, found: Streamed) -> None:

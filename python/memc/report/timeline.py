@@ -10,12 +10,13 @@ picoseconds.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from memc.ir.copies import is_done, is_start, start_of
 from memc.ir.core import Function, Op, Value
+from memc.passes.offload.lane_times import joins_of
 from memc.solvers.lane_clock import LaneClock, Way
 from memc.solvers.offload import Lanes
 
@@ -141,21 +142,29 @@ class Timeline:
         return found[:most]
 
 
-def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes) -> Timeline:
-    """The timeline of a function. `cost`: picoseconds of an op that is no copy."""
+def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes, grouped: bool = False) -> Timeline:
+    """The timeline of a function. `cost`: picoseconds of an op that is no copy. `grouped`: starts and waits of one lane between two ops
+    take ops time once, as programs have it; the search counts each."""
     clock, found = LaneClock(lanes), Timeline()
+    joined = joins_of(function.ops, cost) if grouped else None
+    forked: set[Way] = set()
     copies: dict[Op, Copy] = {}
     waited, longest = 0, None
     for index, op in enumerate(function.ops):
         begin = clock.now
         found.starts.append(begin)
         if is_start(op) or is_done(op):
-            copy = _copied(op, clock, copies)
+            copy = _copied(op, clock, copies, forked, joined is None or op in joined)
+            if not is_start(op) and (joined is None or op in joined):
+                forked.clear()
+            elif grouped:
+                forked.add(copy.way)
             copy.waited += clock.now - begin
             waited += clock.now - begin
             longest = copy if copy.waited and (longest is None or copy.waited > longest.waited) else longest
         elif duration := cost(op):
             clock.run(duration)
+            forked.clear()
             found.runs.append(Run(op, index, begin, clock.now, waited, longest))
             waited, longest = 0, None
     for copy in copies.values():
@@ -166,15 +175,17 @@ def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes) -> Tim
     return found
 
 
-def _copied(op: Op, clock: LaneClock, copies: dict[Op, Copy]) -> Copy:
-    """Begin a copy, or wait for it. Returns it. `copies`: those that have begun, by their starts."""
+def _copied(op: Op, clock: LaneClock, copies: dict[Op, Copy], forked: Container[Way], joins: bool) -> Copy:
+    """Begin a copy, or wait for it, if the op `joins` its lane. Returns it. `copies`: those that have begun, by their starts; `forked`:
+    lanes that have waited for the ops before."""
     if not is_start(op):
         start = start_of(op)
         assert start is not None
         copy = copies[start]
-        clock.wait(copy.way, copy.number)
+        if joins:
+            clock.wait(copy.way, copy.number)
         return copy
     way: Way = "out" if op.name == "offload_start" else "in"
     copy = copies[op] = Copy(op, way, op.operands[0], clock.now)
-    copy.number = clock.issue(way, copy.bytes)
+    copy.number = clock.issue(way, copy.bytes, forked=way in forked)
     return copy
