@@ -140,6 +140,33 @@ def test_what_raises_the_peak_of_a_plan_is_taken_back() -> None:
     assert plan_aliases(function_of(body), refine=False).peak == planned_peak(function_of(body)) == 1408
 
 
+def test_all_slices_of_a_concat_at_once_may_be_better_than_the_last_ones() -> None:
+    """A careful plan has %b alone in %c: %a, which is read later, would keep it alive."""
+    body = """
+  %a = "make"(%x) : f32[32]
+  %b = slice(%a) {starts = [0], stops = [16], steps = [1]} : f32[16]
+  %c = concat(%a, %b) {axis = 0} : f32[48]
+  %d = slice(%c) {starts = [0], stops = [24], steps = [1]} : f32[24]
+  %e = "use"(%a) : f32[128]
+  %y = "use"(%d, %e) : f32[64]
+  return %y"""
+    found, reached = planned(body)
+    assert found["a"] == ("c", 0) and reached == 704
+
+
+def test_sizes_are_rounded_where_bytes_are_compared() -> None:
+    """%a and %b take 64 bytes each, so that it costs nothing to keep one of them alive for the other."""
+    found = planned(
+        """
+  %a = "make"(%x) : f32[12]
+  %b = slice(%a) {starts = [0], stops = [8], steps = [1]} : f32[8]
+  %c = "make"(%x) : f32[16]
+  %y = "use"(%b, %c) : f32[64]
+  return %y"""
+    )
+    assert found == ({"b": ("a", 0)}, 128)
+
+
 def test_a_result_takes_over_what_nobody_reads_any_more() -> None:
     body = """
   %a = exp(%x) : f32[64]
