@@ -74,6 +74,8 @@ def test_an_object_of_seconds_is_that_of_ops(tmp_path: Path) -> None:
         ),
         ({"link": {"out": OUT, "in": {**IN, "drag": True}}}, "link: in: drag: expected a number, got True"),
         ({"link": {"out": OUT, "in": {**IN, "sync": "1"}}}, "link: in: sync: expected a number, got '1'"),
+        ({"link": {"out": {**OUT, "shared": 2**31}, "in": IN}}, "<= shared <= bandwidth"),
+        ({"link": {"out": OUT, "in": {**IN, "latency": 1}}}, "a latency of 0 to 1 seconds"),
     ],
 )
 def test_refusals(tmp_path: Path, data: Any, words: str) -> None:

@@ -180,6 +180,15 @@ def test_an_input_that_is_added_is_not_rounded() -> None:
     assert types_of(mixed(module), "add") == ["f32"]
 
 
+def test_a_constant_that_was_moved_is_rounded_as_it_would_be_itself() -> None:
+    """But not what was computed of it, which has been rounded nowhere."""
+    for op, attrs, added in (("transpose", {"perm": (1, 0)}, "bf16"), ("abs", {}, "f32")):
+        module, b, x = start(8, 8)
+        y = b.op("matmul", [x, b.constant(draw(8, 8))], **PLAIN)
+        module.main.returns = [b.op("add", [y, b.op(op, [b.constant(draw(8, 8))], **attrs)])]
+        assert types_of(mixed(module), "add") == [added]
+
+
 def test_a_weight_that_is_read_in_both_types_is_stored_in_both() -> None:
     module, b, x = start(4, 8)
     w = b.constant(draw(8, 8), "w")
@@ -212,6 +221,8 @@ def test_constants_that_halves_have() -> None:
     assert fits(np.float32([3.3e38, np.inf]), DType.BF16) and not fits(np.float32([-3.4028235e38]), DType.BF16)
     assert not fits(np.float32([1e-6]), DType.F16) and fits(np.float32([1e-6, 1]), DType.F16)
     assert fits(np.float32([0]), DType.F16) and fits(np.float32([]), DType.F16)
+    for dtype, smallest in ((DType.F16, 2.0**-14), (DType.BF16, 2.0**-126)):
+        assert fits(np.float64([smallest]), dtype) and not fits(np.float64([0.99 * smallest]), dtype)
 
 
 @pytest.mark.parametrize("to", ["f16", "bf16"])
