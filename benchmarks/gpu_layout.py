@@ -4,7 +4,8 @@
     python benchmarks/gpu_layout.py prepare --models DIR --cache CACHE --out FOLDER CASE ...
     python benchmarks/gpu_layout.py run FOLDER [--seconds N] [--torch] [--json FILE] [--tables DIR]
 
-A CASE is MODEL:BATCH:PRECISION, the model as for `gpu_speed.py`. Each is compiled with the pass `channels-last`, without it, and in
+A CASE is MODEL:BATCH:PRECISION, or MODEL:BATCH:PRECISION:train for a training step, whose gradients then take either layout, too; the
+model as for `gpu_speed.py`. Each is compiled with the pass `channels-last`, without it, and in
 f32. `run` takes the cases in the order given, each in a process of its own: milliseconds of a run (median of 25, as one CUDA graph),
 errors against the f32 artifact (norm of the difference over the norm), and the time of each op, longest first, with the operations
 and bytes a second that it reaches. `--torch` also measures torch.compile with channels last. Weights are drawn from a seed.
@@ -51,7 +52,7 @@ def prepare(args: argparse.Namespace) -> int:
     import memc
 
     for number, case in enumerate(args.cases):
-        stem, batch, precision = case.split(":")
+        stem, batch, precision, *mode = case.split(":")
         known = (*all_models.MODELS, *all_models.WRITTEN)
         (model,) = [m for m in known if m.name in (f"training/{stem}", f"written/{stem}")]
         folder = args.out / f"{number:02}.{case.replace(':', '.')}"
@@ -64,7 +65,8 @@ def prepare(args: argparse.Namespace) -> int:
                 artifact,
                 target="cuda",
                 arch=args.arch,
-                **{"precision": precision, **shapes, **options},
+                **shapes,
+                **(step_options(way, precision) if mode else {"precision": precision, **options}),
             )
             (folder / f"{way}.json").write_text(json.dumps(described(artifact)))
             size, spent = strip(artifact), time.perf_counter() - start
@@ -72,9 +74,29 @@ def prepare(args: argparse.Namespace) -> int:
                 f"{case} {way}: arena {done.report.arena_bytes} bytes, {size / 2**20:.2f} MiB, {spent:.0f} s",
                 flush=True,
             )
-        facts = {"case": case, "stem": stem, "batch": int(batch), "precision": precision, "train": False}
+        facts = {
+            "optimizer": "sgd",
+            "case": case,
+            "stem": stem,
+            "batch": int(batch),
+            "precision": precision,
+            "train": bool(mode),
+        }
         (folder / "case.json").write_text(json.dumps({**facts, "below": vocabularies(model)}))
     return 0
+
+
+def step_options(way: str, precision: str) -> dict[str, Any]:
+    """Of a training step, which the compiler leaves in the layout that the model has."""
+    import memc
+    from memc.passes.pipelines import pipeline
+
+    text = pipeline(2, "cuda", precision="f32" if way == "f32" else precision)
+    if way == "last":
+        text = text.replace("channels-last{", "channels-last{training ").replace(
+            "channels-last,", "channels-last{training},"
+        )
+    return {"train": memc.BuildGradient(), "pass_pipeline": text}
 
 
 def described(artifact: Path) -> list[tuple[str, str, int, int]]:

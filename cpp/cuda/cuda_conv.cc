@@ -34,7 +34,8 @@ ConvolutionSite& Site(const ConvolutionCall& call, const Key& key, int channels,
   const auto known = context.convolutions.find(key);
   if (known != context.convolutions.end()) return known->second;
   ConvolutionSite made = Describe(call.shape, channels);
-  if (call.kind != kFilter && MayBeProduct(call.kind, call.shape)) {
+  const bool summed = call.kind == kFilter && !call.shape.channels_last;
+  if (!summed && MayBeProduct(call.kind, call.shape)) {
     made.product = DescribeProduct(ProductOf(call.kind, call.shape), terms);
   }
   const auto attempt = [&](const Choice& choice) { return run(made, choice); };
@@ -183,7 +184,9 @@ void ConvolveData(const Convolution& shape, const Place& place, const void* y, c
                         static_cast<float*>(x));
     }
     int status = 0;
-    if (IsProduct(way)) {
+    if (IsProduct(way) && shape.channels_last) {
+      status = RunProduct(context, s.product, way, place, y, w, {}, x);
+    } else if (IsProduct(way)) {
       status = RunProduct(context, s.product, way, place, w, y, {}, x);
     } else {
       SetMath(shape, s, MathOf(way));
@@ -212,6 +215,9 @@ void ConvolveFilter(const Convolution& shape, const Place& place, const void* x,
   CudnnHandle* const handle = context.Cudnn(place.stream);
   const Cudnn& cudnn = LoadCudnn();
   const auto run = [&](ConvolutionSite& s, const Choice& way) -> int {
+    if (IsProduct(way) && shape.channels_last) {
+      return RunProduct(context, s.product, way, place, y, x, {}, w);
+    }
     if (IsProduct(way)) {
       return RunSums(context, shape, s.sums, way, place, static_cast<const float*>(x),
                      static_cast<const float*>(y), static_cast<float*>(w));

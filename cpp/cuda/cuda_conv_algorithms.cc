@@ -131,7 +131,7 @@ std::vector<Choice> ConvolutionWays(const ConvolutionCall& call, ConvolutionSite
     all.push_back(choice);
   }
   if (MayBeProduct(kind, shape)) {
-    std::vector<Choice> products = kind == kFilter
+    std::vector<Choice> products = kind == kFilter && !shape.channels_last
                                        ? WaysOfSums(context, shape, place.bytes, site.sums)
                                        : WaysOfProduct(site.product, context.Lt(), place.bytes);
     for (Choice& choice : products) {

@@ -56,8 +56,8 @@ int RunProduct(Context& context, const ProductSite& site, const Choice& choice, 
 struct Convolution {
   int rank = 2;
   int group = 1;
-  bool channels_last = false;  // For Convolve alone.
-  bool relu = false;           // Of the result of Convolve.
+  bool channels_last = false;
+  bool relu = false;  // Of the result of Convolve.
   bool tf32 = false;
   Element type = kF32;  // Of all tensors.
   std::array<int, 5> x{};
@@ -86,7 +86,7 @@ bool IsPointwise(const Convolution& c);
 
 // y[i] = w x[i] (kForward), or x[i] = w' y[i] (kData), with images as matrices [channels,
 // positions]; with the channels last one product of all positions, y = x w', which adds bias and
-// residual and applies ReLU.
+// residual and applies ReLU, x = y w, or w = y' x (kFilter).
 Product ProductOf(Kind kind, const Convolution& c);
 
 // The ways to compute the gradient in f32 weights by products, added to `sums` as they need it, and

@@ -85,17 +85,19 @@ bool IsPointwise(const Convolution& c) {
 
 Product ProductOf(Kind kind, const Convolution& c) {
   Product p;
-  p.transpose_a = kind == kData;
   p.tf32 = c.tf32;
   p.factors = p.result = c.type;
   if (c.channels_last) {
-    p.transpose_b = true;
+    const int64_t positions = c.x[0] * Positions(c);
+    p.transpose_a = kind == kFilter;
+    p.transpose_b = kind == kForward;
     p.relu = c.relu;
-    p.m = c.x[0] * Positions(c);
-    p.n = c.y[1];
-    p.k = c.x[1];
+    p.m = kind == kFilter ? c.y[1] : positions;
+    p.n = kind == kForward ? c.y[1] : c.x[1];
+    p.k = kind == kFilter ? positions : kind == kForward ? c.x[1] : c.y[1];
     return p;
   }
+  p.transpose_a = kind == kData;
   p.n = Positions(c);
   p.m = kind == kData ? c.x[1] : c.y[1];
   p.k = kind == kData ? c.y[1] : c.x[1];

@@ -21,10 +21,11 @@
 //                    each product
 //   memc.cuda.conv(x, w, others..., y, workspace?, operands, bias, residual, relu, tf32,
 //                  group, window...)
-//   memc.cuda.conv_channels_last(x, w, ...), the same of x [N, spatial..., C], w [M, kernel...,
-//   C / group] and y [N, spatial..., M]
 //   memc.cuda.conv_transpose(g, w, bias?, x, workspace?, the scalars of conv)
 //   memc.cuda.conv_grad_weight(x, g, w, workspace?, the scalars of conv)
+//
+// The last three end in _channels_last for x [N, spatial..., C], w [M, kernel..., C / group] and
+// y [N, spatial..., M].
 //
 // memc.cuda.attention, which no library computes, is in cuda_attention.cc.
 #include "cuda/cuda_library_kernels.h"
@@ -175,7 +176,7 @@ constexpr int64_t kWindow = 7;  // Where the strides of a convolution are among 
 
 // The convolution of x with w that makes y, whichever of them a kernel computes.
 cuda::Convolution Shape(const Arguments& args, const ffi::TensorView& x, const ffi::TensorView& w,
-                        const ffi::TensorView& y, bool channels_last = false) {
+                        const ffi::TensorView& y, bool channels_last) {
   const std::vector<int64_t>& s = args.scalars;
   Require(s.size() > kWindow, "expected a window");
   const int64_t axes = s[kWindow - 1];
@@ -226,16 +227,20 @@ void Conv(ffi::PackedArgs packed) {
                  args.Optional(2, c.type), args.Data(args.operands));
 }
 
+template <bool kChannelsLast>
 void ConvTranspose(ffi::PackedArgs packed) {
   const Arguments args(packed);
-  const cuda::Convolution c = Shape(args, args.Result(), args.tensors[1], args.tensors[0]);
+  const cuda::Convolution c =
+      Shape(args, args.Result(), args.tensors[1], args.tensors[0], kChannelsLast);
   cuda::ConvolveData(c, args.Place(), args.Data(0), args.Data(1), args.Optional(1, c.type),
                      args.Data(args.operands));
 }
 
+template <bool kChannelsLast>
 void ConvGradWeight(ffi::PackedArgs packed) {
   const Arguments args(packed);
-  const cuda::Convolution c = Shape(args, args.tensors[0], args.Result(), args.tensors[1]);
+  const cuda::Convolution c =
+      Shape(args, args.tensors[0], args.Result(), args.tensors[1], kChannelsLast);
   cuda::ConvolveFilter(c, args.Place(), args.Data(0), args.Data(1), args.Data(args.operands));
 }
 
@@ -303,8 +308,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   add("memc.cuda.capture", ffi::Function::FromTyped(Capture));
   add("memc.cuda.load", Named<Load>("memc.cuda.load"));
   add("memc.cuda.matmul", Named<Matmul>("memc.cuda.matmul"));
-  add("memc.cuda.conv", Named<Conv<false>>("memc.cuda.conv"));
-  add("memc.cuda.conv_channels_last", Named<Conv<true>>("memc.cuda.conv_channels_last"));
-  add("memc.cuda.conv_transpose", Named<ConvTranspose>("memc.cuda.conv_transpose"));
-  add("memc.cuda.conv_grad_weight", Named<ConvGradWeight>("memc.cuda.conv_grad_weight"));
+  const std::string last = "_channels_last";
+  const auto add_both = [&](const std::string& symbol, const auto& named, const auto& named_last) {
+    add(symbol.c_str(), named(symbol));
+    add((symbol + last).c_str(), named_last(symbol + last));
+  };
+  add_both("memc.cuda.conv", Named<Conv<false>>, Named<Conv<true>>);
+  add_both("memc.cuda.conv_transpose", Named<ConvTranspose<false>>, Named<ConvTranspose<true>>);
+  add_both("memc.cuda.conv_grad_weight", Named<ConvGradWeight<false>>, Named<ConvGradWeight<true>>);
 }

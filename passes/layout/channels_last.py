@@ -23,10 +23,9 @@ from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 
 
-def channels_last(module: Module, function: Function, tf32: bool, alignment: int) -> None:
-    """Rewrite the ops that gain by it, unless that raises the peak. A step of training, whose gradients have no such form, would
-    need both layouts of most images: it is left alone."""
-    if any(op.name == "conv_grad_weight" for op in function.ops):
+def channels_last(module: Module, function: Function, tf32: bool, training: bool, alignment: int) -> None:
+    """Rewrite the ops that gain by it, unless that raises the peak; `training`: those of steps of training, too."""
+    if not training and any(op.name == "conv_grad_weight" for op in function.ops):
         return
     chosen = choose_last(module, function, tf32)
     if not chosen:
@@ -62,6 +61,8 @@ class ChannelsLast(Pass):
     """The target whose library kernels may be used: `cuda`, or there is nothing to gain."""
     tf32: bool = False
     """Whether convolutions of f32 will round their factors to TF32; else only those of halves are on tensor cores."""
+    training: bool = False
+    """Whether functions with gradients of weights are rewritten."""
     alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
@@ -69,4 +70,4 @@ class ChannelsLast(Pass):
             return
         for function in module.functions:
             if is_raw(function):
-                channels_last(module, function, self.tf32, alignment_of(self.alignment, module))
+                channels_last(module, function, self.tf32, self.training, alignment_of(self.alignment, module))

@@ -18,8 +18,19 @@ from memc.ir.core import Function, Op, Value
 from memc.ir.cost_model import DEVICES
 from memc.ir.module import Module
 from memc.ir.op_queries import slice_offsets
+from memc.ir.ops.library.cuda_conv import images_of, weights_of
 from memc.ir.types import TensorType
-from memc.passes.layout.layout_forms import RANKS, has_last_form, is_constant, is_free, known_data, reads_image, vector
+from memc.passes.layout.layout_forms import (
+    CONVOLUTIONS,
+    RANKS,
+    WEIGHTED,
+    has_last_form,
+    is_constant,
+    is_free,
+    known_data,
+    reads_image,
+    vector,
+)
 from memc.solvers.min_cut import UNCUT, Edge, sink_side
 
 DEVICE = DEVICES["cuda"]
@@ -83,7 +94,7 @@ class _Cut:
 
 def _rounds_at_once(op: Op, uses: Mapping[Value, Sequence[Op]], returned: Collection[Value]) -> bool:
     """Whether a convolution of halves is rounded by what follows, as the library does in the same call."""
-    if op.name != "conv" or op.result.type.dtype is op.operands[0].type.dtype:
+    if op.name not in CONVOLUTIONS or op.result.type.dtype is op.operands[0].type.dtype:
         return True
     readers = uses.get(op.result, ())
     rounded = len(readers) == 1 and readers[0].name == "cast" and op.result not in returned
@@ -105,26 +116,29 @@ def transpose_seconds(type: TensorType) -> float:
 
 def gain_seconds(module: Module, op: Op, uses: Mapping[Value, Sequence[Op]]) -> float:
     """What an op with a form for channels last gains by it; a loss is negative."""
-    if op.name == "conv":
-        return _gain_of_conv(module, op, uses)
+    if op.name in CONVOLUTIONS:
+        weights = op.operands[1] if op.name in WEIGHTED else None
+        lost = 0.0 if weights is None or known_data(module, weights) is not None else transpose_seconds(weights.type)
+        return _saved_bytes(op, uses) / DEVICE.bandwidth - UNSURE - lost
     if op.name == "concat" and all(at is not None for at in slice_offsets(op)):
         return -DEVICE.start - 2 * op.result.type.nbytes / DEVICE.bandwidth  # No longer written in place.
     return 0.0
 
 
-def _gain_of_conv(module: Module, op: Op, uses: Mapping[Value, Sequence[Op]]) -> float:
-    """The library's copies to channels last and back, or, of a convolution that it computes as products of the images as
-    they are, its passes for bias and ReLU, which products with channels last add at once."""
-    x, w = op.operands[0].type, op.operands[1].type
-    y = op.result.type.elements * x.dtype.itemsize
-    copied = 2 * (x.nbytes + y)
-    missing = -x.shape[1] % vector(x.dtype)
+def _saved_bytes(op: Op, uses: Mapping[Value, Sequence[Op]]) -> int:
+    """Bytes of the library's copies of images to channels last and back; or, of a convolution that it computes as products of the
+    images as they are, of its passes for bias and ReLU, which products with channels last add at once."""
+    x, y = images_of(op)
+    size = op.operands[0].type.dtype.itemsize
+    copied = 2 * size * (x.elements + y.elements)
+    w = weights_of(op)
+    missing = -w.shape[1] % vector(op.operands[0].type.dtype)
     if missing:  # Not copied, but filled up.
-        copied = -2 * x.nbytes // x.shape[1] * (x.shape[1] + missing)
-    elif set(w.shape[2:]) == {1} and op.result.type.shape[2:] == x.shape[2:]:
-        copied = min(copied, 2 * y * (len(op.operands) - 2 + _has_relu(op, uses)))
-    lost = 0.0 if known_data(module, op.operands[1]) is not None else transpose_seconds(w)
-    return copied / DEVICE.bandwidth - UNSURE - lost
+        return -2 * size * x.elements // x.shape[1] * (x.shape[1] + missing)
+    if set(w.shape[2:]) == {1} and y.shape[2:] == x.shape[2:]:
+        passes = len(op.operands) - 2 + _has_relu(op, uses) if op.name == "conv" else 0
+        return min(copied, 2 * size * y.elements * passes)
+    return copied
 
 
 def _has_relu(op: Op, uses: Mapping[Value, Sequence[Op]]) -> bool:

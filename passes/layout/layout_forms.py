@@ -12,7 +12,8 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Attr, Op, Role, Value
 from memc.ir.module import Module
 from memc.ir.op_queries import has
-from memc.ir.ops.library.cuda_conv import VECTOR, fits
+from memc.ir.ops.library.cuda_conv import fits, images_of, weights_of
+from memc.ir.ops.library.cuda_conv_channels_last import VECTOR
 from memc.ir.ops.shared.casts import HALF
 from memc.ir.ops.shared.common import ints_attr
 from memc.ir.ops.shared.layout import SUFFIX, last_array, last_type, to_first, to_last
@@ -23,8 +24,13 @@ from memc.ir.types import DType, TensorType
 RANKS = (4, 5)
 """Axes of an image or a volume: batch, channels, maybe depth, height and width."""
 
-WINDOWED = ("conv", "max_pool", "sum_pool")
-"""Ops with a counterpart of their own."""
+CONVOLUTIONS = ("conv", "conv_transpose", "conv_grad_weight")
+
+WEIGHTED = ("conv", "conv_transpose")
+"""Those whose second operand are weights."""
+
+WINDOWED = (*CONVOLUTIONS, "max_pool", "max_pool_taps", "max_pool_grad", "sum_pool", "sum_pool_grad")
+"""Ops with a counterpart of their own, whose first two operands, or the only one, have channels."""
 
 REDUCTIONS = ("reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_mean")
 
@@ -43,7 +49,7 @@ def has_last_form(op: Op, tf32: bool) -> bool:
     if len(op.results) != 1 or op.region is not None or not op.operands:
         return False
     source, result = op.operands[0].type, op.result.type
-    if op.name == "conv":
+    if op.name in CONVOLUTIONS:
         return _is_for_tensor_cores(op, tf32)
     if op.name in REDUCTIONS:
         every = set(range(2, source.rank)) <= set(ints_attr(op.attrs, "axes"))
@@ -56,10 +62,12 @@ def has_last_form(op: Op, tf32: bool) -> bool:
 
 
 def reads_image(value: Value, op: Op) -> bool:
-    """Whether an op with a form for channels last reads a value as an image: not as weights, nor spread over more axes."""
-    if op.name == "conv":
+    """Whether an op with a form for channels last reads a value with channels, and not spread over more axes."""
+    if op.name in WEIGHTED:
         return value is op.operands[0]
-    if op.name in (*WINDOWED, *PER_AXIS, *BY_NUMBER, *REDUCTIONS, "concat"):
+    if op.name in WINDOWED:
+        return value in op.operands[:2]
+    if op.name in (*PER_AXIS, *BY_NUMBER, *REDUCTIONS, "concat"):
         return value.type.rank in RANKS
     return bool(op.results) and value.type.rank == op.results[0].type.rank
 
@@ -70,15 +78,17 @@ def vector(dtype: DType) -> int:
 
 
 def _is_for_tensor_cores(op: Op, tf32: bool) -> bool:
-    """Whether the library computes a convolution on tensor cores where the channels are last. Few channels are filled up with
-    zeros."""
-    x, w = op.operands[0].type, op.operands[1].type
-    if x.rank not in RANKS or op.attrs["group"] != 1 or x.dtype not in (*HALF, *([DType.F32] if tf32 else [])):
+    """Whether the library computes a convolution, or a gradient of one, on tensor cores where the channels are last. Few channels
+    of a convolution's images are filled up with zeros."""
+    dtype, w = op.operands[0].type.dtype, weights_of(op)
+    if w.rank not in RANKS or op.attrs["group"] != 1 or dtype not in (*HALF, *([DType.F32] if tf32 else [])):
         return False
-    whole = vector(x.dtype)
-    view = window(op.attrs, w.shape[2:], x.rank - 2)
-    small = x.shape[1] < whole or x.shape[1] % whole == 0
-    return small and w.shape[0] % whole == 0 and fits(view, x.shape[2:], op.result.type.shape[2:]) and x.elements > 0
+    whole = vector(dtype)
+    few = op.name == "conv" and w.shape[1] < whole
+    x, y = images_of(op)
+    view = window(op.attrs, w.shape[2:], w.rank - 2)
+    fitting = x.elements > 0 and y.elements > 0 and fits(view, x.shape[2:], y.shape[2:])
+    return fitting and w.shape[0] % whole == 0 and (few or w.shape[1] % whole == 0)
 
 
 def is_free(type: TensorType) -> bool:
@@ -113,6 +123,8 @@ class LayoutWriter:
     """What takes the place of a value that is written anew, for ops that read it as it was."""
     widened: dict[Value, Value] = field(default_factory=dict)
     """What convolutions read of values with few channels."""
+    laid_out: dict[tuple[Value, int], Value] = field(default_factory=dict)
+    """Constant weights as convolutions read them, with more channels."""
     spread: dict[tuple[Value, int], Value] = field(default_factory=dict)
     """What elementwise ops read of values with fewer axes than their results."""
 
@@ -136,10 +148,13 @@ class LayoutWriter:
         b, attrs = self.builder, dict(op.attrs)
         if op.name == "conv":
             x, w, *bias = op.operands
-            image, weights = self._whole(x), self._weights(w)
+            image, weights = self._whole(x), self._weights(w, -w.type.shape[1] % vector(w.type.dtype))
             return b.op("conv" + SUFFIX, [image, weights, *map(self.as_first, bias)], **attrs)
+        if op.name == "conv_transpose":
+            x, w, *bias = op.operands
+            return b.op(op.name + SUFFIX, [self.as_last(x), self._weights(w), *map(self.as_first, bias)], **attrs)
         if op.name in WINDOWED:
-            return b.op(op.name + SUFFIX, [self.as_last(op.operands[0])], **attrs)
+            return b.op(op.name + SUFFIX, [self.as_last(v) for v in op.operands], **attrs)
         if op.name == "concat":
             axis = attrs["axis"]
             assert isinstance(axis, int)
@@ -204,27 +219,30 @@ class LayoutWriter:
 
     def _whole(self, x: Value) -> Value:
         """What a convolution reads, with channels of zeros up to a whole vector."""
-        made, channels = self.as_last(x), x.type.shape[1]
-        missing = -channels % vector(x.type.dtype)
-        if not missing:
-            return made
         if x not in self.widened:
-            none = (0,) * (x.type.rank - 1)
-            padding: dict[str, Attr] = {"low": (*none, 0), "high": (*none, missing), "mode": "constant", "value": 0.0}
-            self.widened[x] = self.builder.op("pad", [made], **padding)
+            self.widened[x] = self._filled_up(self.as_last(x), -x.type.shape[1] % vector(x.type.dtype))
         return self.widened[x]
 
-    def _weights(self, w: Value) -> Value:
-        """The weights of a convolution, laid out alike."""
-        missing = -w.type.shape[1] % vector(w.type.dtype)
+    def _filled_up(self, image: Value, missing: int) -> Value:
+        """`image`, which has the channels last, with so many more of zeros."""
+        if not missing:
+            return image
+        none = (0,) * (image.type.rank - 1)
+        padding: dict[str, Attr] = {"low": (*none, 0), "high": (*none, missing), "mode": "constant", "value": 0.0}
+        return self.builder.op("pad", [image], **padding)
+
+    def _weights(self, w: Value, missing: int = 0) -> Value:
+        """The weights of a convolution, laid out alike, with so many more channels. Those that are known when the model runs are
+        laid out anew for each that reads them, so that no copy lives from the forward to the backward pass."""
         data = known_data(self.builder.module, w)
         if data is None:
-            return self._whole(w)
-        if w not in self.widened:
+            turned = self._turned(self.as_first(w), to_last(w.type.rank), last_type(w.type))
+            return self._filled_up(turned, missing)
+        if (w, missing) not in self.laid_out:
             whole = np.pad(data, [(0, missing if axis == 1 else 0) for axis in range(data.ndim)])
             made = np.ascontiguousarray(last_array(whole))
-            self.widened[w] = self.builder.constant(made, f"{w.name}{SUFFIX}")
-        return self.widened[w]
+            self.laid_out[w, missing] = self.builder.constant(made, f"{w.name}{SUFFIX}")
+        return self.laid_out[w, missing]
 
 
 def _moved(axis: int, rank: int) -> int:

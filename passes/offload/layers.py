@@ -6,25 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memc.ir.core import Op
+from memc.ir.ops.shared.layout import base_name
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.solvers.offload import OffloadProblem
 from memc.solvers.offload_policies.layers import Kind, Layer, LayeredProblem, pass_boundary
 
 KINDS = {
     "conv": Kind.CONV,
-    "conv_channels_last": Kind.CONV,
     "conv_grad_weight": Kind.CONV,
     "conv_transpose": Kind.CONV,
     "deform_conv": Kind.CONV,
     "matmul": Kind.DENSE,
     "max_pool": Kind.POOL,
-    "max_pool_channels_last": Kind.POOL,
     "max_pool_taps": Kind.POOL,
     "max_pool_grad": Kind.POOL,
     "max_pool_indices": Kind.POOL,
     "avg_pool": Kind.POOL,
     "sum_pool": Kind.POOL,
-    "sum_pool_channels_last": Kind.POOL,
     "softmax": Kind.SOFTMAX,
     "log_softmax": Kind.SOFTMAX,
     "softmax_cross_entropy": Kind.SOFTMAX,
@@ -53,6 +51,6 @@ def layered(graph: RecomputeGraph, problem: OffloadProblem) -> LayeredProblem:
 
 
 def _kind(ops: Iterable[Op]) -> Kind:
-    names = {inner.name for op in ops for inner in (op.region.ops if op.region is not None else [op])}
+    names = {base_name(inner) for op in ops for inner in (op.region.ops if op.region is not None else [op])}
     found = {KINDS.get(name, Kind.OTHER) for name in names}
     return next(kind for kind in FIRST if kind in found)

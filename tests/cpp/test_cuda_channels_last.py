@@ -16,6 +16,8 @@ RNG = np.random.default_rng(6)
 
 FORWARD, ACTIVATED = "cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward"
 
+DATA, WEIGHTS = "cudnnConvolutionBackwardData", "cudnnConvolutionBackwardFilter"
+
 
 def some(*shape: int) -> Array:
     return np.asarray(RNG.standard_normal(shape), np.float32)
@@ -62,6 +64,33 @@ def test_convolutions_with_channels_last(
     added: list[Step] = [with_bias, ("add", (3, 4), {}), ("relu", (5,), {})]
     check([x, w, bias, some(*result)], *added, symbol=symbol, workspace=workspace)
     check([x, w, bias, some(*result)], *added, symbol=symbol, workspace=workspace, in_place=3)
+
+
+@pytest.mark.parametrize("fails", ["", DATA, WEIGHTS])
+@pytest.mark.parametrize("workspace", [0, 64])
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_with_channels_last(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, case: tuple[Any, ...], workspace: int, fails: str
+) -> None:
+    """By cuDNN and, of convolutions that are products, by those."""
+    pointwise = set(case[1][1:-1]) == {1}
+    if fails and not pointwise:
+        return
+    monkeypatch.setenv("FAKE_CUDA_FAILS", fails)
+    images, *rest = case[0]
+    attrs, w = attributes(case), some(*case[1])
+    x = some(images + 9 * bool(fails), *rest)
+    y = some(*make_op([x, w], [("conv_channels_last", (0, 1), attrs)]).result.type.shape)
+    rank = len(attrs["strides"])
+    if fails != WEIGHTS:
+        step: Step = ("conv_transpose_channels_last", (0, 1), {**attrs, "output_padding": (0,) * rank})
+        free = make_op([y, w], [step]).result.type.shape
+        padding = tuple(n - m for n, m in zip(x.shape[1:-1], free[1:-1]))
+        steps: list[Step] = [(step[0], (0, 1), {**attrs, "output_padding": padding})]
+        check([y, w], *steps, symbol="memc.cuda.conv_transpose_channels_last", workspace=workspace)
+    if fails != DATA:
+        of_w: Step = ("conv_grad_weight_channels_last", (0, 1), {**attrs, "kernel": w.shape[1:-1]})
+        check([x, y], of_w, symbol="memc.cuda.conv_grad_weight_channels_last", workspace=workspace)
 
 
 def test_convolutions_with_channels_last_that_stay_generated() -> None:

@@ -10,7 +10,7 @@ from ...core import Op, Value
 from ...types import DType, TensorType
 from ..shared.casts import HALF
 
-BIASED = ("conv", "conv_channels_last", "conv_transpose")
+BIASED = ("conv", "conv_channels_last", "conv_transpose", "conv_transpose_channels_last")
 """Ops that take a bias as their third operand."""
 
 MAX_ELEMENTS = 2**31 - 1

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ...core import Op
 from ...types import DType, TensorType
 from ..shared.casts import HALF
-from ..shared.layout import first_type, is_channels_last
+from ..shared.layout import base_name, first_type, is_channels_last
 from ..shared.op_def import LibraryKernel
 from ..shared.window import Window, window
 from .cuda_call import call_of, optional, over_residual, tf32, typed
@@ -27,38 +27,35 @@ SHARED_SUMS = 1 << 23
 DEPTHWISE_TAPS = (3, 5, 7)
 """Along both axes of a kernel, of those that memc's own kernels for gradients of depthwise convolutions have."""
 
-VECTOR = 16
-"""Bytes of channels that tensor cores read and write at once, of images with the channels last."""
-
 USEFUL_WORKSPACE = 1 << 25
 """Bytes that small convolutions can use too; measured, up to 19 MB for the only deterministic algorithm."""
 
 
-def _group(op: Op) -> int:
+def group_of(op: Op) -> int:
     group = op.attrs["group"]
     assert isinstance(group, int)
     return group
 
 
-def _weights(main: Op) -> TensorType:
-    if is_channels_last(main):
-        return first_type(main.operands[1].type)
-    return main.result.type if main.name == "conv_grad_weight" else main.operands[1].type
+def weights_of(main: Op) -> TensorType:
+    """The weights of the convolution that an op is, or is a gradient of, with channels first."""
+    given = main.result if base_name(main) == "conv_grad_weight" else main.operands[1]
+    return first_type(given.type) if is_channels_last(main) else given.type
 
 
-def _images(main: Op) -> tuple[TensorType, TensorType]:
-    """x and y of the convolution that an op is, or is a gradient of, with channels first."""
-    if is_channels_last(main):
-        return first_type(main.operands[0].type), first_type(main.result.type)
-    if main.name == "conv":
-        return main.operands[0].type, main.result.type
-    if main.name == "conv_transpose":
-        return main.result.type, main.operands[0].type
-    return main.operands[0].type, main.operands[1].type
+def images_of(main: Op) -> tuple[TensorType, TensorType]:
+    """Its x and y, with channels first."""
+    pair = {
+        "conv": (main.operands[0], main.result),
+        "conv_transpose": (main.result, main.operands[0]),
+        "conv_grad_weight": (main.operands[0], main.operands[1]),
+    }
+    x, y = (value.type for value in pair[base_name(main)])
+    return (first_type(x), first_type(y)) if is_channels_last(main) else (x, y)
 
 
 def _window(main: Op) -> Window:
-    weights = _weights(main)
+    weights = weights_of(main)
     return window(main.attrs, weights.shape[2:], weights.rank - 2)
 
 
@@ -74,11 +71,11 @@ def _conv_supports(op: Op) -> bool:
     call = call_of(op)
     if call is None or not typed(op, call) or call.result.dtype is not call.main.operands[0].type.dtype:
         return False
-    x, y = _images(call.main)
+    x, y = images_of(call.main)
     return x.rank in (3, 4, 5) and fits(_window(call.main), x.shape[2:], y.shape[2:])
 
 
-def _forward_supports(op: Op) -> bool:
+def forward_supports(op: Op) -> bool:
     """A group must end as the library's own kernel does: bias (zeros if there is none), residual if any, ReLU; or do no more
     than round."""
     call = call_of(op)
@@ -87,7 +84,7 @@ def _forward_supports(op: Op) -> bool:
     return op.region is None or call.relu or (call.bias is None and call.residual is None)
 
 
-def _plain_supports(op: Op) -> bool:
+def plain_supports(op: Op) -> bool:
     """An op alone, rounded if it is of halves."""
     call = call_of(op)
     if call is None or call.residual is not None or call.relu or (op.region is not None and call.bias is not None):
@@ -97,14 +94,14 @@ def _plain_supports(op: Op) -> bool:
 
 def _weight_supports(op: Op) -> bool:
     call = call_of(op)
-    if call is None or not _plain_supports(op):
+    if call is None or not plain_supports(op):
         return False
     return not is_depthwise(call.main) or _has_depthwise_sums(call.main)
 
 
 def is_depthwise(main: Op) -> bool:
     """Whether every group has one input channel: few products for each element, which generated code does faster."""
-    return _group(main) > 1 and _weights(main).shape[1] == 1
+    return group_of(main) > 1 and weights_of(main).shape[1] == 1
 
 
 def _has_depthwise_sums(main: Op) -> bool:
@@ -115,13 +112,13 @@ def _has_depthwise_sums(main: Op) -> bool:
     return square and view.dilations == (1, 1) and main.operands[0].type.dtype is DType.F32
 
 
-def _conv_scalars(op: Op) -> Sequence[int | float]:
+def conv_scalars(op: Op) -> Sequence[int | float]:
     """Operand count, bias, residual, relu, tf32, group, axes, then strides, pads and dilations of each axis."""
     call = call_of(op)
     assert call is not None
     view = _window(call.main)
     ends = (optional(call.bias), optional(call.residual), int(call.relu), tf32(op))
-    return (len(op.operands), *ends, _group(call.main), view.rank, *view.strides, *view.low, *view.dilations)
+    return (len(op.operands), *ends, group_of(call.main), view.rank, *view.strides, *view.low, *view.dilations)
 
 
 def _conv_workspace(op: Op) -> tuple[int, int]:
@@ -133,13 +130,13 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
     if call.main.name == "conv_grad_weight" and is_depthwise(call.main):
         return (0, 0)
-    x, y = _images(call.main)
-    weights = _weights(call.main)
+    x, y = images_of(call.main)
+    weights = weights_of(call.main)
     if call.main.operands[0].type.dtype in HALF:
         return _half_workspace(call.main.name, x, y, weights)
     if call.main.name == "conv_grad_weight":
         least += weights.nbytes * 17 // 16 + (x.nbytes + y.nbytes) // x.shape[0]
-    patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * _group(call.main)
+    patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * group_of(call.main)
     return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, USEFUL_WORKSPACE))))
 
 
@@ -165,46 +162,19 @@ def _half_workspace(name: str, x: TensorType, y: TensorType, weights: TensorType
 CONV_CUDA = LibraryKernel(
     target="cuda",
     symbol="memc.cuda.conv",
-    supports=_forward_supports,
-    scalars=_conv_scalars,
+    supports=forward_supports,
+    scalars=conv_scalars,
     workspace=_conv_workspace,
     groups=True,
     in_place=over_residual,
 )
 """Convolution over one to three spatial axes, then a bias, a residual and ReLU."""
 
-
-def _last_supports(op: Op) -> bool:
-    """Images without groups, whose channels tensor cores read and write in whole vectors."""
-    call = call_of(op)
-    if call is None or not _forward_supports(op):
-        return False
-    weights = _weights(call.main)
-    whole = VECTOR // weights.dtype.itemsize
-    return weights.rank > 3 and _group(call.main) == 1 and not any(n % whole for n in weights.shape[:2])
-
-
-def _last_workspace(op: Op) -> tuple[int, int]:
-    """Least and most bytes: there is nothing to copy."""
-    return (SMALL_WORKSPACE, USEFUL_WORKSPACE)
-
-
-CONV_CHANNELS_LAST_CUDA = LibraryKernel(
-    target="cuda",
-    symbol="memc.cuda.conv_channels_last",
-    supports=_last_supports,
-    scalars=_conv_scalars,
-    workspace=_last_workspace,
-    groups=True,
-    in_place=over_residual,
-)
-"""The same over two or three axes, of images with their channels last."""
-
 CONV_TRANSPOSE_CUDA = LibraryKernel(
     target="cuda",
     symbol="memc.cuda.conv_transpose",
-    supports=_plain_supports,
-    scalars=_conv_scalars,
+    supports=plain_supports,
+    scalars=conv_scalars,
     workspace=_conv_workspace,
     groups=True,
 )
@@ -214,7 +184,7 @@ CONV_GRAD_WEIGHT_CUDA = LibraryKernel(
     target="cuda",
     symbol="memc.cuda.conv_grad_weight",
     supports=_weight_supports,
-    scalars=_conv_scalars,
+    scalars=conv_scalars,
     workspace=_conv_workspace,
     groups=True,
 )

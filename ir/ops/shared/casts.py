@@ -10,7 +10,12 @@ from ...types import DType
 HALF = (DType.F16, DType.BF16)
 """Element types that accumulate in f32."""
 
-PRODUCTS = frozenset({"matmul", "conv", "conv_channels_last", "conv_transpose", "conv_grad_weight"})
+PRODUCTS = frozenset(
+    {
+        "matmul",
+        *(f"{name}{end}" for name in ("conv", "conv_transpose", "conv_grad_weight") for end in ("", "_channels_last")),
+    }
+)
 """Ops that add up products of their first two operands: of halves in f32, which is their result."""
 
 

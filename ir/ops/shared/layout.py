@@ -15,6 +15,11 @@ def is_channels_last(op: Op) -> bool:
     return op.name.endswith(SUFFIX)
 
 
+def base_name(op: Op) -> str:
+    """The name of the op with channels first that does the same."""
+    return op.name.removesuffix(SUFFIX)
+
+
 def to_last(rank: int) -> tuple[int, ...]:
     """The permutation that puts the channels last."""
     return (0, *range(2, rank), 1)

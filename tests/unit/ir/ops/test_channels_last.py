@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from memc.ir.errors import OpError
+from memc.ir.evaluate import run_op as evaluated
 
 RANDOM = np.random.default_rng(3)
 
@@ -91,3 +92,33 @@ def test_wrong_operands(make_op, x, w, message):
     attrs = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1}
     with pytest.raises(OpError, match=message):
         make_op("conv_channels_last", [np.zeros(x, np.float32), np.zeros(w, np.float32)], **attrs)
+
+
+LIKE = [
+    ("conv_transpose", [(2, 5, 4, 3), (3, 3, 2, 4)], {"group": 1, "output_padding": (1, 0)}),
+    ("conv_transpose", [(2, 5, 4, 4), (4, 3, 2, 3), (6,)], {"group": 2, "output_padding": (0, 0)}),
+    ("conv_grad_weight", [(2, 7, 6, 3), (2, 3, 6, 5)], {"group": 1, "kernel": (3, 2)}),
+    ("max_pool_taps", [(2, 7, 6, 3)], {"kernel": (3, 2)}),
+    ("sum_pool_grad", [(2, 3, 6, 3)], {"kernel": (3, 2), "shape": (7, 6)}),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "attrs"), LIKE)
+def test_what_the_op_with_channels_first_computes(check_op, make_op, name, shapes, attrs):
+    """Whose reference has tests of its own."""
+    arrays = [RANDOM.standard_normal(shape).astype(np.float32) for shape in shapes]
+    window = {"strides": (2, 1), "pads": (1, 0, 0, 1), "dilations": (1, 1), **attrs}
+    first = [np.moveaxis(a, -1, 1) if a.ndim == 4 else a for a in arrays]
+    (y,) = evaluated(make_op(name, first, **window), first)
+    check_op(f"{name}_channels_last", arrays, [np.moveaxis(y, 1, -1)], rtol=1e-4, atol=1e-5, **window)
+
+
+def test_max_pool_grad(check_op, make_op):
+    x = RANDOM.integers(0, 3, (2, 7, 6, 3)).astype(np.float32)
+    window = {"kernel": (3, 3), "strides": (2, 1), "pads": (1, 1, 0, 1), "dilations": (1, 1)}
+    (taps,) = evaluated(make_op("max_pool_taps", [np.moveaxis(x, -1, 1)], **window), [np.moveaxis(x, -1, 1)])
+    g = RANDOM.standard_normal(taps.shape).astype(np.float32)
+    window["shape"] = (7, 6)
+    (y,) = evaluated(make_op("max_pool_grad", [taps, g], **window), [taps, g])
+    given = [np.ascontiguousarray(np.moveaxis(a, 1, -1)) for a in (taps, g)]
+    check_op("max_pool_grad_channels_last", given, [np.moveaxis(y, 1, -1)], **window)

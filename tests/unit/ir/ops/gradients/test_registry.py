@@ -20,6 +20,7 @@ NO_GRADIENT = {
         for end in ("start", "done")
     },
     "max_pool_grad": "a second derivative",
+    "max_pool_grad_channels_last": "a second derivative",
     "roi_align_adaptive": "train with a sampling_ratio, as its gradient has a size that the boxes' data decide",
     "roi_align_lines": "stands in the expansion of roi_align_adaptive",
     "scatter_elements_combine": "stands in the expansion of scatter_elements, which has a rule",
@@ -34,6 +35,7 @@ FLAT = {
         ("bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "shift_left", "shift_right"), "integers"
     ),
     **dict.fromkeys(("arg_max", "arg_min", "max_pool_indices", "max_pool_taps", "rank_positions"), "positions"),
+    "max_pool_taps_channels_last": "positions",
     **dict.fromkeys(("non_max_suppression", "search_sorted", "sort_ranks"), "positions"),
     **dict.fromkeys(("constant", "iota"), "no operands"),
     **dict.fromkeys(("random_normal", "random_uniform"), "a seed, which is an integer"),
@@ -89,6 +91,8 @@ CASES: dict[str, tuple[list[np.ndarray], dict[str, object]]] = {
     "det": ([some(2, 3, 3)], {}),
     "conv": ([X, some(4, 3, 2, 3), some(4)], {**WINDOW, "group": 1}),
     "conv_channels_last": ([X, some(4, 2, 3, 5), some(4)], {**WINDOW, "group": 1}),
+    "conv_grad_weight_channels_last": ([X, some(2, 3, 2, 4)], {**WINDOW, "group": 1, "kernel": (2, 3)}),
+    "conv_transpose_channels_last": ([X, some(5, 2, 3, 2), some(2)], {**WINDOW, "group": 1, "output_padding": (0, 1)}),
     "conv_grad_weight": ([X, some(2, 4, 4, 2)], {**WINDOW, "group": 1, "kernel": (2, 3)}),
     "conv_transpose": ([X, some(3, 2, 2, 3), some(2)], {**WINDOW, "group": 1, "output_padding": (0, 1)}),
     "deform_conv": (
@@ -99,6 +103,10 @@ CASES: dict[str, tuple[list[np.ndarray], dict[str, object]]] = {
     "grid_sample": ([some(1, 2, 3, 4), 1.2 * some(1, 2, 3, 2)], SAMPLE),
     "roi_align": ([some(2, 1, 4, 5), np.array([[0.3, 0.2, 3.4, 2.9]]), np.array([1])], REGION),
     **{name + end: ([X], POOL) for name in ("max_pool", "sum_pool") for end in ("", "_channels_last")},
+    "sum_pool_grad_channels_last": (
+        [some(1, 4, 3, 2)],
+        {**POOL, "strides": (1, 1), "pads": (1, 0, 0, 0), "shape": (4, 5)},
+    ),
     "sum_pool_grad": ([some(1, 2, 4, 3)], {**POOL, "strides": (1, 1), "pads": (1, 0, 0, 0), "shape": (4, 5)}),
     "avg_pool": ([X], {**POOL, "extra": (0, 1), "count_include_pad": True}),
     "batch_norm": ([X, some(3), some(3), some(3), above(0.5, 3)], {"epsilon": 1e-2, "momentum": 0.9}),
