@@ -8,8 +8,8 @@
 
 `prepare` compiles the training step (cross entropy, SGD, f32) of each model of DIR/training without a budget, and within shares
 of its arena (`--shares`, percent) by recomputation alone and with `--offload auto`, over a named link or one of a file.
-With an `--optimizer` that keeps moments, it is that one's step: with all states on the host and no budget (`states`), with a
-budget that lacks three quarters of their bytes (`hidden`), and within the shares with states on the device (`resident`) and
+With an `--optimizer` that keeps moments, it is that one's step: with all states on the host and no budget (`states`), with as
+many as take at most `--most-added` percent more time in the cost model (`hidden`), and within the shares with states on the device (`resident`) and
 where the search puts them (`offload`); `states MiB` are on the host.
 Ops' times are those of the cost model or, where `run` has written them, of the profile FOLDER/MODEL.BATCH.json. Weights
 are drawn from a seed where the step runs.
@@ -54,7 +54,7 @@ STEPS = 8
 """Steps whose losses are compared."""
 
 STATES, HIDDEN = "states", "hidden"
-"""Plans with all states on the host, and with a budget that lacks a part of their bytes."""
+"""Plans with all states on the host, and with as many as take little time."""
 
 MIB = 2**20
 GB = 1e9
@@ -72,11 +72,11 @@ def prepare(args: argparse.Namespace) -> int:
         name, batch = case.split(":")
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{name}"]
         plain: Any = None
-        moved = 0
         for way, share in ways_of(args):
             start = time.perf_counter()
             folder = args.out / f"{name}.{batch}" / f"{way}.{share}.memc"
-            budget = None if plain is None or way == STATES else below(plain, way, share, moved)
+            unlimited = plain is None or way in (STATES, HIDDEN)
+            budget = None if unlimited else plain.peak_bytes - plain.arena_bytes * (100 - share) // 100
             try:
                 report = compiled(model, int(batch), folder, way, budget, args).report
             except Exception as error:  # A budget that one way does not keep must not lose the other's.
@@ -84,7 +84,6 @@ def prepare(args: argparse.Namespace) -> int:
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
             plain = plain or report
-            moved = report.states.bytes if way == STATES and report.states is not None else moved
             text = (folder / TEXT).read_bytes() if way == PLAIN else b""
             strip(folder)
             if text:  # By which the profile finds the ops.
@@ -101,27 +100,24 @@ def ways_of(args: argparse.Namespace) -> list[tuple[str, int]]:
     if args.optimizer == "sgd":
         return [(PLAIN, 100), *((way, share) for share in args.shares for way in ("recompute", "offload"))]
     ways = ("resident", "offload")
-    return [(PLAIN, 100), (STATES, 100), (HIDDEN, 75), *((way, share) for share in args.shares for way in ways)]
-
-
-def below(plain: Any, way: str, share: int, moved: int) -> int:
-    """A budget: that of a share of the arena, or of a share of the bytes of states on the device no more."""
-    if way == HIDDEN:
-        return int(plain.peak_bytes - moved * share // 100)
-    return int(plain.peak_bytes - plain.arena_bytes * (100 - share) // 100)
+    return [(PLAIN, 100), (STATES, 100), (HIDDEN, 100), *((way, share) for share in args.shares for way in ways)]
 
 
 def compiled(model: Any, batch: int, folder: Path, way: str, budget: int | None, args: argparse.Namespace) -> Any:
     """One plan of a model's training step."""
     import memc
+    from memc.passes.pipelines import pipeline
 
-    offload = "auto" if way in ("offload", "resident", HIDDEN) else "none"
-    states = {STATES: "all", "resident": "none"}.get(way, "auto")
-    link = args.link if offload == "auto" or way == STATES else None
+    offload = "auto" if way in ("offload", "resident") else "none"
+    states = {STATES: "all", HIDDEN: "all", "resident": "none"}.get(way, "auto")
+    link = args.link if offload == "auto" or states == "all" else None
     profile = None if args.profiles is None else args.profiles / f"{model.name.split('/')[1]}.{batch}.json"
     options: dict[str, Any] = {"memory_budget": budget, "offload": offload, "offload_states": states, "link": link}
     if profile is not None and way != PLAIN:
         options["profile"] = str(profile.resolve())
+    if way == HIDDEN:
+        text = pipeline(2, "cuda", states="all", link=link, profile=options.get("profile"))
+        options = {"pass_pipeline": text.replace("host-states{", f"host-states{{most-added={args.most_added} ")}
     return memc.compile(
         str(model.path(args.models, args.cache)),
         folder,
@@ -315,7 +311,18 @@ def overlap(a: float, b: float, intervals: list[tuple[float, float]]) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Sizes in MiB; times beside that of the step without a budget."""
-    head = ["step", "plan", "arena %", "plan MiB", "beyond the plan MiB", "host MiB", "states MiB", "out MiB", "in MiB", "ms"]
+    head = [
+        "step",
+        "plan",
+        "arena %",
+        "plan MiB",
+        "beyond the plan MiB",
+        "host MiB",
+        "states MiB",
+        "out MiB",
+        "in MiB",
+        "ms",
+    ]
     head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels", "same bits", "load s"]
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     for row in rows:
@@ -346,6 +353,7 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--link", default="h200", help="as memc compile takes it")
+    first.add_argument("--most-added", type=float, default=1.25, help="percent, of the plan `hidden`")
     first.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="sgd")
     first.add_argument("--shares", nargs="+", type=int, default=(50, 27), help="percent of the arena")
     first.set_defaults(verb=prepare)
