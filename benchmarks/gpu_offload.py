@@ -4,8 +4,13 @@
     python benchmarks/gpu_offload.py prepare --models DIR --cache CACHE --out FOLDER [--profiles FOLDER] MODEL:BATCH ...
     python benchmarks/gpu_offload.py run FOLDER [--seconds N] [--profiles FOLDER] [--where] [--json FILE] [--markdown FILE]
 
+    python benchmarks/gpu_offload.py prepare --optimizer adam ...
+
 `prepare` compiles the training step (cross entropy, SGD, f32) of each model of DIR/training without a budget, and within shares
 of its arena (`--shares`, percent) by recomputation alone and with `--offload auto`, over a named link or one of a file.
+With an `--optimizer` that keeps moments, it is that one's step: with all states on the host and no budget (`states`), with as
+many as take at most `--most-added` percent more time in the cost model (`hidden`), and within the shares with states on the device (`resident`) and
+where the search puts them (`offload`); `states MiB` are on the host.
 Ops' times are those of the cost model or, where `run` has written them, of the profile FOLDER/MODEL.BATCH.json. Weights
 are drawn from a seed where the step runs.
 
@@ -48,6 +53,9 @@ from gpu_training_memory import in_use
 STEPS = 8
 """Steps whose losses are compared."""
 
+STATES, HIDDEN = "states", "hidden"
+"""Plans with all states on the host, and with as many as take little time."""
+
 MIB = 2**20
 GB = 1e9
 
@@ -64,11 +72,11 @@ def prepare(args: argparse.Namespace) -> int:
         name, batch = case.split(":")
         (model,) = [m for m in all_models.MODELS if m.name == f"training/{name}"]
         plain: Any = None
-        ways = [(PLAIN, 100), *((way, share) for share in args.shares for way in ("recompute", "offload"))]
-        for way, share in ways:
+        for way, share in ways_of(args):
             start = time.perf_counter()
             folder = args.out / f"{name}.{batch}" / f"{way}.{share}.memc"
-            budget = None if plain is None else plain.peak_bytes - plain.arena_bytes * (100 - share) // 100
+            unlimited = plain is None or way in (STATES, HIDDEN)
+            budget = None if unlimited else plain.peak_bytes - plain.arena_bytes * (100 - share) // 100
             try:
                 report = compiled(model, int(batch), folder, way, budget, args).report
             except Exception as error:  # A budget that one way does not keep must not lose the other's.
@@ -87,27 +95,36 @@ def prepare(args: argparse.Namespace) -> int:
     return 0
 
 
+def ways_of(args: argparse.Namespace) -> list[tuple[str, int]]:
+    """The plans of a model, each with its share."""
+    if args.optimizer == "sgd":
+        return [(PLAIN, 100), *((way, share) for share in args.shares for way in ("recompute", "offload"))]
+    ways = ("resident", "offload")
+    return [(PLAIN, 100), (STATES, 100), (HIDDEN, 100), *((way, share) for share in args.shares for way in ways)]
+
+
 def compiled(model: Any, batch: int, folder: Path, way: str, budget: int | None, args: argparse.Namespace) -> Any:
     """One plan of a model's training step."""
     import memc
     from memc.passes.pipelines import pipeline
 
-    offload = "auto" if way == "offload" else "none"
-    link = args.link if way == "offload" else None
-    options: dict[str, Any] = {"memory_budget": budget, "offload": offload, "link": link}
+    offload = "auto" if way in ("offload", "resident") else "none"
+    states = {STATES: "all", HIDDEN: "all", "resident": "none"}.get(way, "auto")
+    link = args.link if offload == "auto" or states == "all" else None
     profile = None if args.profiles is None else args.profiles / f"{model.name.split('/')[1]}.{batch}.json"
-    if profile is not None and budget is not None:
-        text = pipeline(2, "cuda", **options)
-        for pass_name in ("rematerialize{", "offload{"):
-            text = text.replace(pass_name, f"{pass_name}profile={profile.resolve()} ")
-        options = {"pass_pipeline": text}
+    options: dict[str, Any] = {"memory_budget": budget, "offload": offload, "offload_states": states, "link": link}
+    if profile is not None and way != PLAIN:
+        options["profile"] = str(profile.resolve())
+    if way == HIDDEN:
+        text = pipeline(2, "cuda", states="all", link=link, profile=options.get("profile"))
+        options = {"pass_pipeline": text.replace("host-states{", f"host-states{{most-added={args.most_added} ")}
     return memc.compile(
         str(model.path(args.models, args.cache)),
         folder,
         target="cuda",
         arch=args.arch,
         input_shapes=model.shapes(batch),
-        train=memc.BuildGradient(optimizer="sgd"),
+        train=memc.BuildGradient(optimizer=args.optimizer),
         **options,
     )
 
@@ -115,11 +132,15 @@ def compiled(model: Any, batch: int, folder: Path, way: str, budget: int | None,
 def facts_of(report: Any) -> dict[str, Any]:
     """What the table needs of a plan; bytes."""
     found = {"peak": report.peak_bytes, "arena": report.arena_bytes, "host": report.host_bytes}
-    found["added"] = 0.0 if report.recomputation is None else report.recomputation.added_percent
-    moved = report.offload
+    found["added"] = report.added_percent or 0.0
+    moved, states = report.offload, report.states
     found["out"], found["in"] = (0, 0) if moved is None else (moved.offloaded_bytes, moved.prefetched_bytes)
     found["copies"] = 0 if moved is None else moved.copies
     found["waiting"] = 0.0 if moved is None else moved.waiting_percent
+    found["states"] = 0 if states is None else states.bytes
+    if states is not None:
+        found["out"], found["in"] = found["out"] + states.copied_out_bytes, found["in"] + states.copied_in_bytes
+        found["copies"] = sum(lane.copies for lane in states.lanes.values())
     return found
 
 
@@ -290,7 +311,18 @@ def overlap(a: float, b: float, intervals: list[tuple[float, float]]) -> float:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Sizes in MiB; times beside that of the step without a budget."""
-    head = ["step", "plan", "arena %", "plan MiB", "beyond the plan MiB", "host MiB", "out MiB", "in MiB", "ms"]
+    head = [
+        "step",
+        "plan",
+        "arena %",
+        "plan MiB",
+        "beyond the plan MiB",
+        "host MiB",
+        "states MiB",
+        "out MiB",
+        "in MiB",
+        "ms",
+    ]
     head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels", "same bits", "load s"]
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     for row in rows:
@@ -299,7 +331,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             continue
         plain = next(p for p in row["plans"].values() if p["way"] == PLAIN)
         for plan in row["plans"].values():
-            sizes = [plan[key] / MIB for key in ("peak", "beyond", "host", "out", "in")]
+            sizes = [plan.get(key, 0) / MIB for key in ("peak", "beyond", "host", "states", "out", "in")]
             cells = [row["case"], plan["way"], f"{100 * plan['arena'] / plain['arena']:.1f}"]
             cells += [*(f"{size:.1f}" for size in sizes), f"{plan['ms']:.2f}"]
             cells += [f"{100 * (plan['ms'] / plain['ms'] - 1):+.2f} %", f"{plan['added']:+.2f} %"]
@@ -321,6 +353,8 @@ def main() -> int:
     first.add_argument("--out", type=Path, required=True)
     first.add_argument("--arch", default="sm_90")
     first.add_argument("--link", default="h200", help="as memc compile takes it")
+    first.add_argument("--most-added", type=float, default=1.25, help="percent, of the plan `hidden`")
+    first.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="sgd")
     first.add_argument("--shares", nargs="+", type=int, default=(50, 27), help="percent of the arena")
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")

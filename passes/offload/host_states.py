@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Optional
+from typing import Annotated, ClassVar, Optional
 
-from memc.ir.checked_options import Alignment, Amount
+from memc.ir.checked_options import Alignment, Amount, Range
 from memc.ir.copies import is_copy
 from memc.ir.core import Function, Value
 from memc.ir.errors import UsageError
@@ -30,7 +30,7 @@ from memc.passes.placement.alias_plan import plan_aliases
 from memc.passes.recompute.choices import Copies
 from memc.passes.recompute.rematerialize import costs_of
 
-GROUPS = (64, 32, 16, 8)
+GROUPS = (32, 16, 8)
 """Into about how many groups of equal bytes updates are put where each place of copies takes ops some time."""
 
 
@@ -136,6 +136,9 @@ class HostStates(Pass):
     """Whose speed the duration of an op is guessed from."""
     profile: str | None = None
     """A JSON file of measured times: seconds by op signature, which count instead, and perhaps a link."""
+    most_added: Optional[Annotated[float, Range(least=0)]] = None
+    """Percent of one run of every op that copies of states may take in the cost model: those whose updates are ready first move, as
+    many as do; all without it."""
     alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> StatesOnHost | None:
@@ -146,8 +149,26 @@ class HostStates(Pass):
         for function in module.functions:
             require_plain(self.name, function)
             found = StateUpdates.of(function, self.least_copy)
-            made = place_states(function, found, found.updates, None, how)
+            chosen = found.updates[: self._count(module, function, found, how)]
+            made = place_states(function, found, chosen, None, how)
             if made is not None:
                 module.target = link.target(module.target)
             said = made if function.name == "main" else said
         return said
+
+    def _count(self, module: Module, function: Function, found: StateUpdates, how: How) -> int:
+        """How many updates have their states on the host."""
+        low, high = 0, len(found.updates)
+        if self.most_added is None or not high:
+            return high
+        before = Snapshot.of(module, function)
+        count = high  # All, if that is quick enough.
+        while low < high:
+            made = place_states(function, found, found.updates[:count], None, how)
+            before.restore()
+            if made is not None and 100 * made.added <= self.most_added * made.once:
+                low = count
+            else:
+                high = count - 1
+            count = (low + high + 1) // 2
+        return low

@@ -80,8 +80,10 @@ class StatesAndValues:
         updates = self._within_host(updates)
         counts = self._counts(plans, updates, before)
         # Two updates in their windows at once, or one; where no plan is found so, more, or none that stays free all the time.
-        for count, rooms in [*((count, (2, 1)) for count in counts), *((count, (6, 0)) for count in counts[-1:])]:
-            if rooms == (6, 0) and best is not None:
+        tries = [(count, (2, 1)) for count in counts]
+        tries += [(len(updates), rooms) for rooms in ((2, 1), (6, 0)) if updates and (len(updates), rooms) not in tries]
+        for number, (count, rooms) in enumerate(tries):
+            if number >= len(counts) and best is not None:
                 break
             for largest in rooms:
                 before.restore()
@@ -94,6 +96,7 @@ class StatesAndValues:
                 if tried is not None:
                     noted = self._noted(tried)
                     best = noted if best is None or noted.picoseconds < best.picoseconds else best
+                    break
             if best is not None and best.found.added <= 0:
                 break
         if best is None:
@@ -131,7 +134,7 @@ class StatesAndValues:
             return [len(updates)]
         before.restore()
         self.function.ops = list(plans.best)
-        found = dict.fromkeys([*self._enough(plans, updates), self._hidden(updates), len(updates)])
+        found = dict.fromkeys([*self._enough(plans, updates), self._hidden(updates)])
         return [count for count in found if count]
 
     def _most(self, plans: Plans) -> int:
@@ -176,10 +179,11 @@ class StatesAndValues:
             again = StateUpdates.of(self.function, copies.least)
             here = [update for update in again.updates if all(state.name in names for state in update.states)]
             placed = place_states(self.function, again, here, int(part * most), how)
-            if placed is not None and len(placed.states) == len(names):
-                arena = planned_arena(self.function, self.alignment, most)
-                if arena <= most:
-                    return self._joined(found, placed, arena)
+            if placed is None or len(placed.states) != len(names):
+                break  # Less room does not help.
+            arena = planned_arena(self.function, self.alignment, most)
+            if arena <= most:
+                return self._joined(found, placed, arena)
             before.restore()
         return None
 

@@ -122,6 +122,7 @@ def steps(arch: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str,
                 whole = step(kernels, 100)[1]
                 budget = whole.peak_bytes - whole.arena_bytes * (100 - share) // 100
                 options = {"memory_budget": budget, "offload": "auto", "link": str(folder / "link.json")}
+                options["offload_states"] = "none"
             path = folder / f"{kernels}.{share}.memc"
             how = memc.BuildGradient(loss="mse", optimizer="adam")
             done = memc.compile(network(), path, target="cuda", arch=arch, kernels=kernels, train=how, **options)
