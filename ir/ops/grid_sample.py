@@ -14,6 +14,7 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
+from .shared.common import clamped
 from .shared.derivatives import scaled, zeros
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .shared.sampling_gradient import Step, combine, image_of, images, position_gradients, rows_gradient, rows_of, step
@@ -166,7 +167,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
                     pixel = _reflect_expr(b, pixel, *_border(extent, align), dtype)
                 if padding == "zeros":
                     guards += [pixel >= 0.0, pixel < float(extent)]
-                index.append(b.maximum(b.minimum(b.cast(pixel, DType.I32), extent - 1), 0))
+                index.append(clamped(b, b.cast(pixel, DType.I32), extent))
             value = inputs[0][(n, c, *index)]
             if factor is not None:
                 value = value * factor

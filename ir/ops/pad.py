@@ -13,7 +13,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .shared.casts import cast
-from .shared.common import count, ints_attr, str_attr
+from .shared.common import clamped, count, ints_attr, str_attr
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
 MODES = ("constant", "reflect", "edge", "wrap")
@@ -79,7 +79,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         if extent == 1:
             return 0
         if mode == "edge":
-            return b.maximum(b.minimum(position, extent - 1), 0)
+            return clamped(b, position, extent)
         if mode == "wrap":
             return b.floormod(position, extent)
         period = 2 * (extent - 1)

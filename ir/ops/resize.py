@@ -17,6 +17,7 @@ from ..core import Array, Op, Role, Value
 from ..errors import OpError, UnsupportedError
 from ..types import DType, TensorType
 from .shared.casts import cast, widen
+from .shared.common import clamped
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
 
@@ -63,7 +64,7 @@ def nearest_lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tens
     def body(*index: Expr) -> Expr:
         position = list(index)
         for axis, table in zip(axes, inputs[1:]):
-            position[axis] = _inside(b, table[index[axis]], x.shape[axis])
+            position[axis] = clamped(b, table[index[axis]], x.shape[axis])
         return inputs[0][tuple(position)]
 
     return [b.compute(op.result.type, body)]
@@ -111,11 +112,6 @@ def nearest_gradient(b: IRBuilder, op: Op, grads: Sequence[Value | None]) -> Seq
         return [None, *none]
     indices = [_known(b, op, table)[:, None] for table in op.operands[1:]]
     return [_send_back(b, op, g, [(index, np.ones(index.shape)) for index in indices]), *none]
-
-
-def _inside(b: Builder, index: Expr, extent: int) -> Expr:
-    """Tables are data, so an index is held inside the axis whatever they say."""
-    return b.maximum(b.minimum(index, extent - 1), 0)
 
 
 register(
@@ -172,7 +168,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
             position = list(index)
             factor: Expr | None = None
             for axis, tap, table, weight in zip(axes, taps, inputs[1::2], inputs[2::2]):
-                position[axis] = _inside(b, table[index[axis], tap], x.shape[axis])
+                position[axis] = clamped(b, table[index[axis], tap], x.shape[axis])
                 share = weight[index[axis], tap]
                 factor = share if factor is None else factor * share
             assert factor is not None

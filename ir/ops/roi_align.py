@@ -14,6 +14,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .shared import bilinear
+from .shared.common import clamped
 from .shared.derivatives import keep_where, scaled, within
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, register
 from .shared.sampling_gradient import (
@@ -114,7 +115,7 @@ def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
     )
 
     def body(roi: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        image = b.maximum(b.minimum(b.cast(inputs[2][roi], DType.I32), x.shape[0] - 1), 0)
+        image = clamped(b, b.cast(inputs[2][roi], DType.I32), x.shape[0])
 
         def parts(sy: Expr, sx: Expr) -> list[Expr]:
             y, column = rows[roi, i * samples + sy], columns[roi, j * samples + sx]

@@ -14,6 +14,7 @@ from ..types import DType, TensorType
 from .roi_align import infer as infer_sampled
 from .roi_align import scale_of
 from .shared import bilinear
+from .shared.common import clamped
 from .shared.op_def import Attrs, Builder, Compute, Decompose, Expr, OpDef, Tensor, Trait, no_flops, register
 from .shared.window import choice, flag, int_tuple, require_count
 
@@ -150,7 +151,7 @@ def lower_lines(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor
     zero = b.const(0, dtype)
 
     def body(roi: Expr, c: Expr, i: Expr, j: Expr) -> Expr:
-        image = b.maximum(b.minimum(b.cast(image_of[roi], DType.I32), x.shape[0] - 1), 0)
+        image = clamped(b, b.cast(image_of[roi], DType.I32), x.shape[0])
 
         def terms(sy: Expr, sx: Expr) -> list[Expr]:
             def read(r: Expr, k: Expr) -> Expr:

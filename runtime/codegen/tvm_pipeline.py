@@ -13,6 +13,7 @@ from tvm.tirx import compilation_pipeline
 
 from memc.runtime.codegen.expression_scopes import is_defined
 from memc.runtime.codegen.flat_indices import flatten
+from memc.runtime.codegen.vector_loops import TWO_VALUES, serialize_invariant
 
 
 def pipeline_of(target: str) -> str:
@@ -77,6 +78,16 @@ def after_flattening() -> list[Any]:
     ]
 
 
+def vectorize(module: tvm.ir.IRModule) -> tvm.ir.IRModule:
+    """The passes after flattening; loops that TVM cannot vectorize stay serial."""
+    try:
+        return tvm.ir.transform.Sequential(after_flattening())(module)
+    except tvm.error.InternalError as error:
+        if TWO_VALUES not in str(error):
+            raise
+        return tvm.ir.transform.Sequential(after_flattening())(serialize_invariant(module))
+
+
 def after_sharing() -> list[Any]:
     """Threads meet, and host and device part."""
     return [
@@ -110,8 +121,7 @@ def passes_for(target: str) -> Callable[[], tuple[Any, Any, Any]]:
 
     def lower(module: tvm.ir.IRModule, _context: Any) -> tvm.ir.IRModule:
         module = tvm.ir.transform.Sequential(before_flattening())(module)
-        module = flatten(module, target)
-        module = tvm.ir.transform.Sequential(after_flattening())(module)
+        module = vectorize(flatten(module, target))
         module = share_expressions(module)
         return tvm.ir.transform.Sequential(after_sharing())(module)
 

@@ -199,8 +199,15 @@ def normalized(b: Builder, index: Expr, extent: int) -> Expr:
 
     An index out of range is the caller's mistake; clamping makes it read a wrong element instead of foreign memory.
     """
-    wrapped = b.select(index < 0, index + extent, index)
-    return b.maximum(b.minimum(wrapped, extent - 1), 0)
+    return clamped(b, b.select(index < 0, index + extent, index), extent)
+
+
+def clamped(b: Builder, index: Expr, extent: int) -> Expr:
+    """An index that data or arithmetic gives, kept inside [0, extent).
+
+    Along an axis of one element it is 0 without a clamp, which TVM would take for another value once it has simplified it.
+    """
+    return b.maximum(b.minimum(index, extent - 1), 0) if extent != 1 else b.const(0, DType.I32)
 
 
 def checked_indices(indices: Array, extent: int) -> Array:
