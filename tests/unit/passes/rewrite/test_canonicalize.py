@@ -242,13 +242,28 @@ def test_other_forms_fold(name, sides):
         # The weights have another reader.
         f"%v = conv(%x, %w) {CONV} : f32[1,3,5,5]\n%u = conv(%v, %z) {CONV} : f32[1,2,5,5]\n"
         f"%r = conv(%u, %w) {CONV} : f32[1,3,5,5]\n%y = mul(%r, %s) : f32[1,3,5,5]",
+        # Weights, or a bias, that are not known.
+        f"%v = conv(%x, %k) {CONV} : f32[1,3,5,5]\n%y = add(%v, %s) : f32[1,3,5,5]",
+        f"%v = conv(%x, %w, %a) {CONV} : f32[1,3,5,5]\n%y = add(%v, %s) : f32[1,3,5,5]",
+        f"%v = conv(%x, %w, %a) {CONV} : f32[1,3,5,5]\n%y = mul(%v, %s) : f32[1,3,5,5]",
     ],
 )
 def test_what_does_not_fold(body):
-    params = BATCH_NORM_PARAMS + ", %z: f32[2,3,3,3] {role = input}"
+    inputs = "%z: f32[2,3,3,3] {role = input}, %k: f32[3,2,3,3] {role = input}, %a: f32[3] {role = input}"
+    params = f"{BATCH_NORM_PARAMS}, {inputs}"
     weights = batch_norm_weights()
     module = checked(function(body, "f32[1,3,5,5]", params), weights)
     assert names(module) == [line.split("= ")[1].split("(")[0] for line in body.splitlines()]
+
+
+def test_a_convolution_that_another_one_was_merged_with_has_its_readers_too():
+    body = f"""%v = conv(%x, %w) {CONV} : f32[1,3,5,5]
+      %u = conv(%x, %w) {CONV} : f32[1,3,5,5]
+      %a = mul(%v, %s) : f32[1,3,5,5]
+      %d = add(%u, %t) : f32[1,3,5,5]
+      %y = sub(%a, %d) : f32[1,3,5,5]"""
+    module = checked(function(body, "f32[1,3,5,5]", BATCH_NORM_PARAMS), batch_norm_weights())
+    assert computing(module) == ["conv", "mul", "add", "sub"]
 
 
 def test_infinite_factor_does_not_fold():
