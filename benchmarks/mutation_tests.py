@@ -35,6 +35,7 @@ VALUES = {
     "extrema": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("pool")),
     "float32_functions": (OPS.format("unary"), OPS.format("activation")),
     "integers": ("tests/unit/runtime/codegen/test_cuda_integers.py", OPS.format("binary"), OPS.format("cast")),
+    "kernel_table": ("tests/unit/runtime/codegen/test_program.py",),
     "lower_op": (OPS.format("reduce"), OPS.format("conv")),
     "math_functions": (OPS.format("unary"), OPS.format("activation"), OPS.format("binary")),
     "program": ("tests/unit/runtime/codegen/test_row_fusion.py", "tests/unit/runtime/codegen/test_copies.py"),

@@ -347,3 +347,21 @@ def test_a_run_that_is_no_box_of_a_concat_stays_a_slice_of_the_reshape() -> None
   %r = reshape(%c) {{shape = [4,12]}} : f32[4,12]
   %y = slice(%r) {steps((0, 1), (0, 12))} : f32[1,12]"""
     assert names(checked(function(body, "f32[1,12]", PAIR))) == ["concat", "reshape", "slice"]
+
+
+@pytest.mark.parametrize(
+    ("op", "left"),
+    [
+        ("broadcast(%x) {shape = [1, 4, 8]} : f32[1,4,8]", "reshape"),
+        ("broadcast(%x) {shape = [2, 4, 8]} : f32[2,4,8]", "broadcast"),
+        ("reshape(%x) {shape = [4, 1, 8]} : f32[4,1,8]\n%w = transpose(%v) {perm = [1, 0, 2]} : f32[1,4,8]", "reshape"),
+        (
+            "reshape(%x) {shape = [4, 1, 8]} : f32[4,1,8]\n%w = transpose(%v) {perm = [2, 0, 1]} : f32[8,4,1]",
+            "transpose",
+        ),
+    ],
+)
+def test_what_moves_no_element_is_a_view(op, left):
+    name, result = ("w" if "%w" in op else "v"), op.rsplit(" : ", 1)[1]
+    module = checked(function(f"%v = {op}\n%y = exp(%{name}) : {result}", result))
+    assert computing(module)[-2:] == [left, "exp"]
