@@ -35,15 +35,17 @@ VALUES = {
     "extrema": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("pool")),
     "float32_functions": (OPS.format("unary"), OPS.format("activation")),
     "integers": ("tests/unit/runtime/codegen/test_cuda_integers.py", OPS.format("binary"), OPS.format("cast")),
+    "kernel_table": ("tests/unit/runtime/codegen/test_program.py",),
     "lower_op": (OPS.format("reduce"), OPS.format("conv")),
     "math_functions": (OPS.format("unary"), OPS.format("activation"), OPS.format("binary")),
+    "program": ("tests/unit/runtime/codegen/test_row_fusion.py", "tests/unit/runtime/codegen/test_copies.py"),
     "reducers": (OPS.format("reduce"), OPS.format("arg_reduce"), OPS.format("matmul")),
     "routines": (OPS.format("sort"), OPS.format("scatter"), OPS.format("cumulative")),
     "scalar_builder": (OPS.format("scatter"), OPS.format("unary"), OPS.format("binary")),
     "schedule_cpu": (OPS.format("conv"), OPS.format("matmul"), OPS.format("reduce")),
     "te_builder": (OPS.format("gather"), OPS.format("cast"), OPS.format("pad")),
 }
-"""Tests of ops whose values depend on a file of runtime/codegen, by the file's name."""
+"""Tests whose values depend on a file of runtime/codegen, mostly those of ops, by the file's name."""
 
 
 @dataclass(frozen=True)

@@ -242,13 +242,28 @@ def test_other_forms_fold(name, sides):
         # The weights have another reader.
         f"%v = conv(%x, %w) {CONV} : f32[1,3,5,5]\n%u = conv(%v, %z) {CONV} : f32[1,2,5,5]\n"
         f"%r = conv(%u, %w) {CONV} : f32[1,3,5,5]\n%y = mul(%r, %s) : f32[1,3,5,5]",
+        # Weights, or a bias, that are not known.
+        f"%v = conv(%x, %k) {CONV} : f32[1,3,5,5]\n%y = add(%v, %s) : f32[1,3,5,5]",
+        f"%v = conv(%x, %w, %a) {CONV} : f32[1,3,5,5]\n%y = add(%v, %s) : f32[1,3,5,5]",
+        f"%v = conv(%x, %w, %a) {CONV} : f32[1,3,5,5]\n%y = mul(%v, %s) : f32[1,3,5,5]",
     ],
 )
 def test_what_does_not_fold(body):
-    params = BATCH_NORM_PARAMS + ", %z: f32[2,3,3,3] {role = input}"
+    inputs = "%z: f32[2,3,3,3] {role = input}, %k: f32[3,2,3,3] {role = input}, %a: f32[3] {role = input}"
+    params = f"{BATCH_NORM_PARAMS}, {inputs}"
     weights = batch_norm_weights()
     module = checked(function(body, "f32[1,3,5,5]", params), weights)
     assert names(module) == [line.split("= ")[1].split("(")[0] for line in body.splitlines()]
+
+
+def test_a_convolution_that_another_one_was_merged_with_has_its_readers_too():
+    body = f"""%v = conv(%x, %w) {CONV} : f32[1,3,5,5]
+      %u = conv(%x, %w) {CONV} : f32[1,3,5,5]
+      %a = mul(%v, %s) : f32[1,3,5,5]
+      %d = add(%u, %t) : f32[1,3,5,5]
+      %y = sub(%a, %d) : f32[1,3,5,5]"""
+    module = checked(function(body, "f32[1,3,5,5]", BATCH_NORM_PARAMS), batch_norm_weights())
+    assert computing(module) == ["conv", "mul", "add", "sub"]
 
 
 def test_infinite_factor_does_not_fold():
@@ -332,3 +347,21 @@ def test_a_run_that_is_no_box_of_a_concat_stays_a_slice_of_the_reshape() -> None
   %r = reshape(%c) {{shape = [4,12]}} : f32[4,12]
   %y = slice(%r) {steps((0, 1), (0, 12))} : f32[1,12]"""
     assert names(checked(function(body, "f32[1,12]", PAIR))) == ["concat", "reshape", "slice"]
+
+
+@pytest.mark.parametrize(
+    ("op", "left"),
+    [
+        ("broadcast(%x) {shape = [1, 4, 8]} : f32[1,4,8]", "reshape"),
+        ("broadcast(%x) {shape = [2, 4, 8]} : f32[2,4,8]", "broadcast"),
+        ("reshape(%x) {shape = [4, 1, 8]} : f32[4,1,8]\n%w = transpose(%v) {perm = [1, 0, 2]} : f32[1,4,8]", "reshape"),
+        (
+            "reshape(%x) {shape = [4, 1, 8]} : f32[4,1,8]\n%w = transpose(%v) {perm = [2, 0, 1]} : f32[8,4,1]",
+            "transpose",
+        ),
+    ],
+)
+def test_what_moves_no_element_is_a_view(op, left):
+    name, result = ("w" if "%w" in op else "v"), op.rsplit(" : ", 1)[1]
+    module = checked(function(f"%v = {op}\n%y = exp(%{name}) : {result}", result))
+    assert computing(module)[-2:] == [left, "exp"]

@@ -11,7 +11,9 @@ import pytest
 from memc.ir.core import Op
 from memc.ir.text.parser import parse
 from memc.ir.verify.memory_plan import check_plan
-from memc.runtime.codegen.program import needs_no_code
+from memc.runtime.code_target import CodeTarget
+from memc.runtime.codegen.kernel_table import KernelTable
+from memc.runtime.codegen.program import emit, missing_pieces, needs_no_code
 from memc.runtime.execute.load import load
 
 TEXT = """func @main(%x: f32[4,16] {role = input}) -> (f32[8,16] {name = "y"}) {
@@ -58,3 +60,49 @@ def test_a_view_at_other_bytes_of_its_storage_is_copied(write: Callable) -> None
     found = load(write(module))(x)["y"]
     np.testing.assert_array_equal(found[4:], found[:4])
     np.testing.assert_allclose(found[:4], np.exp(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("alias %c[0]", "alias %c[64]", []),
+        ("alias %c[0]", "@arena[256]", [("b", 4)]),
+        ("alias %c[64]", "@arena[256]", None),  # Nothing lies where it has to.
+        ("alias %c[64]", "alias %c[64]", [("a", 0)]),
+        ("@arena[0]", "alias %c[64]", [("a", 0)]),  # As far from the start as %c's first part, but of another storage.
+        ("@arena[0]", "@arena[64]", None),
+    ],
+)
+def test_what_is_copied_into_a_concat(first: str, second: str, expected: list[tuple[str, int]] | None) -> None:
+    text = f"""func @main(%x: f32[4,4] {{role = input}}) -> f32[4] {{
+  %a = exp(%x) : f32[4,4] {first}
+  %b = neg(%x) : f32[4,4] {second}
+  %c = concat(%a, %b) {{axis = 0}} : f32[8,4] @arena[512]
+  %y = "f.use"(%c) : f32[4]
+  return %y
+}}
+"""
+    concat = next(op for op in parse(text).main.ops if op.name == "concat")
+    found = missing_pieces(concat)
+    assert (None if found is None else [(value.name, start) for value, start in found]) == expected
+    assert missing_pieces(next(op for op in parse(text).main.ops if op.name == "exp")) is None
+
+
+def test_ops_without_code_are_not_called(write: Callable, make_module: Callable) -> None:
+    text = """func @main(%x: f32[4,4] {role = input}, %z: f32[0,4] {role = input}) -> (f32[16] {name = "y"}, f32[0,4] {name = "n"}) {
+  %k = constant() {value = dense<f32[]>[2.0]} : f32[]
+  %a = mul(%x, %k) : f32[4,4] alias %y[0]
+  %v = reshape(%a) {shape = [16]} : f32[16] alias %y[0]
+  %y = exp(%v) plan {in_place = 0} : f32[16]
+  %n = exp(%z) : f32[0,4]
+  return %y, %n
+}
+"""
+    module = parse(text)
+    target = CodeTarget()
+    program = emit(module.main, target, KernelTable(target))
+    assert [module.main.ops[index].name for index, _ in program.calls] == ["mul", "exp"]
+    x = np.random.default_rng(4).normal(size=(4, 4)).astype(np.float32)
+    found = load(write(module))(x, np.zeros((0, 4), np.float32))
+    np.testing.assert_allclose(found["y"], np.exp(2 * x).reshape(16), rtol=1e-6)
+    assert found["n"].shape == (0, 4)

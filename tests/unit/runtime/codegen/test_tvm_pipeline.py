@@ -156,3 +156,20 @@ def test_what_allocates_nothing_needs_no_compaction(target: CodeTarget, monkeypa
             patch.setattr(tvm_pipeline, "compact_allocations", lambda module, _context: compact(module))
             expected = lowered(func, target)
         assert tvm_ffi.structural_equal(lowered(func, target), expected), name
+
+
+def test_accesses_are_known_with_their_conditions() -> None:
+    a = tirx.decl_buffer((64,), "float32", name="A")
+    i = tirx.Var("i", "int32")
+    chosen = tirx.if_then_else(i < 3, a.vload(i), a.vload(i + 1))
+    inner = tirx.IfThenElse(i < 5, a.vstore(i, chosen), a.vstore(i + 2, a.vload(i + 3)))
+    func = tirx.PrimFunc([a], tirx.For(i, 0, 8, tirx.ForKind.SERIAL, inner))
+    found = flat_indices.accesses(func)
+    assert [(str(x.indices[0]), [holds for _, holds in x.conditions]) for x in found.found] == [
+        ("i", [True, True]),
+        ("i + 1", [True, False]),
+        ("i", [True]),
+        ("i + 3", [False]),
+        ("i + 2", [False]),
+    ]
+    assert found.extents == {i: 8}
