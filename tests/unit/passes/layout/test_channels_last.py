@@ -20,6 +20,7 @@ from memc.passes.layout.layout_forms import has_last_form
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import Kernels, Precision, pipeline
 
+PLAIN = {"transpose_a": False, "transpose_b": False}
 ONE = {"strides": (1, 1), "dilations": (1, 1), "group": 1}
 
 
@@ -113,6 +114,50 @@ def test_halves(precision: Precision) -> None:
     assert symbols == {"memc.cuda.conv_channels_last": 5}
     first = next(op for op in module.main.ops if op.plan.library_kernel)
     assert first.operands[0].type.shape == (32, 64, 64, 8)  # Eight channels are a vector.
+
+
+@pytest.mark.parametrize("images", [2, 3, 7])
+@pytest.mark.parametrize(("precision", "limit"), [("f16", 4e-3), ("bf16", 3e-2)])
+def test_results_in_halves(eager: None, precision: Precision, limit: float, images: int) -> None:
+    x = np.random.default_rng(3).normal(size=(images, 3, 17, 15)).astype(np.float32)
+    module = planned(network(images, (17, 15)), precision=precision)
+    assert kinds(module)["conv_channels_last"] == 5
+    expected = evaluate(network(images, (17, 15)), {"x": x})["y"]
+    found = evaluate_in_arena(module, {"x": x})["y"]
+    assert np.linalg.norm(found - expected) < limit * np.linalg.norm(expected)
+
+
+def step(images: int = 3) -> Module:
+    """A training step of a small network without bias gradients of its own."""
+    module = network(images, (12, 12))
+    b = IRBuilder(module, module.main, module.main.ops)
+    y = module.main.returns[0]
+    module.main.returns = [b.op("matmul", [y, b.constant(np.eye(64, 4, dtype=np.float32))], **PLAIN)]
+    return module
+
+
+def test_training_steps(eager: None) -> None:
+    """Left alone unless asked for; then their results are the same."""
+    rng = np.random.default_rng(5)
+    inputs: dict[str, np.ndarray] = {"x": rng.normal(size=(3, 3, 12, 12)).astype(np.float32)}
+    results = []
+    for text in ("", "channels-last{target=cuda tf32}", "channels-last{target=cuda tf32 training}"):
+        module = step()
+        passes = ["build-gradient", "materialize-returns", "canonicalize", "decompose", "canonicalize"]
+        PassManager.parse(",".join([*passes, *filter(None, [text])])).run(module)
+        names = kinds(module)
+        assert bool(names["conv_grad_weight_channels_last"]) == ("training" in text)
+        for p in module.main.params:
+            if p.role is not Role.WEIGHT and p.name not in inputs:
+                integer = not p.type.dtype.is_float
+                value = rng.integers(0, 4, p.type.shape) if integer else rng.uniform(0.01, 0.1, p.type.shape)
+                inputs[p.name] = module.weights.get(p.name, value.astype(p.type.dtype.numpy))
+        given = {p.name: inputs[p.name] for p in module.main.params if p.role is not Role.WEIGHT}
+        results.append(evaluate(module, given))
+    assert len(results[0]) > 5
+    for name, value in results[0].items():
+        for other in results[1:]:
+            np.testing.assert_allclose(other[name], value, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(
