@@ -35,7 +35,8 @@ SUBJECTS = {
         "gpu_offload",
         "steady_state",
     ),
-    "Planning": ("placement", "order", "ilp", "joint", "allocators"),
+    "Planning": ("placement", "order", "ilp", "joint"),
+    "Estimates": ("estimate_models", "allocators"),
     "Correctness": (
         "compile_sweep",
         "cpu_models",

@@ -4,18 +4,40 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from typing import Annotated, Optional
 
 import typer
 
 from memc.estimation import Estimate
 from memc.estimation import estimate as make_estimate
-from memc.ir.errors import BudgetError
+from memc.ir.errors import BudgetError, UsageError
 from memc.ir.sizes import parse_size
 from memc.report.estimate_table import print_estimate
 
 from . import shared_flags
 from .console import error_line, set_up_logging, stdout_console, write_text
+from .values import parse_dims
+
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="Recorded events (.json[.gz]), a snapshot (.pickle), a .csv trace, .onnx, an artifact."
+    ),
+]
+Optimizer = Annotated[
+    Optional[str], typer.Option("--optimizer", metavar="NAME", help="With --train: sgd (default), momentum, adam, ...")
+]
+Framework = Annotated[
+    Optional[str], typer.Option("--framework", metavar="NAME", help="That runs the model: pytorch-2.11 (default).")
+]
+Dims = Annotated[
+    Optional[list[str]], typer.Option("--dim", metavar="NAME=N", help="Of a model's open dimension (repeatable).")
+]
+FindBatch = Annotated[
+    Optional[str],
+    typer.Option("--find-batch", metavar="NAME=LEAST..MOST", help="Find the largest that fits: batch=8..1024."),
+]
 
 
 def estimate(
@@ -37,6 +59,19 @@ def estimate(
         Optional[str], typer.Option("--allocator", metavar="NAME", help="pytorch, tensorflow, xla, mxnet or cupy.")
     ] = None,
     device: Annotated[Optional[int], typer.Option("--device", min=0, help="Of a snapshot with several.")] = None,
+    train: Annotated[bool, typer.Option("--train", help="Train the model, instead of running it only.")] = False,
+    optimizer: Annotated[
+        Optional[str],
+        typer.Option("--optimizer", metavar="NAME", help="With --train: sgd (default), momentum, adam, ..."),
+    ] = None,
+    dim: Dims = None,
+    framework: Framework = None,
+    tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="Convolutions may use TF32 (default).")] = True,
+    zero_grad: Annotated[
+        str,
+        typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`."),
+    ] = "first",
+    find_batch: FindBatch = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -51,12 +86,26 @@ def estimate(
         alloc_conf=alloc_conf,
         allocator=allocator,
         device=device,
+        train=train,
+        optimizer=optimizer,
+        dims=parse_dims(dim) if dim else None,
+        framework=framework,
+        tf32=tf32,
+        zero_grad=zero_grad,
+        find_batch=None if find_batch is None else _batches(find_batch),
     )
     if json is not None:
         write_text(json, json_module.dumps(found.to_dict()))
     if json != "-" and not quiet:
         print_estimate(stdout_console(no_color), found)
     return _verdict(found)
+
+
+def _batches(text: str) -> tuple[str, int, int]:
+    match = re.fullmatch(r"(.+)=(\d{1,9})\.\.(\d{1,9})", text, re.ASCII)
+    if match is None:
+        raise UsageError(f"--find-batch {text}: expected NAME=LEAST..MOST, such as batch=8..1024")
+    return match.group(1), int(match.group(2)), int(match.group(3))
 
 
 def _verdict(found: Estimate) -> int:

@@ -17,10 +17,11 @@ from .allocators import ALLOCATORS, Allocator, Caching
 from .artifact import artifact_bytes
 from .events import Events
 from .gpus import DEFAULT, Gpu, gpu_named
+from .models import Loop, model_job
 from .planned import planned_arena
 from .recording import Recording
 from .replay import Job, Taken, replay
-from .sources import is_artifact, read_source
+from .sources import is_artifact, is_model, read_source
 
 Source = Union[str, Path, Events, Recording]
 """A file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
@@ -98,17 +99,29 @@ def estimate(
     alloc_conf: str | None = None,
     allocator: str | None = None,
     device: int | None = None,
+    train: bool = False,
+    optimizer: str | None = None,
+    dims: Mapping[str, int] | None = None,
+    framework: str | None = None,
+    tf32: bool = True,
+    zero_grad: str = "first",
+    find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
 ) -> Estimate:
     """How much GPU memory the job takes.
 
     Args:
-        source: a .json[.gz] recording, a .pickle snapshot, a .csv trace, the folder of an artifact, or events.
+        source: a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, the folder of an artifact, or events.
         gpu: whose memory and constants count: `h200`, `h100`, `a100`, `rtx4090`. Without it, an H200's constants are taken.
         memory: bytes of the device that the job may take; by default the GPU's, if one is named.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
         allocator: `pytorch` (default), `tensorflow`, `xla`, `mxnet`, `mxnet-round`, `mxnet-unpooled` or `cupy`.
         device: of a snapshot with several.
+        train, optimizer: of a model, whether it is trained, and how: `sgd` (default), `momentum`, `adam`, ...
+        dims: of a model's open dimensions.
+        framework: that runs a model: `pytorch-2.11`.
+        tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
+        find_batch: name, least and most of an open dimension: the largest that fits is found, and the figures are those of it.
         alternatives: whether to try other settings and a planned arena.
 
     Raises UsageError for wrong arguments and files that cannot be read, InvalidError and UnsupportedError for what is in them.
@@ -117,17 +130,42 @@ def estimate(
     found_gpu = None if gpu is None else gpu_named(gpu)
     limit = _memory(memory, found_gpu)
     settings = _allocator(allocator, alloc_conf)
-    if isinstance(source, (str, Path)) and is_artifact(source):
-        if alloc_conf is not None or allocator is not None:
-            raise UsageError(
-                f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
-            )
-        return _of_artifact(source, limit, begin)
-    name, recording = read_source(source, device)
-    job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
+    batch = None
+    if is_model(source):
+        loop = _loop(train, optimizer, dims, framework, tf32, zero_grad)
+        job, batch = model_job(str(source), loop, find_batch, found_gpu, limit, settings)
+    else:
+        _refuse_model_options(train, optimizer, dims, framework, find_batch)
+        if isinstance(source, (str, Path)) and is_artifact(source):
+            if alloc_conf is not None or allocator is not None:
+                raise UsageError(
+                    f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
+                )
+            return _of_artifact(source, limit, begin)
+        name, recording = read_source(source, device)
+        job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
     taken = replay(job, settings, alloc_conf is not None or allocator is not None)
     others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
-    return _estimate(job, taken, others, "pytorch" if allocator is None else allocator, begin)
+    return _estimate(job, taken, others, "pytorch" if allocator is None else allocator, batch, begin)
+
+
+def _loop(
+    train: bool,
+    optimizer: str | None,
+    dims: Mapping[str, int] | None,
+    framework: str | None,
+    tf32: bool,
+    zero_grad: str,
+) -> Loop:
+    if optimizer is not None and not train:
+        raise UsageError("optimizer: expected train with it, without which a model is only run")
+    trained = (optimizer or "sgd") if train else None
+    return Loop(trained, dims or {}, framework or "pytorch-2.11", tf32, zero_grad)
+
+
+def _refuse_model_options(train: bool, *others: object) -> None:
+    if train or any(other is not None for other in others):
+        raise UsageError("train, optimizer, dims, framework and find_batch: expected with an .onnx model alone")
 
 
 def _memory(memory: int | None, gpu: Gpu | None) -> int | None:
@@ -176,7 +214,9 @@ def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estima
     )
 
 
-def _estimate(job: Job, taken: Taken, others: tuple[Alternative, ...], allocator: str, begin: float) -> Estimate:
+def _estimate(
+    job: Job, taken: Taken, others: tuple[Alternative, ...], allocator: str, batch: int | None, begin: float
+) -> Estimate:
     free = taken.free
     origin = job.events.origin(free.peak_allocated_at)
     return Estimate(
@@ -184,13 +224,13 @@ def _estimate(job: Job, taken: Taken, others: tuple[Alternative, ...], allocator
         allocated_bytes=free.allocated.peak,
         reserved_bytes=free.reserved.peak,
         requested_bytes=free.requested.peak,
-        device_bytes=free.device.peak + job.gpu.outside,
+        device_bytes=free.device.peak + job.outside,
         confidence=taken.confidence,
         assumed=taken.assumed,
         peak_op=None if origin is None else str(origin),
         breakdown=taken.breakdown(),
         fits=None if taken.limited is None else taken.limited.failed < 0,
-        largest_batch=None,
+        largest_batch=batch,
         seconds=time.perf_counter() - begin,
         allocator=allocator,
         gpu=job.gpu.name if job.gpu_named else None,

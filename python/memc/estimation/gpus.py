@@ -21,11 +21,14 @@ class Gpu:
     """Bytes that the driver reports."""
     outside: int
     """Bytes of the context, and of kernels and libraries that a training process has loaded."""
+    outside_inference: int
+    """The same of a process that does not train."""
     measured: str
     """Where the figures are from."""
 
 
 _H200_OUTSIDE = 804_061_184
+_H200_INFERENCE = 724_369_408
 
 GPUS: Mapping[str, Gpu] = {
     gpu.name: gpu
@@ -34,11 +37,14 @@ GPUS: Mapping[str, Gpu] = {
             "h200",
             143_156 * MIB,
             _H200_OUTSIDE,
+            _H200_INFERENCE,
             "measured: 117 jobs of PyTorch 2.11 with CUDA 13.0 under driver 580, of which 90 % lie within 16 MiB",
         ),
-        Gpu("h100", 85_029_158_912, 1252 * MIB, "measured: 15 jobs of PyTorch 2.11 on an H100 80GB"),
-        Gpu("a100", 80 * 2**30, _H200_OUTSIDE, "memory as in the data sheet, the rest as on an H200"),
-        Gpu("rtx4090", 24 * 2**30, _H200_OUTSIDE, "memory as in the data sheet, the rest as on an H200"),
+        Gpu("h100", 85_029_158_912, 1252 * MIB, 1177 * MIB, "measured: 15 jobs of PyTorch 2.11 on an H100 80GB"),
+        Gpu("a100", 80 * 2**30, _H200_OUTSIDE, _H200_INFERENCE, "memory as in the data sheet, the rest as on an H200"),
+        Gpu(
+            "rtx4090", 24 * 2**30, _H200_OUTSIDE, _H200_INFERENCE, "memory as in the data sheet, the rest as on an H200"
+        ),
     )
 }
 

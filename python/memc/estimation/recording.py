@@ -46,6 +46,10 @@ class Recording:
     """Why the events are not all that happened since the process began; empty if they are."""
     ran_out: int | None = None
     """Bytes that the job asked for in vain, at the last."""
+    inference: bool = False
+    """Whether the job is known not to train."""
+    modelled: tuple[str, ...] = ()
+    """What is taken to be so, where a model of the framework made the events; empty if they were recorded."""
 
     def segment_addresses(self, device_total: int) -> list[int]:
         """Where the allocator's segments lie, in the order in which it makes them. With expandable segments, the first page of

@@ -38,9 +38,14 @@ class Job:
         return self.recording.events
 
     @property
+    def outside(self) -> int:
+        """Bytes of the device outside the allocator."""
+        return self.gpu.outside_inference if self.recording.inference else self.gpu.outside
+
+    @property
     def capacity(self) -> int | None:
         """Bytes left for the allocator."""
-        return None if self.memory is None else max(0, self.memory - self.gpu.outside)
+        return None if self.memory is None else max(0, self.memory - self.outside)
 
     def simulate(
         self,
@@ -85,6 +90,8 @@ class Taken:
     @property
     def confidence(self) -> str:
         """How much is known."""
+        if self.job.recording.modelled:
+            return "modelled"
         return "assumed" if self.assumed else "exact"
 
     def breakdown(self) -> Mapping[str, int]:
@@ -95,7 +102,7 @@ class Taken:
         parts = dict(_categories(self.job.events, at)) or {"requested": requested}
         parts["rounding"] = self.free.allocated.peak - requested
         parts["fragmentation"] = self.free.device.peak - self.free.allocated.peak
-        parts["outside"] = self.job.gpu.outside
+        parts["outside"] = self.job.outside
         return parts
 
 
@@ -128,7 +135,9 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     addresses = recording.segment_addresses(job.gpu.total) if same and not recording.partial else []
     free = job.simulate(allocator, segment_addresses=addresses, series=True)
     limited = job.simulate(allocator, limited=True, segment_addresses=addresses) if job.capacity is not None else None
-    notes = []
+    notes = list(recording.modelled)
+    if recording.modelled and job.gpu.name not in ("h200", "h100"):
+        notes.append("workspaces of convolutions as on an H200")
     if recording.partial:
         notes.append(recording.partial)
     if changed and not same:
@@ -138,7 +147,7 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     if not addresses and isinstance(allocator, Caching):
         notes += _spread(job, allocator, free)
     if not job.gpu_named and job.memory is not None:
-        notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.gpu.outside)}")
+        notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.outside)}")
     elif job.gpu_named and "data sheet" in job.gpu.measured:
         notes.append(f"{job.gpu.name}: {job.gpu.measured}")
     return Taken(job, allocator, free, limited, tuple(notes))

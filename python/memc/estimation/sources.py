@@ -14,12 +14,20 @@ from .events import Events
 from .recording import Recording
 from .snapshots import read_snapshot
 
-KINDS = ".json[.gz] (recorded events), .pickle or .pkl (a memory snapshot of PyTorch), .csv (a trace) or an artifact's folder"
+KINDS = (
+    ".json[.gz] (recorded events), .pickle or .pkl (a memory snapshot of PyTorch), .csv (a trace), .onnx (a model) or an "
+    "artifact's folder"
+)
 
 
 def is_artifact(path: str | Path) -> bool:
     """Whether the path is one of an artifact: a folder, or a name as they have."""
     return Path(path).is_dir() or str(path).endswith(".memc")
+
+
+def is_model(path: str | Path | Events | Recording) -> bool:
+    """Whether the path is one of an ONNX model."""
+    return isinstance(path, (str, Path)) and str(path).endswith(".onnx")
 
 
 def read_source(source: str | Path | Events | Recording, device: int | None) -> tuple[str, Recording]:

@@ -38,6 +38,8 @@ def print_estimate(console: Console, found: Estimate) -> None:
         table.add_row("fits", "yes" if found.fits else "no", share if found.fits else format_size(found.memory_bytes))
         if found.fits and found.retries:
             table.add_row("cache given back", f"{found.retries} times", "to fit")
+        if found.largest_batch is not None:
+            table.add_row("largest batch", f"{found.largest_batch:,}", "that fits")
     if found.alternatives:
         table.add_section()
         for other in found.alternatives:

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A framework that runs op by op, with reference counts and a tape: which blocks a step allocates and frees, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from .events import EventList, Origin
+
+
+@dataclass(eq=False)
+class Storage:
+    """A block, freed with the last reference to it."""
+
+    block: int
+    nbytes: int
+    references: int = 1
+
+
+Backward = Callable[[Storage], Sequence[Storage | None]]
+"""From the gradient of the output to those of the inputs, each with a reference of its own."""
+
+
+@dataclass(eq=False)
+class Entry:
+    """An op on the tape."""
+
+    output: str
+    inputs: tuple[str, ...]
+    saved: list[Storage]
+    backward: Backward
+    origin: Origin
+
+
+@dataclass
+class Machine:
+    """The state of a job: its events so far, live tensors by name, and the tape."""
+
+    nbytes_of: Callable[[str], int]
+    """Bytes of a tensor by its name."""
+    events: EventList = field(default_factory=EventList)
+    tensors: dict[str, Storage] = field(default_factory=dict)
+    gradients: dict[str, Storage] = field(default_factory=dict)
+    tape: list[Entry] = field(default_factory=list)
+    origin: Origin = field(default_factory=Origin)
+
+    def new(self, nbytes: int, category: str) -> Storage:
+        """A new block with one reference."""
+        origin = replace(self.origin, category=category)
+        return Storage(self.events.allocate(nbytes, origin=origin), nbytes)
+
+    def hold(self, storage: Storage) -> Storage:
+        """The storage with one more reference."""
+        storage.references += 1
+        return storage
+
+    def release(self, storage: Storage) -> None:
+        """One reference less."""
+        storage.references -= 1
+        if storage.references == 0:
+            self.events.free(storage.block)
+
+    def scratch(self, nbytes: int, category: str = "workspaces") -> None:
+        """Bytes that the op at hand needs for itself."""
+        if nbytes > 0:
+            self.release(self.new(nbytes, category))
+
+    def bind(self, name: str, storage: Storage) -> None:
+        """Gives the tensor of that name its storage, with its reference."""
+        if name in self.tensors:
+            raise ValueError(f"tensor {name} is bound twice")
+        self.tensors[name] = storage
+
+    def drop(self, name: str) -> None:
+        """The tensor's name goes out of scope."""
+        if name in self.tensors:
+            self.release(self.tensors.pop(name))
+
+    def record(self, output: str, inputs: Sequence[str], saved: Sequence[Storage], backward: Backward) -> None:
+        """Puts the op at hand on the tape, which keeps what it saves."""
+        held = [self.hold(storage) for storage in saved]
+        self.tape.append(Entry(output, tuple(inputs), held, backward, self.origin))
+
+    def run_backward(self, loss: str, wanted: frozenset[str]) -> None:
+        """Runs the tape backwards from the gradient of `loss`, of one element. Gradients of `wanted` stay; others are passed on."""
+        self.gradients[loss] = self.new(4, "temporaries")
+        while self.tape:
+            entry = self.tape.pop()
+            gradient = self.gradients.pop(entry.output, None)
+            self.origin = replace(entry.origin, phase="backward")
+            if gradient is not None:
+                for name, found in zip(entry.inputs, entry.backward(gradient)):
+                    if found is not None:
+                        self._accumulate(name, found, wanted)
+                self.release(gradient)
+            for storage in entry.saved:
+                self.release(storage)
+
+    def _accumulate(self, name: str, found: Storage, wanted: frozenset[str]) -> None:
+        """Adds a gradient to what there is: in place where nobody else holds it, and it is no part of another."""
+        there = self.gradients.get(name)
+        nbytes = self.nbytes_of(name)
+        if there is None:
+            self.gradients[name] = found
+        elif name in wanted or (there.references == 1 and there.nbytes == nbytes):
+            self.release(found)
+        else:
+            self.gradients[name] = self.new(nbytes, "temporaries")
+            self.release(there)
+            self.release(found)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The events of a loop over an ONNX model, and the largest batch that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from memc.ir.errors import UsageError
+from memc.ir.messages import nearest, shown
+
+from .allocators import Allocator, Caching
+from .frameworks.pytorch_2_11 import OPTIMIZERS
+from .gpus import DEFAULT, Gpu
+from .onnx_graph import read_onnx
+from .recording import Recording
+from .replay import Job
+from .training import loop_events
+from .workspaces import Workspaces, table
+
+FRAMEWORKS = ("pytorch-2.11",)
+
+MOST_BATCH = 2**20
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What is run over a model. Raises UsageError for what cannot be."""
+
+    optimizer: str | None = None
+    """None for inference."""
+    dims: Mapping[str, int] = field(default_factory=dict)
+    framework: str = "pytorch-2.11"
+    tf32: bool = True
+    """Whether convolutions may use it, as they do by default."""
+    zero_grad: str = "first"
+    """`first` in a step, or at its `end`."""
+
+    def __post_init__(self) -> None:
+        if self.framework not in FRAMEWORKS:
+            near = nearest(str(self.framework), FRAMEWORKS)
+            raise UsageError(f"framework: expected {', '.join(FRAMEWORKS)}, got {shown(self.framework)}{near}")
+        if self.optimizer is not None and self.optimizer not in OPTIMIZERS:
+            near = nearest(str(self.optimizer), OPTIMIZERS) or f"; there are: {', '.join(OPTIMIZERS)}"
+            raise UsageError(f"optimizer: expected one of pytorch's, got {shown(self.optimizer)}{near}")
+        if self.zero_grad not in ("first", "end"):
+            raise UsageError(f"zero_grad: expected `first` or `end`, got {shown(self.zero_grad)}")
+        for name, size in self.dims.items():
+            if type(size) is not int or not 0 < size <= 2**31:
+                raise UsageError(f"dims: `{name}`: expected a whole number from 1 on, got {shown(size)}")
+
+
+def model_recording(path: str | Path, loop: Loop) -> Recording:
+    """The events of the loop over the model. Raises UsageError, InvalidError or UnsupportedError."""
+    graph = read_onnx(path, loop.dims)
+    workspaces = Workspaces(table(loop.tf32))
+    events = loop_events(str(path), graph, loop.optimizer, workspaces, loop.zero_grad)
+    notes = ["the loss is a cross entropy; ReLU and additions before it run in place"]
+    similar = sum(workspaces.guessed.values())
+    if similar:
+        notes.append(f"workspaces of {similar} convolutions as of similar ones")
+    if len(workspaces.guessed) > similar:
+        notes.append(f"workspaces of {len(workspaces.guessed) - similar} convolutions as at other batch sizes")
+    return Recording(events, inference=loop.optimizer is None, modelled=tuple(notes))
+
+
+def largest(fits: Callable[[int], bool], least: int, most: int) -> int | None:
+    """The largest number from `least` to `most` that fits, None if not even the least does.
+
+    What is reserved does not always grow with the batch: the numbers just above the answer of the bisection are tried, too.
+    """
+    if not fits(least):
+        return None
+    low, high = least, most + 1  # What fits, and what does not.
+    while True:
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        above = [each for each in range(low + 2, min(low + 9, most + 1)) if fits(each)]
+        if not above:
+            return low
+        low, high = above[-1], most + 1
+
+
+def model_job(
+    path: str,
+    loop: Loop,
+    batches: tuple[str, int, int] | None,
+    gpu: Gpu | None,
+    memory: int | None,
+    allocator: Allocator | None,
+) -> tuple[Job, int | None]:
+    """The job of a model; with `batches`, the name, least and most of a dimension, that of the largest that fits into `memory`, and which
+    that is. Where not even the least fits, the job is that of the least, and the number 0.
+
+    Raises UsageError for batches without a limit of memory, or that are none.
+    """
+
+    def job(dims: Mapping[str, int]) -> Job:
+        recording = model_recording(path, replace(loop, dims=dims))
+        return Job(path, recording, gpu or DEFAULT, gpu is not None, memory)
+
+    if batches is None:
+        return job(loop.dims), None
+    name, least, most = batches
+    if memory is None:
+        raise UsageError("find_batch: expected memory or gpu with it, into which the batch is to fit")
+    if not 0 < least <= most <= MOST_BATCH:
+        raise UsageError(f"find_batch: `{name}`: expected a range within 1 to {MOST_BATCH}, got {least} to {most}")
+    if name in loop.dims:
+        raise UsageError(f"find_batch: `{name}`: expected a dimension that dims does not bind")
+    settings = Caching() if allocator is None else allocator
+    found = largest(
+        lambda batch: job({**loop.dims, name: batch}).simulate(settings, limited=True).failed < 0, least, most
+    )
+    return job({**loop.dims, name: found or least}), found or 0

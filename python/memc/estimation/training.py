@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The events of a training or inference loop over a model, by a framework model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from math import prod
+
+from memc.ir.errors import UnsupportedError
+
+from .eager import Machine, Storage
+from .events import Events, Origin
+from .frameworks.pytorch_2_11 import OPTIMIZERS, RULES, Context
+from .onnx_graph import Node, OnnxGraph, TensorShape
+from .workspaces import Workspaces
+
+STEPS = 3
+
+
+def loop_events(
+    source: str,
+    graph: OnnxGraph,
+    optimizer: str | None,
+    workspaces: Workspaces,
+    zero_grad: str = "first",
+    steps: int = STEPS,
+) -> Events:
+    """The events from the start of the process: the model is moved to the device, then `steps` steps are run, of inference without
+    an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
+    graph = _with_silu(graph)
+    _require_rules(source, graph)
+    return _Loop(graph, optimizer, workspaces, zero_grad).run(steps)
+
+
+def _require_rules(source: str, graph: OnnxGraph) -> None:
+    for node in graph.nodes:
+        if node.op != "Constant" and node.op not in RULES:
+            raise UnsupportedError(
+                f"{source}: node `{node.name}` ({node.op}): the model of pytorch-2.11 has no such op yet; "
+                "record the job's allocations on a GPU, or leave it out"
+            )
+
+
+def _with_silu(graph: OnnxGraph) -> OnnxGraph:
+    """x * sigmoid(x) as the one op that PyTorch has."""
+    uses = Counter(name for node in graph.nodes for name in node.inputs)
+    sigmoids = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Sigmoid"}
+    fused = {}
+    for node in graph.nodes:
+        if node.op != "Mul" or len(node.inputs) != 2:
+            continue
+        for x, gate in (node.inputs, node.inputs[::-1]):
+            if sigmoids.get(gate) == x and uses[gate] == 1:
+                fused[node.outputs[0]] = (x, gate)
+    gone = {gate for _, gate in fused.values()}
+    nodes = []
+    for node in graph.nodes:
+        if node.op == "Sigmoid" and node.outputs[0] in gone:
+            continue
+        if node.outputs and node.outputs[0] in fused:
+            node = replace(node, op="Silu", inputs=(fused[node.outputs[0]][0],))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _scopes(node: Node) -> tuple[str, ...]:
+    """The modules that a node is in, outermost first, as PyTorch's exporter names it: /layer1/layer1.0/conv1/Conv."""
+    return tuple(node.name.split("/")[1:-1]) if node.name.startswith("/") else ()
+
+
+def _leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
+    """By node: the tensors whose names go out of scope after it.
+
+    What a module is given is held by its caller until it returns, however deep inside it is read last.
+    """
+    maker: dict[str, tuple[str, ...]] = {}
+    end: dict[tuple[str, ...], int] = {}
+    last: dict[str, int] = {}
+    for at, node in enumerate(graph.nodes):
+        scopes = _scopes(node)
+        for depth in range(1, len(scopes) + 1):
+            end[scopes[:depth]] = at
+        for name in node.outputs:
+            maker[name] = scopes
+            last[name] = at
+    for at, node in enumerate(graph.nodes):
+        scopes = _scopes(node)
+        for name in node.inputs:
+            outside = maker.get(name, ())
+            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(outside, scopes)))
+            until = end.get(scopes[: common + 1], at) if common < len(scopes) else at
+            last[name] = max(last.get(name, at), at, until)
+    leaving: dict[int, list[str]] = {}
+    for name, at in last.items():
+        leaving.setdefault(at, []).append(name)
+    return leaving
+
+
+class _Loop:
+    """A job: parameters, and steps one after another."""
+
+    def __init__(self, graph: OnnxGraph, optimizer: str | None, workspaces: Workspaces, zero_grad: str) -> None:
+        self.graph, self.optimizer, self.zero_grad = graph, optimizer, zero_grad
+        self.machine = Machine(lambda name: graph.shapes[name].nbytes)
+        readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node)
+        self.leaving = _leaving(graph)
+        in_place = frozenset(
+            node.outputs[0]
+            for node in graph.nodes
+            if node.op == "Add" and [reader.op for reader in readers.get(node.outputs[0], [])] in (["Relu"], ["Clip"])
+        )
+        statistics = {name for node in graph.nodes if node.op == "BatchNormalization" for name in node.inputs[3:5]}
+        self.trained = tuple(name for name in graph.parameters if name not in statistics)
+        training = optimizer is not None
+        flows = set(self.trained) if training else set()
+        self.context = Context(self.machine, graph, workspaces, training, flows, set(), in_place)
+        self.states: dict[str, list[Storage]] = {}
+
+    def run(self, steps: int) -> Events:
+        """All events."""
+        self.machine.origin = Origin("to", category="weights")
+        self._load()
+        if self.optimizer is not None and OPTIMIZERS[self.optimizer].early:
+            self.machine.origin = Origin("optimizer", category="optimizer")
+            self._make_states(self.trained)
+        for step in range(steps):
+            self._step(step)
+        return self.machine.events.events()
+
+    def _load(self) -> None:
+        """Each module's parameters and then its buffers; batch normalization counts its batches in one of 8 bytes."""
+        loaded: set[str] = set()
+        for node in self.graph.nodes:
+            for name in node.inputs:
+                if name in self.graph.parameters and name not in loaded:
+                    loaded.add(name)
+                    self.machine.bind(name, self.machine.new(self.graph.shapes[name].nbytes, "weights"))
+            if node.op == "BatchNormalization":
+                self.machine.new(8, "weights")
+
+    def _step(self, step: int) -> None:
+        machine = self.machine
+        if self.zero_grad == "first":
+            self._drop_gradients()
+        machine.origin = Origin("input", "", "forward", step)
+        for name in self.graph.inputs:
+            machine.bind(name, machine.new(self.graph.shapes[name].nbytes, "inputs"))
+        output = self.graph.outputs[0]
+        labels = machine.new(_labels(self.graph.shapes[output]), "inputs")
+        self._forward(step)
+        self._loss(output, step)
+        for name in self.graph.inputs:
+            machine.drop(name)
+        machine.release(labels)
+        if self.optimizer is not None:
+            machine.origin = Origin("optimizer", "", "optimizer", step)
+            self._update()
+        if self.zero_grad == "end":
+            self._drop_gradients()
+
+    def _forward(self, step: int) -> None:
+        machine, outputs = self.machine, set(self.graph.outputs)
+        kept = set(self.graph.parameters) | set(self.graph.inputs) | outputs
+        for at, node in enumerate(self.graph.nodes):
+            if node.op == "Constant":
+                continue
+            machine.origin = Origin(node.op, node.name, "forward", step)
+            RULES[node.op](self.context, node)
+            for name in self.leaving.get(at, ()):
+                if name not in kept:
+                    machine.drop(name)
+
+    def _loss(self, output: str, step: int) -> None:
+        """Cross entropy of the first output, and the backward pass."""
+        machine, context = self.machine, self.context
+        shape = self.graph.shapes[output]
+        machine.origin = Origin("cross_entropy", "", "forward", step)
+        log_softmax = machine.new(shape.nbytes, "activations")
+        total, loss = machine.new(4, "activations"), machine.new(4, "activations")
+        if output in context.needs_gradient:
+
+            def backward(_: Storage) -> list[Storage | None]:
+                picked = machine.new(shape.nbytes, "temporaries")
+                gradient = machine.new(shape.nbytes, "temporaries")
+                machine.release(picked)
+                return [gradient]
+
+            machine.record("loss", [output], [log_softmax, total], backward)
+        machine.release(log_softmax)
+        machine.release(total)
+        for name in self.graph.outputs:
+            machine.drop(name)
+        if output in context.needs_gradient:
+            machine.run_backward("loss", frozenset(self.trained))
+        machine.release(loss)
+
+    def _drop_gradients(self) -> None:
+        for name in self.trained:
+            if name in self.machine.gradients:
+                self.machine.release(self.machine.gradients.pop(name))
+
+    def _update(self) -> None:
+        assert self.optimizer is not None
+        machine, optimizer = self.machine, OPTIMIZERS[self.optimizer]
+        updated = [name for name in self.trained if name in machine.gradients]
+        self._make_states(updated)
+        lists = [
+            machine.new(self.graph.shapes[name].nbytes, "temporaries")
+            for _ in range(optimizer.lists)
+            for name in updated
+        ]
+        for storage in lists:
+            machine.release(storage)
+        last: Storage | None = None
+        for name in updated if optimizer.singles else ():
+            made = [machine.new(self.graph.shapes[name].nbytes, "temporaries") for _ in range(optimizer.singles)]
+            for storage in made[:-1]:
+                machine.release(storage)
+            if last is not None:  # The variable of the loop.
+                machine.release(last)
+            last = made[-1]
+        if last is not None:
+            machine.release(last)
+
+    def _make_states(self, names: Sequence[str]) -> None:
+        assert self.optimizer is not None
+        optimizer = OPTIMIZERS[self.optimizer]
+        for name in names:
+            if name in self.states:
+                continue
+            nbytes = self.graph.shapes[name].nbytes
+            sizes = [4] * optimizer.counters + [nbytes] * optimizer.states
+            self.states[name] = [self.machine.new(each, "optimizer") for each in sizes]
+
+
+def _labels(output: TensorShape) -> int:
+    """Bytes of class numbers for the output: one for each vector along its second axis."""
+    classes = output.dims[1] if len(output.dims) > 1 else 1
+    return prod(output.dims) // max(classes, 1) * 8

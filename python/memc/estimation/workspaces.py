@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cuDNN takes for itself in a convolution, from a table of what it says itself for a described GPU.
+
+`scripts/cudnn_workspaces.py` makes the table: convolutions of well-known networks, at many batch sizes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from math import log2, prod
+from typing import Literal
+
+Direction = Literal["forward", "input", "weight"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution by its shapes, or the transposed one. Shapes of x and out begin with the batch."""
+
+    x: tuple[int, ...]
+    weight: tuple[int, ...]
+    out: tuple[int, ...]
+    pads: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    group: int
+    transposed: bool
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether PyTorch's own kernels do it, which need nothing."""
+        return self.group == self.x[1] and self.group > 1 and self.weight[0] % self.group == 0 and not self.transposed
+
+    @property
+    def shape(self) -> Shape:
+        """All but the batch."""
+        return (
+            *(self.x[1:], self.weight, self.out[1:], self.pads, self.strides, self.dilations),
+            self.group,
+            self.transposed,
+        )
+
+    @property
+    def elements(self) -> int:
+        """Of x and out."""
+        return prod(self.x) + prod(self.out)
+
+
+Ints = tuple[int, ...]
+Shape = tuple[Ints, Ints, Ints, Ints, Ints, Ints, int, bool]
+Table = Mapping[Shape, Mapping[int, tuple[int, ...]]]
+"""By shape and batch size: bytes of the three directions."""
+
+
+@cache
+def table(tf32: bool) -> Table:
+    """Of cuDNN 9.19 for an H200, in f32, with products in TF32 or without."""
+    name = f"cudnn_9_19_sm90_{'tf32' if tf32 else 'f32'}.json.gz"
+    data = json.loads(gzip.decompress((files("memc.estimation") / "data" / name).read_bytes()))
+    found: dict[Shape, Mapping[int, tuple[int, ...]]] = {}
+    for *lists, group, transposed, rows in data["convolutions"]:
+        x, weight, out, pads, strides, dilations = (tuple(each) for each in lists)
+        shape = (x, weight, out, pads, strides, dilations, group, bool(transposed))
+        found[shape] = {batch: tuple(row) for batch, row in zip(data["batches"], rows)}
+    return found
+
+
+@dataclass
+class Workspaces:
+    """Bytes by what is computed."""
+
+    known: Table
+    guessed: dict[Shape, bool] = field(default_factory=dict)
+    """Convolutions that the table lacks, and whether their shape was taken from a similar one, rather than the batch size."""
+
+    def bytes(self, direction: Direction, convolution: Convolution) -> int:
+        """Of one call: what the table says; for another batch size what its neighbours need for each item, whichever is more; for
+        another shape what the most similar one needs for each element."""
+        if convolution.depthwise:
+            return 0
+        at, batch, shape = DIRECTIONS.index(direction), convolution.x[0], convolution.shape
+        rows = self.known.get(shape)
+        if rows is not None:
+            if batch not in rows:
+                self.guessed[shape] = False
+            return _scaled(rows, at, batch)
+        self.guessed[shape] = True
+        similar = self._similar(convolution)
+        if similar is None:
+            return 0
+        elements = prod(similar[0]) + prod(similar[2])
+        return int(_scaled(self.known[similar], at, batch) * convolution.elements / (batch * elements))
+
+    def _similar(self, convolution: Convolution) -> Shape | None:
+        """The known shape nearest in channels and sizes, of the same kernel, strides and grouping."""
+
+        def kind(shape: Shape) -> tuple[object, ...]:
+            return shape[1][2:], shape[4], shape[5], shape[6] > 1, shape[7]
+
+        def features(shape: Shape) -> list[float]:
+            return [log2(shape[0][0]), log2(shape[2][0]), log2(prod(shape[0][1:])) / 2]
+
+        wanted, mine = kind(convolution.shape), features(convolution.shape)
+        alike = (shape for shape in self.known if kind(shape) == wanted)
+        return min(alike, key=lambda shape: sum((a - b) ** 2 for a, b in zip(features(shape), mine)), default=None)
+
+
+def _scaled(rows: Mapping[int, tuple[int, ...]], at: int, batch: int) -> int:
+    """Bytes at this batch size, from those of the nearest."""
+    if batch in rows:
+        return rows[batch][at]
+    below = max((each for each in rows if each < batch), default=min(rows))
+    above = min((each for each in rows if each > batch), default=below)
+    return max(rows[near][at] * batch // near for near in (below, above))
