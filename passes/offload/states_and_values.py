@@ -33,7 +33,7 @@ from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.rematerialize import Plans, bytes_taken, rematerialize
 from memc.solvers.offload import FULL_SPEED
 
-TIGHTER = (1.0, 0.97, 0.93)
+TIGHTER = (1.0, 0.96)
 """Parts of the arena that live bytes may take, for plans whose addresses take more than that."""
 
 
@@ -82,9 +82,9 @@ class StatesAndValues:
         counts = self._counts(plans, updates, before)
         if best is not None:
             counts = [count for count in counts if self._alone(plans, updates[:count], before) < best.found.added]
-        # Two updates in their windows at once, or one; where no plan is found so, more, or none that stays free all the time.
-        tries = [(count, (2, 1)) for count in counts]
-        tries += [(len(updates), rooms) for rooms in ((2, 1), (6, 0)) if updates and (len(updates), rooms) not in tries]
+        # Room for two updates at once, or, where addresses are not found so, for more; for less where no plan is found at all.
+        tries = [(count, (2, 6)) for count in counts]
+        tries += [(len(updates), rooms) for rooms in ((2, 6), (1, 0)) if updates and (len(updates), rooms) not in tries]
         for number, (count, rooms) in enumerate(tries):
             if number >= len(counts) and best is not None:
                 break
@@ -194,7 +194,7 @@ class StatesAndValues:
             placed = place_states(self.function, again, here, int(part * most), self._how(copies))
             if placed is None or len(placed.states) != len(names):
                 break  # Less room does not help.
-            arena = planned_arena(self.function, self.alignment, most)
+            arena = planned_arena(self.function, self.alignment, most, quick=True)
             if arena <= most:
                 return self._joined(found, placed, arena)
             before.restore()
