@@ -17,6 +17,9 @@ Array = npt.NDArray[Any]
 
 HALVES: dict[str, Any] = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
+MOMENTS = (".momentum", ".exp_avg", ".exp_avg_sq")
+"""What the names of an optimizer's states end in, which begin with zeros."""
+
 LAST = "_channels_last"
 """What the names of weights end in that the compiler has laid out so."""
 
@@ -62,6 +65,8 @@ def weight(spec: Any, stored: dict[str, Array]) -> Array:
     """A weight's data as bytes: what was carried, or numbers from a seed of its name, the same in any precision."""
     if spec.name in stored:
         return np.asarray(stored[spec.name])
+    if spec.name.endswith(MOMENTS):
+        return np.zeros(spec.nbytes, np.uint8)
     name, shape = spec.name.removesuffix(LAST), spec.shape
     if name != spec.name:  # The same numbers as of the weight with channels first.
         shape = (shape[0], shape[-1], *shape[1:-1])

@@ -106,6 +106,8 @@ class _Reads:
         """Why a state may not lie on the host, in words; None if it may."""
         if state.type.nbytes < max(1, least):
             return f"is below the least copy of {format_size(least)}"
+        if state.type.elements == 1:
+            return "is a scalar"
         update = self.written.get(state)
         if update is None or update.result not in self.function.returns:
             return "is not updated"

@@ -60,19 +60,22 @@ class Grouped:
 
 def grouped(ops: Sequence[Op], found: StateUpdates, chosen: Sequence[Update], most: int) -> Grouped:
     """The ops of a function, where each of the `chosen` updates, in the order in which they are ready, waits for others until
-    those of a group have `most` bytes of states."""
+    those of a group have `most` bytes of states, or half of what is left."""
     early = [op for op in ops if op in found.early]
     own = {op for update in chosen for op in update.ops}
     rest = [op for op in ops if op not in own and op not in found.early]
     place = {op: index for index, op in enumerate(rest)}
     groups: list[list[Update]] = []
-    nbytes = 0
+    nbytes, left = 0, sum(update.bytes for update in chosen)
+    room = 0
     for update in chosen:
-        if not groups or nbytes + update.bytes > most:
+        if not groups or nbytes + update.bytes > room:
             groups.append([])
-            nbytes = 0
+            # The last groups are smaller: nothing hides what leaves at the end.
+            nbytes, room = 0, min(most, left // 2)
         groups[-1].append(update)
         nbytes += update.bytes
+        left -= update.bytes
     after: dict[int, list[list[Update]]] = {}
     ready = -1
     for group in groups:

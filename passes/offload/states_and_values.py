@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from memc.ir.core import Function
 from memc.ir.cost_model import CostModel
@@ -32,7 +33,7 @@ from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.rematerialize import Plans, bytes_taken, rematerialize
 from memc.solvers.offload import FULL_SPEED
 
-TIGHTER = (1.0, 0.97, 0.93)
+TIGHTER = (1.0, 0.96)
 """Parts of the arena that live bytes may take, for plans whose addresses take more than that."""
 
 
@@ -79,9 +80,11 @@ class StatesAndValues:
                 best = self._noted(found)
         updates = self._within_host(updates)
         counts = self._counts(plans, updates, before)
-        # Two updates in their windows at once, or one; where no plan is found so, more, or none that stays free all the time.
-        tries = [(count, (2, 1)) for count in counts]
-        tries += [(len(updates), rooms) for rooms in ((2, 1), (6, 0)) if updates and (len(updates), rooms) not in tries]
+        if best is not None:
+            counts = [count for count in counts if self._alone(plans, updates[:count], before) < best.found.added]
+        # Room for two updates at once, or, where addresses are not found so, for more; for less where no plan is found at all.
+        tries = [(count, (2, 6)) for count in counts]
+        tries += [(len(updates), rooms) for rooms in ((2, 6), (1, 0)) if updates and (len(updates), rooms) not in tries]
         for number, (count, rooms) in enumerate(tries):
             if number >= len(counts) and best is not None:
                 break
@@ -164,6 +167,17 @@ class StatesAndValues:
                 return count
         return len(updates)
 
+    def _alone(self, plans: Plans, chosen: Sequence[Update], before: Snapshot) -> float:
+        """What copies of states add if no value moves, as a share of one run of every op; about the least that they do."""
+        before.restore()
+        self.function.ops = list(plans.best)
+        again = StateUpdates.of(self.function, self.copies.least)
+        found = place_states(self.function, again, again.updates[: len(chosen)], None, self._how(self.copies))
+        return inf if found is None else found.added / max(1, found.once)
+
+    def _how(self, copies: Copies) -> How:
+        return How(self.costs, copies.link, copies.origin, copies.lanes, copies.least, self.alignment)
+
     def _with_states(self, plans: Plans, chosen: Sequence[Update], largest: int) -> Recomputation | None:
         """The plan with the states of updates on the host, and room in the arena for so many of the largest; None if there is none."""
         names = {state.name for update in chosen for state in update.states}
@@ -174,14 +188,13 @@ class StatesAndValues:
         copies = replace(self.copies, host_budget=None if host is None else host - freed)
         found = self._values(plans, copies, freed, room)
         before = Snapshot.of(self.module, self.function)
-        how = How(self.costs, copies.link, copies.origin, copies.lanes, copies.least, self.alignment)
         for part in TIGHTER:
             again = StateUpdates.of(self.function, copies.least)
             here = [update for update in again.updates if all(state.name in names for state in update.states)]
-            placed = place_states(self.function, again, here, int(part * most), how)
+            placed = place_states(self.function, again, here, int(part * most), self._how(copies))
             if placed is None or len(placed.states) != len(names):
                 break  # Less room does not help.
-            arena = planned_arena(self.function, self.alignment, most)
+            arena = planned_arena(self.function, self.alignment, most, quick=True)
             if arena <= most:
                 return self._joined(found, placed, arena)
             before.restore()
