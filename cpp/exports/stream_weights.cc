@@ -48,12 +48,13 @@ memc::StreamProblem MakeProblem(const Tensors& columns) {
   return problem;
 }
 
-// Peak, makespan and bytes, then weight, start, first and last use of each window. As bytes of i64:
-// an array of numbers would be an object for each.
+// Peak, makespan and bytes, then weight, start, wait, first and last use of each window. As bytes
+// of i64: an array of numbers would be an object for each.
 ffi::Bytes Flat(const memc::StreamPlan& plan) {
   std::vector<int64_t> found{plan.peak, plan.makespan, plan.bytes};
   for (const memc::Window& window : plan.windows) {
-    found.insert(found.end(), {window.weight, window.start, window.first, window.last});
+    found.insert(found.end(),
+                 {window.weight, window.start, window.wait, window.first, window.last});
   }
   return ffi::Bytes(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(found[0]));
 }

@@ -97,7 +97,7 @@ class WeightStreams:
             pending, copy = (Value(next(names), weight.type) for _ in range(2))
             start = Op("prefetch_start", [weight], [pending], {"lane": IN_LANE})
             starts.setdefault(window.start, []).append(start)
-            there = dones.setdefault(window.first, [])
+            there = dones.setdefault(window.wait, [])
             there.append(Op("prefetch_done", [pending, weight], [copy]))
             its = self.reads[weight]
             uses = [use for use in its.uses if window.first <= use <= window.last]

@@ -10,9 +10,9 @@ LaneClock::LaneClock(const Lanes& lanes) {
   in_.lane = lanes.in;
 }
 
-size_t LaneClock::Issue(Direction lane, int64_t bytes) {
+size_t LaneClock::Issue(Direction lane, int64_t bytes, bool forked) {
   Line& line = this->line(lane);
-  AdvanceTo(now_ + line.lane.fork());
+  if (!forked) AdvanceTo(now_ + line.lane.fork());
   const int64_t duration = line.lane.Duration(bytes);
   if (line.busy()) line.waiting_time += duration;
   line.issued_time += duration;

@@ -21,8 +21,9 @@ class LaneClock {
 
   int64_t now() const { return now_; }
 
-  // Adds a copy at the end of a lane, once it is forked. Returns its number in that lane.
-  size_t Issue(Direction lane, int64_t bytes);
+  // Adds a copy at the end of a lane, once it is forked, unless the lane is since the last op.
+  // Returns its number in that lane.
+  size_t Issue(Direction lane, int64_t bytes, bool forked = false);
 
   // While an op runs that takes `cost` beside idle lanes.
   void Run(int64_t cost);

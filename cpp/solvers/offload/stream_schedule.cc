@@ -14,6 +14,8 @@ namespace {
 // Quarters of a copy's duration that it gets before what waits for it: as in `delay.cc`.
 constexpr int64_t kMargins[] = {6, 5, 4};
 
+constexpr int64_t kGroupWork = 200'000;  // Of steps that group copies.
+
 // The clock of a problem's items beside copies of windows.
 class ItemClock {
  public:
@@ -22,15 +24,21 @@ class ItemClock {
 
   int64_t now() const { return clock_.now(); }
   size_t Start(const Window& window) {
-    return clock_.Issue(Direction::kIn, problem_.sizes[window.weight]);
+    const bool forked = std::exchange(forked_, true);
+    return clock_.Issue(Direction::kIn, problem_.sizes[window.weight], forked);
   }
-  void Await(size_t copy) { clock_.AwaitCopy(Direction::kIn, copy); }
+  // Of copies that are waited for together, the last.
+  void Await(size_t copy) {
+    clock_.AwaitCopy(Direction::kIn, copy);
+    forked_ = false;
+  }
 
   void Pass(int64_t item) {
     const int64_t number = problem_.numbers[item];
     switch (problem_.items[item]) {
       case StreamItem::kRun:
         clock_.Run(number);
+        if (number > 0) forked_ = false;
         break;
       case StreamItem::kOutStart:
         copies_[item] = clock_.Issue(Direction::kOut, number);
@@ -51,11 +59,17 @@ class ItemClock {
   const StreamProblem& problem_;
   LaneClock clock_;
   std::vector<size_t> copies_;  // Of each start.
+  bool forked_ = false;         // Whether the lane has waited for the last op that ran.
 };
 
 bool IsEarlier(const Window& a, const Window& b) {
   if (a.first != b.first) return a.first < b.first;
   return a.last != b.last ? a.last < b.last : a.weight < b.weight;
+}
+
+// Whether no copy is waited for where window `at`'s is, but behind it.
+bool IsLast(const std::vector<Window>& windows, size_t at) {
+  return at + 1 == windows.size() || windows[at + 1].wait != windows[at].wait;
 }
 
 }  // namespace
@@ -65,7 +79,7 @@ bool IsQuicker(const StreamPlan& a, const StreamPlan& b) {
   return a.bytes != b.bytes ? a.bytes < b.bytes : a.windows.size() < b.windows.size();
 }
 
-StreamSchedule::StreamSchedule(const StreamProblem& problem)
+StreamSchedule::StreamSchedule(const StreamProblem& problem, int64_t parts)
     : problem_(problem),
       windows_(problem.sizes.size()),
       before_(problem.items.size() + 1, 0),
@@ -75,6 +89,14 @@ StreamSchedule::StreamSchedule(const StreamProblem& problem)
   for (int64_t item = 0; item < problem.length(); ++item) {
     const bool runs = problem.items[item] == StreamItem::kRun;
     before_[item + 1] = before_[item] + (runs ? problem.numbers[item] : 0);
+  }
+  for (int64_t item = 0; item < problem.length(); ++item) {
+    const int64_t whole = std::max<int64_t>(before_.back(), 1);
+    const auto part = [&](int64_t at) {
+      return static_cast<__int128>(before_[at]) * parts / whole;
+    };
+    const bool begins = item == 0 || parts == 0 || part(item) != part(item - 1);
+    part_.push_back(begins ? item : part_.back());
   }
   all_weights_ = std::accumulate(problem.sizes.begin(), problem.sizes.end(), int64_t{0});
   for (int32_t weight = 0; weight < problem.weights(); ++weight) {
@@ -92,7 +114,7 @@ StreamSchedule::StreamSchedule(const StreamProblem& problem)
       int64_t first = uses.front();
       for (size_t use = 0; use < uses.size(); ++use) {
         if (!open[use]) continue;
-        found.push_back({weight, first, uses[use]});
+        found.push_back({weight, first, uses[use], -1, first});
         if (use + 1 < uses.size()) first = uses[use + 1];
       }
       windows_[weight].push_back(std::move(found));
@@ -118,6 +140,10 @@ bool StreamSchedule::Plan(const Levels& levels, int64_t limit, StreamPlan* plan)
   room += streamed;
   if (streamed > problem_.host_budget) return false;
   std::sort(windows.begin(), windows.end(), IsEarlier);
+  for (size_t i = 0; i < windows.size(); ++i) {
+    const bool with_last = i > 0 && part_[windows[i].first] == part_[windows[i - 1].first];
+    windows[i].wait = with_last ? windows[i - 1].wait : windows[i].first;
+  }
   if (live_.Max() > room) return false;
   taken_ = live_;
   ItemClock clock(problem_);
@@ -128,15 +154,16 @@ bool StreamSchedule::Plan(const Levels& levels, int64_t limit, StreamPlan* plan)
       Window& window = windows[next];
       const int64_t size = problem_.sizes[window.weight];
       const auto from = static_cast<int32_t>(item), to = static_cast<int32_t>(window.last);
+      if (part_[item] != item && item != window.wait) break;
       work_ += depth_;
       if (taken_.MaxIn(from, to) > room - size) break;
       taken_.Add(from, to, size);
       window.start = item;
       copies[next] = clock.Start(window);
     }
-    for (; waited < windows.size() && windows[waited].first == item; ++waited) {
+    for (; waited < windows.size() && windows[waited].wait == item; ++waited) {
       if (waited >= next) return false;
-      clock.Await(copies[waited]);
+      if (IsLast(windows, waited)) clock.Await(copies[waited]);
     }
     clock.Pass(item);
   }
@@ -157,8 +184,8 @@ void StreamSchedule::Measure(StreamPlan* plan, Times* times) {
       copies[next] = clock.Start(windows[next]);
     }
     const size_t before = waited;
-    for (; waited < windows.size() && windows[waited].first == item; ++waited) {
-      clock.Await(copies[waited]);
+    for (; waited < windows.size() && windows[waited].wait == item; ++waited) {
+      if (IsLast(windows, waited)) clock.Await(copies[waited]);
     }
     if (times != nullptr) {
       std::fill(times->needed.begin() + before, times->needed.begin() + waited, clock.now());
@@ -206,13 +233,41 @@ StreamPlan StreamSchedule::Delayed(const StreamPlan& plan) {
       next = end - duration * margin / 4;
       const auto late = std::upper_bound(times.reached.begin(), times.reached.end(), next);
       const int64_t at = (late - times.reached.begin()) - 1;
-      window.start = std::min({std::max(window.start, at), window.first, behind});
+      window.start = std::min({std::max(window.start, at), window.wait, behind});
       behind = window.start;
     }
     Measure(&later, nullptr);
     if (later.makespan <= best.makespan) return later;
   }
   return best;
+}
+
+StreamPlan StreamSchedule::Grouped(StreamPlan plan, int64_t limit) {
+  if (problem_.lanes.in.sync == 0) return plan;
+  const int64_t end = work_ + kGroupWork;
+  const auto take = [&](const StreamPlan& other) {
+    if (other.peak > limit || other.makespan >= plan.makespan) return false;
+    plan = other;
+    return true;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i + 1 < plan.windows.size() && work_ < end; ++i) {
+      for (int change = 0; change < 3; ++change) {
+        StreamPlan other = plan;
+        Window &here = other.windows[i], &behind = other.windows[i + 1];
+        if (change == 0) behind.start = here.start;
+        if (change == 1) here.start = std::min(behind.start, here.wait);
+        if (change == 2) {
+          if (behind.start > here.wait) continue;
+          behind.wait = here.wait;
+        }
+        Measure(&other, nullptr);
+        changed = take(other) || changed;
+      }
+    }
+  }
+  return plan;
 }
 
 }  // namespace memc

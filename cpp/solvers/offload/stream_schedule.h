@@ -6,7 +6,9 @@
 // resident, and takes its bytes all the time, or streamed: it takes them in windows, each from the
 // start of a copy in to the last of some of its uses. Copies in run in the order of the windows'
 // first uses, each from the first item on at which there is room for its window: an earlier copy
-// takes no room from later ones, since it has ended its start before theirs.
+// takes no room from later ones, since it has ended its start before theirs. Of copies that start
+// together, with no op between, ops are held by the first alone, and of those that are waited for
+// together by the last.
 #ifndef MEMC_STREAM_SCHEDULE_H_
 #define MEMC_STREAM_SCHEDULE_H_
 
@@ -40,7 +42,8 @@ struct StreamProblem {
 struct Window {
   int32_t weight = 0;
   int64_t first = 0, last = 0;  // Uses, of all between which it is there.
-  int64_t start = -1;           // The item in front of which its copy starts.
+  int64_t start = -1;           // The item in front of which its copy starts,
+  int64_t wait = -1;            // and the one in front of which it is waited for.
 };
 
 // What each weight is: kResident, or streamed with so many of the longest times between two uses
@@ -61,13 +64,20 @@ bool IsQuicker(const StreamPlan& a, const StreamPlan& b);
 // Plans by levels.
 class StreamSchedule {
  public:
-  explicit StreamSchedule(const StreamProblem& problem);
+  // `parts`: how many parts of about one duration the ops are in. Copies that windows of a part
+  // need are waited for together, and those that the room allows start together where a part
+  // begins. 0: each op is a part.
+  StreamSchedule(const StreamProblem& problem, int64_t parts);
 
   // The plan of at most `limit` bytes. Returns false if there is none.
   bool Plan(const Levels& levels, int64_t limit, StreamPlan* plan);
 
   // `plan` with copies that start as late as takes no time, but for a margin.
   StreamPlan Delayed(const StreamPlan& plan);
+
+  // `plan`, of at most `limit` bytes, with copies that start together, and are waited for together,
+  // where that is quicker.
+  StreamPlan Grouped(StreamPlan plan, int64_t limit);
 
   // The level of which a weight's uses are all in windows of their own.
   int32_t most_level(int32_t weight) const {
@@ -96,7 +106,8 @@ class StreamSchedule {
   const StreamProblem& problem_;
   std::vector<std::vector<std::vector<Window>>> windows_;  // Of each weight, by its level.
   std::vector<int64_t> before_;
-  PeakTree live_, taken_;  // Bytes of each item beside weights, and while a plan is made.
+  std::vector<int64_t> part_;  // Of each item, where its part begins.
+  PeakTree live_, taken_;      // Bytes of each item beside weights, and while a plan is made.
   int64_t least_makespan_ = 0, all_weights_ = 0, work_ = 0, depth_ = 1;
 };
 

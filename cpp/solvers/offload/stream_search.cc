@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -15,18 +16,20 @@ namespace memc {
 
 namespace {
 
-constexpr int64_t kLimits = 200;              // Between the peak without streams and the least.
-constexpr int64_t kLimitWork = 400'000;       // Of the search at one limit.
-constexpr int64_t kWalks = 12;                // Of which each halves what the rate may be.
-constexpr double kFastest = 64;               // Times the lane's rate, at which a walk streams.
-constexpr double kWarm = 0.01, kCold = 1e-5;  // Temperatures, of the makespan.
+constexpr int64_t kLimits = 160;               // Between the peak without streams and the least.
+constexpr int64_t kLimitWork = 120'000;        // Of the search at one limit.
+constexpr int64_t kParts[] = {0, 48, 24, 12};  // Of the ops, in which copies are together.
+constexpr int64_t kWalks = 12;                 // Of which each halves what the rate may be.
+constexpr double kFastest = 64;                // Times the lane's rate, at which a walk streams.
+constexpr double kWarm = 0.01, kCold = 1e-5;   // Temperatures, of the makespan.
 constexpr double kBytes = 1e-3;  // What a picosecond of the lane is worth in picoseconds.
 
 class StreamSearch {
  public:
-  explicit StreamSearch(const StreamProblem& problem)
+  StreamSearch(const StreamProblem& problem, int64_t parts)
       : problem_(problem),
-        schedule_(problem),
+        parts_(parts),
+        schedule_(problem, parts),
         random_(1, true),
         in_use_order_(problem.sizes.size()) {
     std::iota(in_use_order_.begin(), in_use_order_.end(), 0);
@@ -48,7 +51,8 @@ class StreamSearch {
     if (best_->makespan > schedule_.least_makespan()) Anneal(end);
     Release(end);
     levels_ = best_levels_;
-    return schedule_.Delayed(*best_);
+    StreamPlan plan = schedule_.Delayed(*best_);
+    return parts_ == 0 ? schedule_.Grouped(std::move(plan), limit) : plan;
   }
 
  private:
@@ -179,6 +183,7 @@ class StreamSearch {
   }
 
   const StreamProblem& problem_;
+  const int64_t parts_;
   StreamSchedule schedule_;
   RecomputeRandom random_;
   std::vector<int32_t> in_use_order_;  // By first uses.
@@ -233,16 +238,24 @@ int64_t LeastStreamed(const StreamProblem& problem) {
 
 std::vector<StreamPlan> StreamLadder(const StreamProblem& problem) {
   const int64_t least = LeastStreamed(problem);
-  StreamSearch search(problem);
+  std::vector<std::unique_ptr<StreamSearch>> searches;
+  for (const int64_t parts : kParts) {
+    // Where ops are not held, nothing is gained by parts.
+    if (parts == 0 || problem.lanes.in.sync > 0) {
+      searches.push_back(std::make_unique<StreamSearch>(problem, parts));
+    }
+  }
   const int64_t all = std::accumulate(problem.sizes.begin(), problem.sizes.end(), int64_t{0});
   const int64_t top = all + *std::max_element(problem.live.begin(), problem.live.end());
   std::vector<StreamPlan> plans;
   for (int64_t step = 0; step <= kLimits; ++step) {
     const auto part = static_cast<__int128>(top - least) * step / kLimits;
-    std::optional<StreamPlan> plan = search.Lower(top - static_cast<int64_t>(part));
-    if (!plan) break;  // A host budget's end.
-    plans.push_back(std::move(*plan));
-    if (top == least) break;
+    const size_t before = plans.size();
+    for (const auto& search : searches) {
+      std::optional<StreamPlan> plan = search->Lower(top - static_cast<int64_t>(part));
+      if (plan) plans.push_back(std::move(*plan));
+    }
+    if (plans.size() == before || top == least) break;  // A host budget's end.
   }
   std::stable_sort(plans.begin(), plans.end(), [](const StreamPlan& a, const StreamPlan& b) {
     return a.peak != b.peak ? a.peak < b.peak : IsQuicker(a, b);

@@ -52,9 +52,11 @@ class Window:
     weight: int
     start: int
     """The item in front of which the copy starts."""
+    wait: int
+    """The item in front of which it is waited for."""
     first: int
-    """The item in front of which the copy is waited for."""
     last: int
+    """The uses for which it is there."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def least_streamed(problem: StreamProblem) -> int:
 
 def _plan(found: Any) -> StreamPlan:
     peak, makespan, nbytes, *numbers = np.frombuffer(bytes(found), np.int64).tolist()
-    windows = (Window(*numbers[at : at + 4]) for at in range(0, len(numbers), 4))
+    windows = (Window(*numbers[at : at + 5]) for at in range(0, len(numbers), 5))
     return StreamPlan(tuple(windows), peak, makespan, nbytes)
 
 

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import memc
+from memc.runtime.artifact.read import read_manifest
 from memc.runtime.execute import memory
 
 WIDTH, LAYERS = 256, 10
@@ -118,6 +119,24 @@ def test_what_is_reported(tmp_path: Path) -> None:
         w["weight"] for w in streamed["weights"]
     }
     assert data["order_gain_percent"] is None
+
+
+def test_on_cuda_weights_lie_in_pinned_memory(tmp_path: Path) -> None:
+    """Where ops are held by each copy, the report's timeline counts with copies that start and are waited for together, too."""
+    options: dict[str, Any] = {"target": "cuda", "arch": "sm_90"}
+    model = network(1024, tied=True)
+    plain = memc.compile(model, plan_only=True, **options)
+    found = memc.compile(
+        model, tmp_path / "net.memc", memory_budget=within(plain, 0.5), offload="auto", link="h200", **options
+    )
+    manifest = read_manifest(tmp_path / "net.memc")
+    on_host = {weight.spec.name for weight in manifest.weights if weight.spec.space == "host"}
+    moved = found.report.offload
+    assert moved is not None and moved.streamed is not None and manifest.space("host").is_pinned
+    assert on_host == {each.weight for each in moved.streamed.weights} and len(on_host) >= LAYERS // 2
+    assert manifest.space("host").bytes == found.report.host_bytes == len(on_host) * WIDTH * WIDTH * 4
+    added = 100 * (moved.makespan_seconds / moved.streamed.resident_seconds - 1)
+    assert found.report.added_percent is not None and added == pytest.approx(found.report.added_percent, abs=0.01)
 
 
 def test_a_budget_that_nothing_keeps(tmp_path: Path) -> None:

@@ -60,13 +60,17 @@ def measured(problem: StreamProblem, windows: tuple[Window, ...]) -> tuple[int, 
     peak = 0
     streamed = {window.weight for window in windows}
     resident = sum(size for weight, size in enumerate(problem.sizes) if weight not in streamed)
+    forked = False
     for at, (kind, number) in enumerate(zip(problem.items, problem.numbers)):
         for window in windows:
             if window.start == at:
-                copies[window] = clock.issue("in", problem.sizes[window.weight])
-        for window in windows:
-            if window.first == at:
-                clock.wait("in", copies[window])
+                copies[window] = clock.issue("in", problem.sizes[window.weight], forked)
+                forked = True
+        waited = [window for window in windows if window.wait == at]
+        if waited:
+            clock.wait("in", copies[waited[-1]])
+        if waited or (kind is Item.RUN and number):
+            forked = False
         there = sum(problem.sizes[w.weight] for w in windows if w.start <= at <= w.last)
         peak = max(peak, problem.live[at] + there + resident)
         if kind is Item.RUN:
@@ -109,7 +113,7 @@ def quickest(problem: StreamProblem, limit: int) -> int | None:
             if at > first:
                 break
             taken[at : last + 1] = [t + size for t in taken[at : last + 1]]
-            placed.append(Window(weight, at, first, last))
+            placed.append(Window(weight, at, first, first, last))
         else:
             _, makespan, _ = measured(problem, tuple(placed))
             best = makespan if best is None else min(best, makespan)
@@ -130,7 +134,7 @@ def test_figures_are_those_of_the_definition(seed: int, copies: bool) -> None:
         assert (plan.peak, plan.makespan, plan.bytes) == measured(problem, plan.windows)
         starts = [window.start for window in plan.windows]
         assert starts == sorted(starts)
-        assert all(w.start <= w.first <= w.last for w in plan.windows)
+        assert all(w.start <= w.wait <= w.first <= w.last for w in plan.windows)
         for weight in {window.weight for window in plan.windows}:
             its = [w for w in plan.windows if w.weight == weight]
             covered = [use for w in its for use in problem.uses[weight] if w.first <= use <= w.last]
@@ -151,8 +155,9 @@ def test_near_the_best_of_every_plan() -> None:
             best = quickest(problem, limit)
             assert best is not None
             gaps.append(within(plans, limit).makespan / best - 1)
+            # The definition delays no copy, which may slow others, and none that starts with another one.
+            assert gaps[-1] > -0.01 or problem.lanes.back.sync
     assert sum(gaps) / len(gaps) <= 0.003 and max(gaps) <= 0.03
-    assert min(gaps) > -0.01  # The definition delays no copy, which may slow others.
 
 
 def test_spread_over_equal_layers() -> None:
@@ -191,6 +196,21 @@ def test_a_weight_of_many_uses_is_copied_as_often_as_it_pays() -> None:
         (0, 6, 7),
     ]
     assert plans[-1].peak == 2000
+
+
+def test_copies_are_grouped_where_ops_would_be_held() -> None:
+    """Layers of four small weights: where each fork and join takes ops time, a layer's copies start and are waited for together."""
+    layers = 16
+    uses = [[4 * n + i] for n in range(layers) for i in range(4)]
+    lane = Lane(0, 1 << 20, 1024, 100, 0)
+    problem = StreamProblem(
+        [Item.RUN] * (4 * layers), [500] * 4 * layers, [64] * 4 * layers, [300] * len(uses), uses, Lanes(lane, lane)
+    )
+    plan = within(stream_ladder(problem), 64 + 20 * 300)
+    assert len(plan.windows) >= 44
+    assert len({w.wait for w in plan.windows}) <= 24 and len({w.start for w in plan.windows}) <= 24
+    assert plan.makespan <= 500 * 4 * layers + 24 * 100 + 300 * 4
+    assert (plan.peak, plan.makespan, plan.bytes) == measured(problem, plan.windows)
 
 
 def test_the_host_budget_limits_what_is_streamed() -> None:
