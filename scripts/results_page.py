@@ -33,6 +33,7 @@ SUBJECTS = {
         "sublinear",
         "gpu_training_memory",
         "gpu_offload",
+        "gpu_stream",
         "steady_state",
     ),
     "Planning": ("placement", "order", "ilp", "joint"),
