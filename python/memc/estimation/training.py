@@ -99,6 +99,27 @@ def _leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
     return leaving
 
 
+def _in_place(graph: OnnxGraph, readers: Mapping[str, Sequence[Node]]) -> Mapping[str, str]:
+    """By output: which operand an op writes over. ReLU and ReLU6 do, and additions before them, where nobody else reads the operand
+    and nothing keeps it for the backward pass."""
+    maker = {name: node.op for node in graph.nodes for name in node.outputs}
+    keepers = {"Relu", "Clip", "Sigmoid", "Silu"}
+
+    def free(name: str, out: str) -> bool:
+        alone = len(readers.get(name, ())) == 1 and maker.get(name, "Relu") not in keepers
+        return alone and name not in graph.outputs and graph.shapes[name] == graph.shapes[out]
+
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        after = [reader.op for reader in readers.get(node.outputs[0], ())] if node.outputs else []
+        if node.op in ("Relu", "Clip") or (node.op == "Add" and after in (["Relu"], ["Clip"])):
+            operands = node.inputs if node.op == "Add" else node.inputs[:1]
+            chosen = next((name for name in operands if free(name, node.outputs[0])), None)
+            if chosen is not None:
+                found[node.outputs[0]] = chosen
+    return found
+
+
 class _Loop:
     """A job: parameters, and steps one after another."""
 
@@ -110,11 +131,7 @@ class _Loop:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
         self.leaving = _leaving(graph)
-        in_place = frozenset(
-            node.outputs[0]
-            for node in graph.nodes
-            if node.op == "Add" and [reader.op for reader in readers.get(node.outputs[0], [])] in (["Relu"], ["Clip"])
-        )
+        in_place = _in_place(graph, readers)
         statistics = {name for node in graph.nodes if node.op == "BatchNormalization" for name in node.inputs[3:5]}
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
         training = optimizer is not None

@@ -2,7 +2,7 @@
 """PyTorch 2.11, eager, on CUDA in f32 without TF32: the ops of convolutional networks.
 
 Saved tensors are those of its `derivatives.yaml`; what else an op allocates was seen in recordings of its allocator. ONNX does not
-say which ops ran in place: ReLU and ReLU6 are taken to (as torchvision's models have them), an addition before a ReLU too.
+say which ops ran in place: ReLU and ReLU6 are taken to where they may (as torchvision's models have them), an addition before them too.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Context:
     """Tensors through which gradients flow."""
     handles: set[str]
     """Threads that have a cuBLAS handle."""
-    in_place_adds: frozenset[str]
-    """Outputs of additions that write over their first operand."""
+    in_place: Mapping[str, str]
+    """By output: which operand the op writes over."""
 
     def shape(self, name: str) -> TensorShape:
         """Of a tensor."""
@@ -76,6 +76,14 @@ class Context:
         storage = self.machine.new(self.shape(node.outputs[0]).nbytes, category)
         self.machine.bind(node.outputs[0], storage)
         return storage
+
+    def result(self, node: Node) -> None:
+        """The output in the place of an operand, where the op runs in place, or in a new block."""
+        source = self.in_place.get(node.outputs[0])
+        if source is None:
+            self.output(node)
+        else:
+            self.alias(node, source)
 
     def alias(self, node: Node, source: str) -> None:
         """The node's output has the bytes of its input."""
@@ -166,21 +174,23 @@ def _batch_normalization(context: Context, node: Node) -> None:
 
 
 def _relu(context: Context, node: Node) -> None:
-    """In place; what is saved is the result."""
+    """What is saved is the result."""
     x = node.inputs[0]
-    context.alias(node, x)
+    context.result(node)
     context.record(node, [x], [context.machine.tensors[node.outputs[0]]], lambda _: [context.gradient(x)])
 
 
 def _clamp(context: Context, node: Node) -> None:
-    """In place; what is saved is a copy of the operand."""
+    """What is saved is the operand: in place, a copy of it."""
     x = node.inputs[0]
     machine = context.machine
-    copy = machine.new(context.shape(x).nbytes, "activations") if context.training else None
-    context.alias(node, x)
-    if copy is not None:
-        context.record(node, [x], [copy], lambda _: [context.gradient(x)])
-        machine.release(copy)
+    saved = machine.hold(machine.tensors[x])
+    if node.outputs[0] in context.in_place and context.training:
+        machine.release(saved)
+        saved = machine.new(context.shape(x).nbytes, "activations")
+    context.result(node)
+    context.record(node, [x], [saved], lambda _: [context.gradient(x)])
+    machine.release(saved)
 
 
 def _sigmoid(context: Context, node: Node) -> None:
@@ -196,14 +206,17 @@ def _silu(context: Context, node: Node) -> None:
 
 
 def _add(context: Context, node: Node) -> None:
+    """The gradient is that of each operand, or is summed to its size."""
     machine = context.machine
-    if node.outputs[0] in context.in_place_adds:
-        context.alias(node, node.inputs[0])
-    else:
-        context.output(node)
+    context.result(node)
+    whole = context.shape(node.outputs[0]).nbytes
 
     def backward(gradient: Storage) -> list[Storage | None]:
-        return [machine.hold(gradient) if name in context.needs_gradient else None for name in node.inputs]
+        found: list[Storage | None] = []
+        for name in node.inputs:
+            same = name in context.needs_gradient and context.shape(name).nbytes == whole
+            found.append(machine.hold(gradient) if same else context.gradient(name))
+        return found
 
     context.record(node, list(node.inputs), [], backward)
 

@@ -123,6 +123,18 @@ def test_inference_keeps_nothing(network: Path) -> None:
     ]
 
 
+def test_a_relu_whose_operand_is_read_again_is_not_in_place(network: Path, tmp_path: Path) -> None:
+    """The first convolution's result, normalized, is read by the ReLU and by another op."""
+    model = onnx.load(network)
+    extra = onnx.helper.make_node("GlobalAveragePool", ["b1"], ["other"], name="/other/GlobalAveragePool")
+    model.graph.node.insert(3, extra)
+    model.graph.output.append(onnx.helper.make_tensor_value_info("other", onnx.TensorProto.FLOAT, None))
+    onnx.save(model, tmp_path / "twice.onnx")
+    _, plain = steps_of(network, "sgd")
+    _, found = steps_of(tmp_path / "twice.onnx", "sgd")
+    assert plain["forward", 1].count(f"+{BIG}") == 2 and found["forward", 1].count(f"+{BIG}") == 3
+
+
 def machine() -> Machine:
     return Machine(lambda name: 100)
 
