@@ -106,3 +106,17 @@ def test_ops_without_code_are_not_called(write: Callable, make_module: Callable)
     found = load(write(module))(x, np.zeros((0, 4), np.float32))
     np.testing.assert_allclose(found["y"], np.exp(2 * x).reshape(16), rtol=1e-6)
     assert found["n"].shape == (0, 4)
+
+
+@pytest.mark.parametrize("order, offset", [("%a, %x", 0), ("%x, %a", 256)])
+def test_a_part_is_copied_beside_what_lies_in_a_concat(write: Callable, order: str, offset: int) -> None:
+    module = parse(f"""func @main(%x: f32[4,16] {{role = input}}) -> (f32[8,16] {{name = "y"}}) {{
+  %a = exp(%x) : f32[4,16] alias %y[{offset}]
+  %y = concat({order}) {{axis = 0}} : f32[8,16]
+  return %y
+}}
+""")
+    x = np.random.default_rng(5).normal(size=(4, 16)).astype(np.float32)
+    found = load(write(module))(x)["y"]
+    parts = [np.exp(x), x] if offset == 0 else [x, np.exp(x)]
+    np.testing.assert_allclose(found, np.concatenate(parts), rtol=1e-6)
