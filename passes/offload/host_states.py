@@ -158,17 +158,15 @@ class HostStates(Pass):
 
     def _count(self, module: Module, function: Function, found: StateUpdates, how: How) -> int:
         """How many updates have their states on the host."""
-        low, high = 0, len(found.updates)
-        if self.most_added is None or not high:
-            return high
+        whole = len(found.updates)
+        if self.most_added is None or not whole:
+            return whole
         before = Snapshot.of(module, function)
-        count = high  # All, if that is quick enough.
-        while low < high:
-            made = place_states(function, found, found.updates[:count], None, how)
+        fewer = 0
+        while fewer < whole:  # What they take does not always fall with their number.
+            made = place_states(function, found, found.updates[: whole - fewer], None, how)
             before.restore()
             if made is not None and 100 * made.added <= self.most_added * made.once:
-                low = count
-            else:
-                high = count - 1
-            count = (low + high + 1) // 2
-        return low
+                return whole - fewer
+            fewer = 2 * fewer + 1
+        return 0

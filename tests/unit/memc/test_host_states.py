@@ -18,6 +18,7 @@ from memc.compile_options import Options
 from memc.ir.copies import host_params
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.sizes import align
+from memc.passes.pipelines import pipeline
 from memc.report.compile_report import Report
 
 WIDTH = 128
@@ -146,6 +147,18 @@ def test_masters_come_in_twice() -> None:
     assert states is not None and "w0" in states.states
     assert states.copied_out_bytes == 15 * ONE and states.copied_in_bytes == 20 * ONE
     assert {state.name for state in host_params(compilation.module.main)} == set(states.states)
+
+
+def test_as_many_states_as_take_little_time() -> None:
+    whole = planned(offload_states="all").report.states
+    assert whole is not None and whole.added_percent > 0
+    text = pipeline(2, "llvm", states="all")
+    for share, most in ((0.9, 9), (0.0, 0)):
+        limit = whole.added_percent * share
+        changed = text.replace("host-states", f"host-states{{most-added={limit}}}")
+        found = planned(pass_pipeline=changed).report.states
+        assert (0 if found is None else len(found.states)) <= most
+        assert found is None or found.added_percent <= limit
 
 
 @pytest.mark.parametrize(
