@@ -65,7 +65,7 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
     copied = found.copied or Copied(by.link, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # The budget is kept without.
     function = module.main
     costs = costs_of(module, item.target, item.profile)
-    time = timeline(function, costs.cost, by.lanes, grouped=bool(host_params(function)))
+    time = timeline(function, costs.cost, by.lanes, grouped=found.states is not None or bool(host_params(function)))
     once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
     decided: list[Decision] = []
     if copied.count or found.repeats:
