@@ -48,6 +48,7 @@ from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, link_package, start_device
 from gpu_offload_where import PLAIN, other_steps, where
 from gpu_rows import measured_apart, write_down
+from gpu_step_times import copied_times, interleaved
 from gpu_training_memory import in_use
 
 STEPS = 8
@@ -248,65 +249,6 @@ def profiled(whole: Path, path: Path) -> str:
     except Exception as error:  # The other figures are worth more.
         return f"{type(error).__name__}: {error}"[:300]
     return str(path.name)
-
-
-def interleaved(
-    steps: dict[str, Callable[[], object]], sync: Callable[[], None], count: int, warm: int = 5
-) -> dict[str, list[float]]:
-    """Milliseconds of `count` steps of each plan, taken in turn."""
-    found: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(warm + count):
-        for name, step in steps.items():
-            sync()
-            start = time.perf_counter()
-            step()
-            sync()
-            if number >= warm:
-                found[name].append(1e3 * (time.perf_counter() - start))
-    return found
-
-
-def copied_times(step: Callable[[], object], sync: Callable[[], None], facts: dict[str, Any]) -> dict[str, Any]:
-    """Rates of a step's copies in GB/s, and in percent of their time that during which kernels run; nothing without PyTorch."""
-    try:
-        import torch
-        from torch.profiler import ProfilerActivity, profile
-
-        torch.cuda.init()
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            step()
-            sync()
-            torch.cuda.synchronize()
-        intervals = [(e.name, e.time_range.start, e.time_range.end) for e in seen.events() if e.time_range.end > 0]
-    except Exception as error:  # Of a version that has other names.
-        return {"trace": f"{type(error).__name__}: {error}"[:200]}
-    kernels = merged((a, b) for name, a, b in intervals if not name.startswith(("Mem", "cu")))
-    row: dict[str, Any] = {}
-    covered = total = 0.0
-    for way, kind in (("out", "DtoH"), ("in", "HtoD")):
-        large = [(name, a, b) for name, a, b in intervals if kind in name and b - a > 2]
-        busy = sum(b - a for _, a, b in large)
-        row[f"{way} GB/s"] = facts[way] / busy / 1e3 if busy else None
-        row[f"{way} pageable"] = sum("Pageable" in name for name, _, _ in large)
-        total += busy
-        covered += sum(overlap(a, b, kernels) for _, a, b in large)
-    return row | {"beside": 100 * covered / total if total else None}
-
-
-def merged(intervals: Any) -> list[tuple[float, float]]:
-    """Intervals that overlap made one, in their order."""
-    found: list[tuple[float, float]] = []
-    for a, b in sorted(intervals):
-        if found and a <= found[-1][1]:
-            found[-1] = (found[-1][0], max(b, found[-1][1]))
-        else:
-            found.append((a, b))
-    return found
-
-
-def overlap(a: float, b: float, intervals: list[tuple[float, float]]) -> float:
-    """How much of an interval others cover."""
-    return sum(max(0.0, min(b, d) - max(a, c)) for c, d in intervals if c < b and d > a)
 
 
 def table(rows: list[dict[str, Any]]) -> str:

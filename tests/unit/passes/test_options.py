@@ -28,7 +28,14 @@ from memc.passes.training.optimizers import Optimizer
 
 KINDS: tuple[type[Checked], ...] = (*PASSES, Budget, Optimizer)
 
-FREE_TEXT = {("build-gradient", "output"), ("rematerialize", "profile"), ("offload", "profile"), ("offload", "link")}
+FREE_TEXT = {
+    ("build-gradient", "output"),
+    ("rematerialize", "profile"),
+    ("offload", "profile"),
+    ("offload", "link"),
+    ("host-states", "profile"),
+    ("host-states", "link"),
+}
 """Text that names something of the user's: any is right."""
 
 
