@@ -25,6 +25,8 @@ from memc.runtime.codegen import cubin, schedule_cpu
 from memc.runtime.codegen import kernel_table as table
 from memc.runtime.codegen.fallbacks import find_broken
 
+pytestmark = pytest.mark.retreats
+
 CHAIN = """
 func @main(%x: f32[1,3,6,8] {role = input}, %w: f32[4,3,3,3] {role = input}, %s: f32[4,1,1] {role = input})
     -> (f32[1,4,6,8] {name = "y"}, f32[1,4,6] {name = "z"}) {
