@@ -47,6 +47,8 @@ class BudgetError(MemcError):
     """The memory budget or capacity cannot be met; the message names the least reachable."""
 
     exit_code = 4
+    least: int | None = None
+    """The least reachable bytes; None where they are not known."""
 
 
 class DeviceError(MemcError):

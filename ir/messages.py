@@ -21,6 +21,9 @@ def nearest(word: str, names: Iterable[str], sigil: str = "") -> str:
 
 def shown(value: object) -> str:
     """A value in a message: one line of moderate length."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Of a number with more digits than Python writes.
+        text = f"a {type(value).__name__} that is too long to be shown"
     text = "".join(c if c.isprintable() else "?" for c in text)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -59,7 +59,9 @@ def over_budget(budget: int, least: Footprint, host_budget: int | None = None) -
     other spaces. `host_budget`: bytes that copies on the host may take, where they are limited."""
     parts = least if least.peak > least[ARENA] else least.only(ARENA)
     limited = "" if host_budget is None else f" with a host budget of {host_budget} bytes ({format_size(host_budget)})"
-    return BudgetError(
+    error = BudgetError(
         f"memory budget of {budget} bytes ({format_size(budget)}) cannot be met: the least reachable peak is {least.peak} "
         f"bytes ({format_size(least.peak)}: {parts.text()}){limited}"
     )
+    error.least = least.peak
+    return error

@@ -13,8 +13,9 @@ from typing import ClassVar, Optional
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Alignment
-from memc.ir.core import Function, Op
+from memc.ir.core import Function, Op, Role
 from memc.ir.module import Module
+from memc.ir.ops.shared.layout import SUFFIX
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.layout.layout_choice import choose_last
@@ -22,19 +23,30 @@ from memc.passes.layout.layout_forms import LayoutWriter
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 
+MORE = 0.005
+"""By which share of all bytes weights may grow: by channels that are filled up, and by one that is needed in both layouts."""
+
 
 def channels_last(module: Module, function: Function, tf32: bool, training: bool, alignment: int) -> None:
-    """Rewrite the ops that gain by it, unless that raises the peak; `training`: those of steps of training, too."""
+    """Rewrite the ops that gain by it, unless that raises the peak, small workspaces aside, or makes weights much larger;
+    `training`: those of steps of training, too."""
     if not training and any(op.name == "conv_grad_weight" for op in function.ops):
         return
     chosen = choose_last(module, function, tf32)
     if not chosen:
         return
-    peak = planned_peak(function, alignment)
+    peak, weights = planned_peak(function, alignment), _weight_bytes(function)
     before = Snapshot.of(module, function)
     write_last(module, function, chosen)
-    if planned_peak(function, alignment) > peak:
+    more = _weight_bytes(function) - weights
+    if planned_peak(function, alignment) > peak or more > MORE * (peak + weights):
         before.restore()
+
+
+def _weight_bytes(function: Function) -> int:
+    """Of weights and constants."""
+    constants = (op.result for op in function.ops if op.name == "constant")
+    return sum(v.type.nbytes for v in (*function.params_of(Role.WEIGHT), *constants))
 
 
 def write_last(module: Module, function: Function, chosen: set[Op]) -> None:
@@ -52,9 +64,19 @@ def write_last(module: Module, function: Function, chosen: set[Op]) -> None:
     remove_dead(module, function)
 
 
+def has_channels_last(module: Module) -> bool:
+    """Whether an op of the module has its channels last."""
+    ops = (op for function in module.functions for op in function.ops)
+    return any(op.name.endswith(SUFFIX) for op in (each for op in ops for each in (op, *_inner(op))))
+
+
+def _inner(op: Op) -> list[Op]:
+    return [] if op.region is None else op.region.ops
+
+
 @dataclass(frozen=True)
 class ChannelsLast(Pass):
-    """Images with their channels last between convolutions on tensor cores. Never raises the peak."""
+    """Images with their channels last between convolutions on tensor cores."""
 
     name: ClassVar[str] = "channels-last"
     target: Optional[LibraryTarget] = None

@@ -94,7 +94,7 @@ class StatesAndValues:
                     tried = self._with_states(plans, updates[:count], largest)
                 except BudgetError as caught:
                     # What is reached with room for two updates can be planned.
-                    error = caught if error is None or largest == 2 else error
+                    error = _lower(error, caught) if largest == 2 else error or caught
                     continue
                 if tried is not None:
                     noted = self._noted(tried)
@@ -204,3 +204,8 @@ class StatesAndValues:
         makespan = LaneTimes.of(self.function.ops, self.costs.cost, self.copies.lanes).makespan
         added = (makespan - placed.once) / max(1, placed.once)
         return replace(found, arena=arena, added=added, states=placed)
+
+
+def _lower(a: BudgetError | None, b: BudgetError) -> BudgetError:
+    """The one that names fewer bytes."""
+    return b if a is None or a.least is None or (b.least is not None and b.least < a.least) else a

@@ -136,7 +136,8 @@ def rematerialize(
         least = min(least, max(choice.plan.peak, choices.follow(choice, arena).arena))
         before.restore()
     function.ops = given
-    raise over_budget(whole, taken.with_bytes(ARENA, least + room), host_budget)
+    asked = None if host_budget is None else host_budget + moved
+    raise over_budget(whole, taken.with_bytes(ARENA, least + room), asked)
 
 
 def bytes_taken(module: Module, function: Function, alignment: int, total: bool) -> Footprint:

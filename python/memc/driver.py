@@ -27,6 +27,7 @@ from memc.ir.verify.memory_plan import check_plan
 from memc.passes.budget import over_budget
 from memc.passes.compose_pipeline import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fused_groups import split_groups
+from memc.passes.layout.channels_last import ChannelsLast, has_channels_last
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.passes.training.build_gradient import BuildGradient
@@ -125,8 +126,14 @@ def compile(
             given = _name_of(source) if any(op.region is not None for op in module.main.ops) else None
             for function in filter(is_raw, module.functions):
                 split_groups(function, apart)
-        with stages("passes"):
-            report = _planned(module, chosen, target, apart)
+        try:
+            with stages("passes"):
+                report = _planned(module, chosen, target, apart)
+        except BudgetError:
+            if chosen.pass_pipeline is not None or not has_channels_last(module):
+                raise
+            chosen = replace(chosen, disabled_passes=(*chosen.disabled_passes, ChannelsLast.name))
+            continue
         if chosen.plan_only:
             return Compilation(module, _with_seconds(report, stages, 0), None)
         _require_weights(module)

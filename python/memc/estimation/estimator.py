@@ -132,10 +132,12 @@ def estimate(
     settings = _allocator(allocator, alloc_conf)
     batch = None
     if is_model(source):
+        if device is not None:
+            raise UsageError("device: expected none with a model, which no recording of several devices is")
         loop = _loop(train, optimizer, dims, framework, tf32, zero_grad)
         job, batch = model_job(str(source), loop, find_batch, found_gpu, limit, settings)
     else:
-        _refuse_model_options(train, optimizer, dims, framework, find_batch)
+        _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, find_batch)
         if isinstance(source, (str, Path)) and is_artifact(source):
             if alloc_conf is not None or allocator is not None:
                 raise UsageError(
@@ -165,7 +167,9 @@ def _loop(
 
 def _refuse_model_options(train: bool, *others: object) -> None:
     if train or any(other is not None for other in others):
-        raise UsageError("train, optimizer, dims, framework and find_batch: expected with an .onnx model alone")
+        raise UsageError(
+            "train, optimizer, dims, framework, tf32, zero_grad and find_batch: expected with an .onnx model alone"
+        )
 
 
 def _memory(memory: int | None, gpu: Gpu | None) -> int | None:
@@ -192,13 +196,14 @@ def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estima
     """memc's own programs take what their plan says."""
     found = artifact_bytes(source)
     notes = () if found.on_host else ("the CUDA context and the libraries loaded are not counted",)
+    confidence = "exact" if found.on_host else "assumed"
     return Estimate(
         source=str(source),
         allocated_bytes=found.peak,
         reserved_bytes=found.peak,
         requested_bytes=found.peak,
         device_bytes=found.peak,
-        confidence="exact",
+        confidence=confidence,
         assumed=notes,
         peak_op=None,
         breakdown=found.breakdown,

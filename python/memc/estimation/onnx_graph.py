@@ -99,16 +99,25 @@ def _bind(path: str | Path, model: Any, dims: Mapping[str, int]) -> None:
 def _graph(path: str | Path, graph: Any) -> OnnxGraph:
     import onnx
 
+    if not graph.output:
+        raise InvalidError(f"{path}: expected a model with an output, got none")
+
+    def itemsize(name: str, number: int) -> int:
+        try:
+            return int(onnx.helper.tensor_dtype_to_np_dtype(number).itemsize)
+        except KeyError:
+            raise InvalidError(f"{path}: {name}: expected a type of elements that ONNX has, got {number}") from None
+
     def shape_of(info: Any) -> TensorShape | None:
         tensor = info.type.tensor_type
         if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
             return None
         sizes = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
-        return TensorShape(sizes, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize)
+        return TensorShape(sizes, itemsize(info.name, tensor.elem_type))
 
     stored = {tensor.name: tensor for tensor in graph.initializer}
     shapes = {
-        name: TensorShape(tuple(tensor.dims), onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+        name: TensorShape(tuple(tensor.dims), itemsize(name, tensor.data_type))
         for name, tensor in stored.items()
     }
     floats = {name for name, tensor in stored.items() if tensor.data_type in (1, 10, 11, 16)}

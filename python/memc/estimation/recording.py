@@ -44,8 +44,6 @@ class Recording:
     """What PyTorch counted, in bytes: `allocated`, `requested`, `reserved`, and perhaps more."""
     partial: str = ""
     """Why the events are not all that happened since the process began; empty if they are."""
-    ran_out: int | None = None
-    """Bytes that the job asked for in vain, at the last."""
     inference: bool = False
     """Whether the job is known not to train."""
     modelled: tuple[str, ...] = ()
@@ -76,7 +74,7 @@ class _Recorder:
         self.requested: dict[int, int] = {}
         self.addresses: list[int] = []
         self.skipped = 0
-        self.ran_out: int | None = None
+        self.ran_out: Action | None = None
         self._releasing = False
 
     def add(self, at: int, action: Action, then: Action | None) -> None:
@@ -96,7 +94,7 @@ class _Recorder:
         elif name == "free_completed" and action.address in self.requested:
             self.events.complete_free(self.requested.pop(action.address))
         elif name == "oom":
-            self.ran_out = action.nbytes
+            self.ran_out = action
 
     def allocate(self, at: int, action: Action) -> None:
         if action.address in self.live or action.address in self.requested:
@@ -147,6 +145,10 @@ def recording_of(
         recorder.add(at, action, actions[at + 1] if at + 1 < len(actions) else None)
     if recorder.skipped:
         partial = f"{partial}; {recorder.skipped} frees are of blocks that no event allocated"
+    if (refused := recorder.ran_out) is not None:
+        recorder.events.allocate(refused.nbytes, refused.stream, refused.pool, refused.origin)
+        note = f"the job ended with a request of {refused.nbytes:,} bytes that was refused, which is counted as if it had been granted"
+        partial = f"{partial}; {note}" if partial else note
     return Recording(
         recorder.events.events(),
         alloc_conf,
@@ -155,7 +157,6 @@ def recording_of(
         tuple(recorder.addresses),
         peaks or {},
         partial,
-        recorder.ran_out,
     )
 
 

@@ -71,7 +71,7 @@ class Job:
                 series=series,
                 addresses=series,
             )
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             raise InvalidError(f"{self.name}: {error}") from None
 
 

@@ -121,7 +121,7 @@ def _live_before(path: str | Path, data: Mapping[str, Any], device: int, actions
     for action in actions:
         if action.name == "alloc":
             made.add(action.address)
-        elif action.name in ("free", "free_requested") and action.address not in made | set(freed):
+        elif action.name in ("free", "free_requested") and action.address not in made and action.address not in freed:
             freed[action.address] = action
     found = {address: Action("alloc", address, each.nbytes, each.stream, each.pool) for address, each in freed.items()}
     for segment in data["segments"]:
@@ -138,8 +138,10 @@ def _blocks(path: str | Path, segment: Mapping[str, Any]) -> Iterator[Action]:
     """The blocks of a segment that are in use."""
     stream = whole_number(segment.get("stream", 0), 0, MOST_ADDRESS, f"{path}: segments: stream")
     at = whole_number(segment.get("address"), 0, 2**64 - 1, f"{path}: segments: address") & MOST_ADDRESS
-    for block in segment.get("blocks", []):
-        where = f"{path}: segments: blocks"
+    where = f"{path}: segments: blocks"
+    if not isinstance(blocks := segment.get("blocks", []), list):
+        raise InvalidError(f"{where}: expected a list, got {shown(blocks)}")
+    for block in blocks:
         if not isinstance(block, dict):
             raise InvalidError(f"{where}: expected objects, got {shown(block)}")
         size = whole_number(block.get("size"), 0, MOST_BYTES, f"{where}: size")

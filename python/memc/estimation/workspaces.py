@@ -104,7 +104,7 @@ class Workspaces:
             return shape[1][2:], shape[4], shape[5], shape[6] > 1, shape[7]
 
         def features(shape: Shape) -> list[float]:
-            return [log2(shape[0][0]), log2(shape[2][0]), log2(prod(shape[0][1:])) / 2]
+            return [log2(max(1, n)) for n in (shape[0][0], shape[2][0], prod(shape[0][1:]) ** 0.5)]
 
         wanted, mine = kind(convolution.shape), features(convolution.shape)
         alike = (shape for shape in self.known if kind(shape) == wanted)

@@ -180,3 +180,12 @@ def test_mistakes(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Options(**options)
     assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layers, rows", [(4, 32), (4, 128)])
+def test_a_budget_that_is_too_low_names_one_that_is_kept(layers: int, rows: int) -> None:
+    plain = planned(layers, rows).report.peak_bytes
+    with pytest.raises(BudgetError) as caught:
+        planned(layers, rows, memory_budget=1 << 16, offload="auto")
+    assert caught.value.least is not None and caught.value.least < plain
+    assert within(caught.value.least, layers=layers, rows=rows).peak_bytes <= caught.value.least

@@ -142,3 +142,9 @@ def test_nothing_of_torch_is_imported() -> None:
 
 def test_public_names() -> None:
     assert memc.estimate is estimate and memc.Estimate.__name__ == "Estimate"
+
+
+@pytest.mark.parametrize("option", [{"tf32": False}, {"zero_grad": "end"}, {"zero_grad": "never"}])
+def test_options_of_models_are_refused_for_recordings(option: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match="zero_grad"):
+        estimate(RESNET, **option)  # type: ignore[arg-type]

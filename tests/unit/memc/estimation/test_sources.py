@@ -171,9 +171,29 @@ def test_json_with_a_pool_and_late_frees(tmp_path: Path) -> None:
         ["oom", 0, 77, 0],
     ]
     found = read_json(write_json(tmp_path / "e.json", {"events": events}))
-    kinds = [Kind.ALLOCATE, Kind.REQUEST_FREE, Kind.ALLOCATE, Kind.COMPLETE_FREE]
+    kinds = [Kind.ALLOCATE, Kind.REQUEST_FREE, Kind.ALLOCATE, Kind.COMPLETE_FREE, Kind.ALLOCATE]
     assert found.events.kinds.tolist() == kinds
-    assert found.events.pools.tolist() == [2, 0, 0, 0] and found.ran_out == 77
+    assert found.events.pools.tolist() == [2, 0, 0, 0, 0] and found.events.nbytes[-1] == 77
+    assert "a request of 77 bytes that was refused" in found.partial
+
+
+def test_a_job_that_ran_out_of_memory_does_not_fit(tmp_path: Path) -> None:
+    events = [["alloc", BASE, 2**30, 0], ["oom", 0, 2**40, 0]]
+    found = estimate(write_json(tmp_path / "e.json", {"events": events}), gpu="h200")
+    assert found.fits is False and found.confidence == "assumed"
+    assert found.out_of_memory is not None and found.out_of_memory.requested_bytes == 2**40
+
+
+def test_one_that_went_on_after_a_refusal_is_as_it_ended(tmp_path: Path) -> None:
+    events = [["alloc", BASE, 2**30, 0], ["oom", 0, 2**40, 0], ["alloc", BASE + 2**31, 2**20, 0]]
+    found = estimate(write_json(tmp_path / "e.json", {"events": events}), gpu="h200")
+    assert found.fits is True and found.requested_bytes == 2**30 + 2**20
+
+
+def test_more_than_addresses_have(tmp_path: Path) -> None:
+    events = [["alloc", BASE + n * 2**59, 2**58, 0] for n in range(9)]
+    with pytest.raises(InvalidError, match="e.json"):
+        estimate(write_json(tmp_path / "e.json", {"events": events}))
 
 
 def test_memory_given_back_is_an_event_of_its_own(tmp_path: Path) -> None:
