@@ -24,7 +24,9 @@ from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 
 MORE = 0.005
-"""By which share of all bytes weights may grow: by channels that are filled up, and by one that is needed in both layouts."""
+"""By which share of all bytes weights may grow: by channels that are filled up, and by one that is needed in both layouts;"""
+FEW = 1 << 16
+"""and by so many bytes in any case."""
 
 
 def channels_last(module: Module, function: Function, tf32: bool, training: bool, alignment: int) -> None:
@@ -39,7 +41,7 @@ def channels_last(module: Module, function: Function, tf32: bool, training: bool
     before = Snapshot.of(module, function)
     write_last(module, function, chosen)
     more = _weight_bytes(function) - weights
-    if planned_peak(function, alignment) > peak or more > MORE * (peak + weights):
+    if planned_peak(function, alignment) > peak or more > max(FEW, MORE * (peak + weights)):
         before.restore()
 
 

@@ -129,10 +129,8 @@ def compile(
         try:
             with stages("passes"):
                 report = _planned(module, chosen, target, apart)
-        except BudgetError:
-            if chosen.pass_pipeline is not None or not has_channels_last(module):
-                raise
-            chosen = replace(chosen, disabled_passes=(*chosen.disabled_passes, ChannelsLast.name))
+        except BudgetError as error:
+            chosen = _with_less(chosen, module, error)
             continue
         if chosen.plan_only:
             return Compilation(module, _with_seconds(report, stages, 0), None)
@@ -155,6 +153,13 @@ def compile(
         report = _with_seconds(report, stages, compiled.kernels)
         path = write(folder, module, compiled, report.to_dict(), _skeleton(source, chosen, module))
     return Compilation(module, _with_seconds(report, stages, compiled.kernels), path, temporary)
+
+
+def _with_less(chosen: Options, module: Module, error: BudgetError) -> Options:
+    """Options with which a module whose plan misses the budget may take less. Raises the error again where there are none."""
+    if chosen.pass_pipeline is not None or not has_channels_last(module):
+        raise error
+    return replace(chosen, disabled_passes=(*chosen.disabled_passes, ChannelsLast.name))
 
 
 def _require_call(output: object, progress: object) -> None:

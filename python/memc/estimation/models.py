@@ -56,7 +56,8 @@ def model_recording(path: str | Path, loop: Loop) -> Recording:
     graph = read_onnx(path, loop.dims)
     workspaces = Workspaces(table(loop.tf32))
     events = loop_events(str(path), graph, loop.optimizer, workspaces, loop.zero_grad)
-    notes = ["the loss is a cross entropy; ReLU and additions before it run in place"]
+    in_place = "ReLU and additions before it run in place"
+    notes = [in_place if loop.optimizer is None else f"the loss is a cross entropy; {in_place}"]
     similar = sum(workspaces.guessed.values())
     if similar:
         notes.append(f"workspaces of {similar} convolutions as of similar ones")

@@ -117,8 +117,7 @@ def _graph(path: str | Path, graph: Any) -> OnnxGraph:
 
     stored = {tensor.name: tensor for tensor in graph.initializer}
     shapes = {
-        name: TensorShape(tuple(tensor.dims), itemsize(name, tensor.data_type))
-        for name, tensor in stored.items()
+        name: TensorShape(tuple(tensor.dims), itemsize(name, tensor.data_type)) for name, tensor in stored.items()
     }
     floats = {name for name, tensor in stored.items() if tensor.data_type in (1, 10, 11, 16)}
     for info in (*graph.input, *graph.value_info, *graph.output):

@@ -113,6 +113,8 @@ def _verdict(
         values = "1 value is" if len(moved) == 1 else f"{len(moved)} values are"
         beside = "" if streamed is None else f"{streamed.summary}; "
         return f"{beside}{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
+    if not found.repeats and found.states is not None:
+        return "no value is copied: the budget is kept with states on the host"
     if not found.repeats:
         return "nothing is copied: the budget is kept without"
     if found.policy != "auto":

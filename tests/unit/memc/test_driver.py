@@ -145,6 +145,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "dims": ([("n", 2)], {"n": "2"}, {"n": 2.0}, {"n": True}, {"n": -1}, {"n": 2**31}, {3: 3}, "n=2", None),
     "input_shapes": ({"x": 4}, {"x": "4"}, {"x": (4.5,)}, {"x": (-1,)}, {"x": np.zeros((1, 1))}, [4], None),
     "bind": (3, ["x"], {3: 3}, None),
+    "offload_states": (True, "All", "some", "", 3),
     "max_size": (-1, 1.5, "9", True, [3]),
     "alignment": (0, 96, -64, 64.0, "64", True, 2**63, 10**30),
     "kernels": ("Auto", "", None, 1),

@@ -13,7 +13,7 @@ import tvm_ffi
 import memc
 from memc import native
 from memc.ir.core import Array
-from memc.ir.errors import UnsupportedError, UsageError
+from memc.ir.errors import UsageError
 from memc.ir.text.parser import parse
 from memc.runtime.execute import executable as running
 from memc.runtime.execute.tensors import tensor_over
@@ -138,7 +138,7 @@ def _resident() -> int:
         return int(file.read().split()[1]) * 4096
 
 
-STREAMED = """func @main(%x: f32[4,256] {role = input}, %w: f32[256,256] {role = ROLE}, %b: f32[256] {role = weight}) -> f32[4,256] {
+STREAMED = """func @main(%x: f32[4,256] {role = input}, %w: f32[256,256] {role = weight}, %b: f32[256] {role = weight}) -> f32[4,256] {
   %p0 = prefetch_start(%w) {lane = "h2d"} : f32[256,256]
   %a = add(%x, %b) : f32[4,256]
   %p = prefetch_done(%p0, %w) : f32[256,256]
@@ -153,7 +153,7 @@ STREAMED = """func @main(%x: f32[4,256] {role = input}, %w: f32[256,256] {role =
 
 
 def test_weights_in_host_are_prefetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = parse(STREAMED.replace("ROLE", "weight"))
+    module = parse(STREAMED)
     rng = np.random.default_rng(0)
     w, b, x = ((rng.normal(size=s) / 16).astype(np.float32) for s in ((256, 256), (256,), (4, 256)))
     module.weights.update(w=w, b=b)
@@ -172,13 +172,6 @@ def test_weights_in_host_are_prefetched(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setenv("MEMC_COPIES", times)
         for each in (executable, executable.session()):
             np.testing.assert_allclose(each(x)["output.0"], expected, rtol=1e-5, atol=1e-5)
-
-
-def test_states_in_host_are_not_compiled() -> None:
-    module = parse(STREAMED.replace("ROLE", "state"))
-    module.weights.update(w=np.ones((256, 256), np.float32), b=np.ones(256, np.float32))
-    with pytest.raises(UnsupportedError, match="^%w: expected states on cpu:0, got one in the space host"):
-        memc.compile(module)
 
 
 def test_copies_on_cuda_are_planned() -> None:
