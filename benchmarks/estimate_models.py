@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`memc estimate` of training and inference jobs from their ONNX models, beside what PyTorch 2.11 took on an H200.
 
-    python benchmarks/estimate_models.py MODELS [--json FILE]
+    python benchmarks/estimate_models.py MODELS
 
 MODELS is a folder of training exports with an open `batch` (MODEL.onnx; weights may be absent). The measured jobs are in
 `data/pytorch_h200_jobs.json`: each in a process of its own, five steps, peaks of requested, allocated and reserved bytes, and what the

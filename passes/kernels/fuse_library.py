@@ -20,7 +20,7 @@ from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Op, Value, replace_all_uses
 from memc.ir.module import Module
 from memc.ir.ops.library.cuda_call import BIASED, call_of
-from memc.ir.ops.shared.layout import is_channels_last
+from memc.ir.ops.shared.layout import base_name, is_channels_last
 from memc.ir.ops.shared.op_def import lookup
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.ir.types import TensorType
@@ -30,9 +30,6 @@ from memc.passes.kernels.fused_groups import Group, fused_op, rewrite
 from memc.passes.kernels.part_products import part_products
 from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak
-
-FORWARD = ("conv", "conv_channels_last")
-"""Ops whose ReLU the library has no kernel for without a bias."""
 
 LONGEST = 4
 """Ops of the longest group: main op, bias, residual, ReLU; or main op, scale, residual, assignment."""
@@ -110,7 +107,9 @@ def add_biases(module: Module, function: Function, groups: Sequence[Group]) -> N
     zeros: dict[TensorType, Value] = {}
     for group in groups:
         main = group.ops[0]
-        call = call_of(fused_op(group)) if main.name in FORWARD else None
+        call = (
+            call_of(fused_op(group)) if base_name(main) == "conv" else None
+        )  # Whose ReLU has no kernel without a bias.
         if call is None or call.bias is not None or not call.relu:
             continue
         type = TensorType(main.operands[0].type.dtype, (main.operands[1].type.shape[0],))

@@ -15,7 +15,8 @@ from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Alignment
 from memc.ir.core import Function, Op, Role
 from memc.ir.module import Module
-from memc.ir.ops.shared.layout import SUFFIX
+from memc.ir.ops.shared.layout import is_channels_last
+from memc.ir.ops.shared.op_def import inner_ops
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.layout.layout_choice import choose_last
@@ -68,12 +69,8 @@ def write_last(module: Module, function: Function, chosen: set[Op]) -> None:
 
 def has_channels_last(module: Module) -> bool:
     """Whether an op of the module has its channels last."""
-    ops = (op for function in module.functions for op in function.ops)
-    return any(op.name.endswith(SUFFIX) for op in (each for op in ops for each in (op, *_inner(op))))
-
-
-def _inner(op: Op) -> list[Op]:
-    return [] if op.region is None else op.region.ops
+    ops = (inner for function in module.functions for op in function.ops for inner in inner_ops(op))
+    return any(map(is_channels_last, ops))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from memc.ir.core import Op
 from memc.ir.ops.shared.layout import base_name
+from memc.ir.ops.shared.op_def import inner_ops
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.solvers.offload import OffloadProblem
 from memc.solvers.offload_policies.layers import Kind, Layer, LayeredProblem, pass_boundary
@@ -51,6 +52,6 @@ def layered(graph: RecomputeGraph, problem: OffloadProblem) -> LayeredProblem:
 
 
 def _kind(ops: Iterable[Op]) -> Kind:
-    names = {base_name(inner) for op in ops for inner in (op.region.ops if op.region is not None else [op])}
+    names = {base_name(inner) for op in ops for inner in inner_ops(op)}
     found = {KINDS.get(name, Kind.OTHER) for name in names}
     return next(kind for kind in FIRST if kind in found)

@@ -104,8 +104,9 @@ class StreamChoices:
             choice = self.found[number]
             if choice.peak > whole or number in self.refused:
                 continue
-            if self._follow(choice).peak <= whole and self._keeps_host():
-                return self._finding(choice, whole)
+            taken = self._follow(choice)
+            if taken.peak <= whole and self._keeps_host():
+                return self._finding(choice, whole, taken[ARENA])
             self.refused.add(number)
             self.before.restore()
         return None
@@ -134,8 +135,8 @@ class StreamChoices:
         budget = self.how.copies.host_budget
         return budget is None or planned_arena(self.function, self.how.alignment, budget, space=HOST) <= budget
 
-    def _finding(self, choice: StreamChoice, whole: int) -> Recomputation:
-        """Of a choice that the function follows."""
+    def _finding(self, choice: StreamChoice, whole: int, arena: int) -> Recomputation:
+        """Of a choice that the function follows, whose arena takes `arena` bytes."""
         plan, base, copies = choice.plan, choice.base, self.how.copies
         graph = self.starts.found[0][0] if base is None else base.graph
         items = () if base is None else base.plan.items
@@ -154,7 +155,6 @@ class StreamChoices:
             immovable=graph.reasons(copies.least),
         )
         repeats = runs - sum(map(len, graph.units)) if items else 0
-        arena = planned_arena(self.function, self.how.alignment, quick=True)
         return Recomputation(self.taken[ARENA], arena, self._share(plan.makespan - self.once), repeats, copied)
 
     def _at_least(self, arena: int, whole: int) -> float:

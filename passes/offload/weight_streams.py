@@ -47,7 +47,7 @@ class WeightStreams:
         of_value: dict[Value, Value] = {p: p for p in weights}
         """The weight that a value is, or is a view of."""
         found = {p: Reads() for p in weights}
-        held = {of_value.get(v) for v in function.returns}
+        held: set[Value | None] = set()
         for index, op in enumerate(function.ops):
             read = {of_value[v]: None for v in op.operands if v in of_value}
             if len(op.operands) == 1 and read and view_offset(op) is not None:

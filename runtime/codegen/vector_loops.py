@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vectorized loops that TVM cannot vectorize: those with a `Let` expression whose value is the same for all lanes.
 
-TVM keeps such a value as it is, and looks at some expressions twice (arguments of calls, say). The second time it finds the variable bound to another one
-that it made for it, and gives up. The loop runs one element after another instead; the compilers of what TVM generates
-vectorize it.
+TVM keeps such a value as it is, and looks at some expressions twice (arguments of calls, say). The second time it finds the
+variable bound to another one that it made for it, and gives up. The loop runs one element after another instead; the compilers of
+what TVM generates vectorize it.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ...build import IRBuilder
 from ...core import Value
 from ...types import DType
+from .layout import SUFFIX
 
 HALF = (DType.F16, DType.BF16)
 """Element types that accumulate in f32."""
@@ -13,7 +14,7 @@ HALF = (DType.F16, DType.BF16)
 PRODUCTS = frozenset(
     {
         "matmul",
-        *(f"{name}{end}" for name in ("conv", "conv_transpose", "conv_grad_weight") for end in ("", "_channels_last")),
+        *(f"{name}{end}" for name in ("conv", "conv_transpose", "conv_grad_weight") for end in ("", SUFFIX)),
     }
 )
 """Ops that add up products of their first two operands: of halves in f32, which is their result."""

@@ -203,11 +203,8 @@ def normalized(b: Builder, index: Expr, extent: int) -> Expr:
 
 
 def clamped(b: Builder, index: Expr, extent: int) -> Expr:
-    """An index that data or arithmetic gives, kept inside [0, extent).
-
-    Along an axis of one element it is 0 without a clamp, which TVM would take for another value once it has simplified it.
-    """
-    return b.maximum(b.minimum(index, extent - 1), 0) if extent != 1 else b.const(0, DType.I32)
+    """An index that data or arithmetic gives, kept inside [0, extent)."""
+    return b.maximum(b.minimum(index, extent - 1), 0)
 
 
 def checked_indices(indices: Array, extent: int) -> Array:

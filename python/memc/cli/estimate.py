@@ -41,12 +41,7 @@ FindBatch = Annotated[
 
 
 def estimate(
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="Recorded events (.json[.gz]), a snapshot (.pickle), a .csv trace, an artifact."
-        ),
-    ],
+    file: File,
     gpu: Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")] = None,
     memory: Annotated[
         Optional[str], typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB.")
@@ -60,10 +55,7 @@ def estimate(
     ] = None,
     device: Annotated[Optional[int], typer.Option("--device", min=0, help="Of a snapshot with several.")] = None,
     train: Annotated[bool, typer.Option("--train", help="Train the model, instead of running it only.")] = False,
-    optimizer: Annotated[
-        Optional[str],
-        typer.Option("--optimizer", metavar="NAME", help="With --train: sgd (default), momentum, adam, ..."),
-    ] = None,
+    optimizer: Optimizer = None,
     dim: Dims = None,
     framework: Framework = None,
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="Convolutions may use TF32 (default).")] = True,

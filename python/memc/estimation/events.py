@@ -70,17 +70,27 @@ class Events:
         at = int(self.origin_of[event]) if 0 <= event < len(self) else -1
         return self.origins[at] if at >= 0 else None
 
+    @property
+    def makes(self) -> npt.NDArray[np.bool_]:
+        """Whether each event is a request."""
+        return np.asarray(self.kinds == Kind.ALLOCATE)
+
+    @property
+    def frees(self) -> npt.NDArray[np.bool_]:
+        """Whether a block is free with each event."""
+        return np.asarray((self.kinds == Kind.FREE) | (self.kinds == Kind.COMPLETE_FREE))
+
     def sizes(self) -> Int64s:
         """Bytes of each block, by its number."""
-        made = self.kinds == Kind.ALLOCATE
+        made = self.makes
         sizes = np.zeros(int(self.blocks.max(initial=-1)) + 1, np.int64)
         sizes[self.blocks[made]] = self.nbytes[made]
         return sizes
 
     def live_after(self) -> Int64s:
         """Bytes that are asked for and not yet free, after each event."""
-        freed = (self.kinds == Kind.FREE) | (self.kinds == Kind.COMPLETE_FREE)
-        change = np.where(self.kinds == Kind.ALLOCATE, self.nbytes, 0)
+        freed = self.frees
+        change = np.where(self.makes, self.nbytes, 0)
         change[freed] = -self.sizes()[self.blocks[freed]]
         return np.cumsum(change)
 

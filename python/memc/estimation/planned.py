@@ -7,7 +7,7 @@ import numpy as np
 
 from memc.solvers.placement import BufferColumns, Problem, solve
 
-from .events import Events, Kind
+from .events import Events
 
 ALIGNMENT = 512
 """Bytes: what PyTorch's blocks have."""
@@ -15,8 +15,7 @@ ALIGNMENT = 512
 
 def planned_arena(events: Events) -> int:
     """Bytes of an arena that holds every block while it is in use, by best fit."""
-    made = events.kinds == Kind.ALLOCATE
-    freed = (events.kinds == Kind.FREE) | (events.kinds == Kind.COMPLETE_FREE)
+    made, freed = events.makes, events.frees
     sizes = -(-events.sizes() // ALIGNMENT) * ALIGNMENT
     lowers = np.zeros(len(sizes), np.int64)
     uppers = np.full(len(sizes), len(events), np.int64)

@@ -13,7 +13,7 @@ from memc.ir.sizes import format_size
 
 from .alloc_conf import parse_alloc_conf
 from .allocators import Allocator, Caching
-from .events import Events, Kind
+from .events import Events
 from .gpus import Gpu
 from .recording import Recording
 from .simulation import Simulation, simulate
@@ -111,11 +111,11 @@ def _categories(events: Events, at: int) -> Mapping[str, int]:
     names = sorted({origin.category for origin in events.origins if origin.category})
     if not names or at < 0:
         return {}
-    kinds, blocks = events.kinds[: at + 1], events.blocks[: at + 1]
+    blocks = events.blocks[: at + 1]
     live = np.zeros(len(events.sizes()), np.int64)
-    made = kinds == Kind.ALLOCATE
+    made = events.makes[: at + 1]
     live[blocks[made]] = events.nbytes[: at + 1][made]
-    live[blocks[(kinds == Kind.FREE) | (kinds == Kind.COMPLETE_FREE)]] = 0
+    live[blocks[events.frees[: at + 1]]] = 0
     number = {name: index for index, name in enumerate(names)}
     of_origin = np.array([number.get(origin.category, -1) for origin in events.origins] + [-1], np.int64)
     total = np.bincount(of_origin[events.origin_of[: at + 1][made]] + 1, live[blocks[made]], len(names) + 1)
@@ -155,8 +155,7 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
 
 def _as_recorded(job: Job, free: Simulation) -> bool:
     """Whether each request got its address, and the peaks are those that were counted."""
-    requests = job.events.kinds == Kind.ALLOCATE
-    same = free.failed < 0 and free.addresses[requests].tolist() == list(job.recording.addresses)
+    same = free.failed < 0 and free.addresses[job.events.makes].tolist() == list(job.recording.addresses)
     return same and all(getattr(free, name).peak == nbytes for name, nbytes in job.recording.peaks.items())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch 2.11, eager, on CUDA in f32 without TF32: the ops of convolutional networks.
+"""PyTorch 2.11, eager, on CUDA in f32: the ops of convolutional networks.
 
 Saved tensors are those of its `derivatives.yaml`; what else an op allocates was seen in recordings of its allocator. ONNX does not
 say which ops ran in place: ReLU and ReLU6 are taken to where they may (as torchvision's models have them), an addition before them too.
@@ -199,7 +199,8 @@ def _sigmoid(context: Context, node: Node) -> None:
     context.record(node, [x], [out], lambda _: [context.gradient(x)])
 
 
-def _silu(context: Context, node: Node) -> None:
+def _keeps_input(context: Context, node: Node) -> None:
+    """SiLU and average pools."""
     x = node.inputs[0]
     context.output(node)
     context.record(node, [x], [context.machine.tensors[x]], lambda _: [context.gradient(x)])
@@ -248,15 +249,6 @@ def _max_pool(context: Context, node: Node) -> None:
     indices = machine.new(prod(context.shape(node.outputs[0]).dims) * 8, "activations")
     context.record(node, [x], [machine.tensors[x], indices], lambda _: [context.gradient(x)])
     machine.release(indices)
-
-
-def _average_pool(context: Context, node: Node) -> None:
-    x = node.inputs[0]
-    if context.shape(x) == context.shape(node.outputs[0]) and prod(node.attributes.get("kernel_shape", [1])) == 1:
-        context.output(node)  # An adaptive pool to the size that there is.
-    else:
-        context.output(node)
-    context.record(node, [x], [context.machine.tensors[x]], lambda _: [context.gradient(x)])
 
 
 def _mean(context: Context, node: Node) -> None:
@@ -311,7 +303,7 @@ def _linear(context: Context, node: Node) -> None:
 
 RULES: Mapping[str, Callable[[Context, Node], None]] = {
     "Add": _add,
-    "AveragePool": _average_pool,
+    "AveragePool": _keeps_input,
     "BatchNormalization": _batch_normalization,
     "Clip": _clamp,
     "Concat": _concat,
@@ -328,6 +320,6 @@ RULES: Mapping[str, Callable[[Context, Node], None]] = {
     "Relu": _relu,
     "Reshape": _view,
     "Sigmoid": _sigmoid,
-    "Silu": _silu,
+    "Silu": _keeps_input,
 }
 """By the ops of ONNX, and of `Silu`, which ONNX has as two."""
