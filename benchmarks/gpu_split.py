@@ -230,14 +230,15 @@ def row(call: Call, library: Sequence[tuple[float, list[str]]]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def time_of(call: Call, known: str, words: Sequence[str], way: tuple[int, int, int]) -> float:
-    """Microseconds of one way, by a call site that is told to take it; infinite for a way that cannot be taken."""
+def time_of(call: Call, known: str, words: Sequence[str], way: tuple[int, int, int], tables: int = 0) -> float:
+    """Microseconds of one way, by a call site that is told to take it, with so many `tables` of sums; infinite for a way that
+    cannot be taken."""
     import tvm_ffi
 
     own = WORKSPACES[0] + next(_sites)
     key = [str(own) if word == known else word for word in words[:32]]
     number, splits, kind = way
-    told = " ".join(map(str, [*key, number, splits, *[0] * 6, kind, 0]))
+    told = " ".join(map(str, [*key, number, splits, tables, *[0] * 5, kind, 0]))
     tvm_ffi.get_global_func("memc.cuda.remember")(0, told)
     call.result.fill_(float("nan"))
     time = microseconds(call.function(own))

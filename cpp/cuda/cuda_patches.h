@@ -2,7 +2,8 @@
 // Convolutions of f32 and their gradients as products with patches that are never stored, by memc's
 // own kernels: in TF32 on tensor cores (tensor_product.cu), where cuDNN copies images to have the
 // channels last, and over volumes in f32 (patch_product.cu), for which cuDNN has fast algorithms
-// only with a workspace. These need none.
+// only with a workspace. These need none. Gradients in weights, few sums of many terms, they add up
+// in tables in the workspace (patch_sums.cu): cuDNN has few blocks for them.
 #ifndef MEMC_CUDA_PATCHES_H_
 #define MEMC_CUDA_PATCHES_H_
 

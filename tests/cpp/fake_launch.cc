@@ -12,6 +12,7 @@
 #include "attention.cu"
 #include "depthwise.cu"
 #include "patch_product.cu"
+#include "patch_sums.cu"
 #include "scans.cu"
 #include "scatters.cu"
 #include "sorts.cu"
@@ -64,6 +65,7 @@ Runner RunnerOf(const char* name) {
   if (std::strncmp(name, "scatter_", 8) == 0) return Run<Scatter>;
   if (std::strncmp(name, "depthwise_", 10) == 0) return Run<Depthwise>;
   if (std::strncmp(name, "tensor_", 7) == 0) return Run<PatchProduct>;
+  if (std::strncmp(name, "patch_totals", 12) == 0) return Run<PatchTotals>;
   if (std::strncmp(name, "patch_", 6) == 0) return Run<PatchProduct>;
   if (std::strncmp(name, "winograd_3_volume", 17) == 0) return Run<WinogradVolume>;
   if (std::strncmp(name, "suppress_", 9) == 0) return Run<Suppression>;

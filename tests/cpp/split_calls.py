@@ -39,16 +39,20 @@ def call(op: Op, tensors: Sequence[Any], result: Any, scratch: Any) -> None:
     tvm_ffi.get_global_func(kernel.symbol)(*given, *kernel.scalars(op))
 
 
-def choose(call_with: Callable[[int], None], tile: int, splits: int, kind: int = 2, own: int | None = None) -> int:
+def choose(
+    call_with: Callable[[int], None], tile: int, splits: int, kind: int = 2, own: int | None = None, tables: int = 0
+) -> int:
     """Have a call site that was not called yet take the kernel with this tile, of those that word 8 of a choice calls `kind`;
-    its bytes of workspace, `own` if given. `call_with` makes the call with so many."""
+    its bytes of workspace, `own` if given. `call_with` makes the call with so many; `tables`: of sums, where there are any."""
     known, own = new_workspace(), own or new_workspace()
     before = choices()
     call_with(known)
     (line,) = choices() - before
     key = line.split()[:32]
     key[key.index(str(known))] = str(own)
-    tvm_ffi.get_global_func("memc.cuda.remember")(0, " ".join(map(str, [*key, tile, splits, *[0] * 6, kind, 0])))
+    tvm_ffi.get_global_func("memc.cuda.remember")(
+        0, " ".join(map(str, [*key, tile, splits, tables, *[0] * 5, kind, 0]))
+    )
     return own
 
 
@@ -72,14 +76,18 @@ def check_way(
     launches: int = 1,
     in_place: int | None = None,
     tf32: bool = False,
+    rounds: bool | None = None,
+    tables: int = 0,
 ) -> None:
     """A call by one of memc's own kernels against the ops' numpy references, the same bits at each call. `way` and `kind`: as
     `choose` has them; `least`: the bytes of workspace that it needs; `launches`: of a call; `in_place`: the operand that the
-    result takes over; `tf32`: whether factors, the first two operands, are rounded to TF32."""
+    result takes over; `tf32`: whether factors, the first two operands, may be rounded to TF32, which the way does if it
+    `rounds`; `tables`: of sums."""
     op = make_op(arrays, steps)
     wide = [a.astype(np.float64) for a in arrays]
     if tf32:
         op.plan = replace(op.plan, precision="tf32")
+    if tf32 if rounds is None else rounds:
         wide[:2] = [rounded_to_tf32(a).astype(np.float64) for a in arrays[:2]]
     (expected,) = run_op(make_op(wide, steps), wide)
 
@@ -96,7 +104,7 @@ def check_way(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAKE_CUDA_FAILS", "cuLaunchKernelEx")
-        workspace = choose(call_with, *way, kind, least + new_workspace())
+        workspace = choose(call_with, *way, kind, least + new_workspace(), tables)
     counter = launches_of(fake)
     before = counter.value
     first = result_with(workspace)

@@ -15,6 +15,7 @@ from library_groups import Array, Step, make_op
 from split_calls import call, check_way, choose, launches_of, new_workspace
 
 from memc.ir.core import Op
+from memc.ir.evaluate import run_op
 
 RNG = np.random.default_rng(9)
 SPLITS = (1, 2, 4, 8)
@@ -108,6 +109,38 @@ def test_gradients_in_weights(own: None, fake: Path, case: tuple[Any, ...], tile
     check(fake, [x, g], step, tile=tile, splits=SPLITS[(tile + 1) % 4])
 
 
+FEW_SUMS = [
+    # x, w, strides, pads, dilations
+    ((2, 3, 40, 37), (30, 3, 3, 3), (2, 2), (1, 1, 0, 1), (1, 1)),
+    ((3, 20, 31, 30), (35, 20, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+    ((1, 4, 9, 20, 18), (7, 4, 3, 3, 2), (1, 2, 1), (1, 1, 1, 1, 1, 1), (1, 1, 2)),
+    ((1, 40, 52, 30), (1, 40, 1, 1), (1, 1), (0, 0, 0, 0), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("tf32", (False, True))
+@pytest.mark.parametrize(("tile", "splits", "tables"), [(8, 8, 3), (9, 1, 9), (10, 4, 1), (11, 8, 2), (9, 8, 2)])
+@pytest.mark.parametrize("case", FEW_SUMS)
+def test_few_sums(
+    own: None, fake: Path, case: tuple[Any, ...], tile: int, splits: int, tables: int, tf32: bool
+) -> None:
+    """Gradients in weights of many places, added up in tables; in f32 also where TF32 is allowed."""
+    x, w = some(*case[0]), some(*case[1])
+    g = some(*make_op([x, w], [("conv", (0, 1), attributes(case))]).result.type.shape)
+    check_way(
+        fake,
+        [x, g],
+        ("conv_grad_weight", (0, 1), {**attributes(case), "kernel": case[1][2:]}),
+        way=(tile, splits),
+        kind=4,
+        tf32=tf32,
+        rounds=False,
+        tables=tables,
+        least=4 * tables * w.size,
+        launches=1 if tables == 1 else 2,
+    )
+
+
 @pytest.mark.parametrize("tile", (*ROUNDED, *EXACT))
 def test_copies_may_arrive_at_once(own: None, fake: Path, monkeypatch: pytest.MonkeyPatch, tile: int) -> None:
     """And not where they are still in the way."""
@@ -162,3 +195,28 @@ def test_only_what_they_can_do(own: None, fake: Path, monkeypatch: pytest.Monkey
     assert taken(plane, some(6, 4, 5, 5), True)
     monkeypatch.setenv("FAKE_CUDA_ALONE", "1")
     assert taken(plane, some(6, 4, 5, 4), True)
+
+
+@pytest.mark.parametrize("tf32", (False, True))
+def test_few_sums_are_among_the_ways(own: None, fake: Path, monkeypatch: pytest.MonkeyPatch, tf32: bool) -> None:
+    """Where the library fails one is taken that has a workspace for its tables, but none of few terms."""
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cudnnConvolutionBackwardFilter")
+    measure = tvm_ffi.get_global_func("memc.cuda.set_measure")
+
+    def largest(size: int) -> float:
+        x, g = some(2, 3, size, size), some(2, 5, size, size)
+        step: Step = ("conv_grad_weight", (0, 1), {**attributes((0, 0, (1, 1), (1,) * 4, (1, 1))), "kernel": (3, 3)})
+        op = rounding([x, g], step) if tf32 else make_op([x, g], [step])
+        result = np.zeros(op.result.type.shape, np.float32)
+        measure(False)
+        try:
+            call(op, [x, g], result, np.zeros(1 << 16, np.uint8))
+        finally:
+            measure(True)
+        return float(np.abs(result - run_op(op, [x, g])[0]).max())
+
+    assert largest(40) < 1e-3
+    if tf32:
+        return  # Tiles that round have no least number of terms.
+    with pytest.raises(ValueError, match="no algorithm"):
+        largest(9)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
-(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), in TF32 or over volumes (cuda_patches.h) and
+(cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), in TF32, over volumes or with few weights (cuda_patches.h) and
 depthwise (cuda_depthwise.h), sorts (cuda_sorts.h), running sums and products (cuda_scans.h), scatters (cuda_scatters.h),
 and suppression of boxes (cuda_non_max_suppression.h); cuda_launch.h launches them.
 
@@ -18,8 +18,8 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from memc.ir.core import Function
-from memc.ir.ops.library.cuda_conv import is_depthwise
+from memc.ir.core import Function, Op
+from memc.ir.ops.library.cuda_conv import group_of, is_depthwise
 from memc.ir.ops.shared.op_def import main_op
 from memc.ir.types import DType
 from memc.runtime.codegen import cubin
@@ -38,6 +38,9 @@ ROUNDED_FACTORS = ("tensor_product.cu",)
 
 DEPTHWISE = ("depthwise.cu",)
 """What gradients of depthwise convolutions may take."""
+
+SUMS = ("patch_sums.cu",)
+"""What gradients in the weights of convolutions of f32 may take."""
 
 VOLUMES = ("patch_product.cu", "winograd_volume.cu")
 """What convolutions of f32 over three axes may take."""
@@ -77,13 +80,18 @@ def sources_of(function: Function) -> tuple[str, ...]:
     depthwise = any(op.plan.library_kernel != "memc.cuda.conv" and is_depthwise(main_op(op)) for op in convolutions)
     taken = (FACTORS if of_f32 & CALLERS else ()) + (ROUNDED_FACTORS if rounded else ())
     if of_f32 & CONVOLUTIONS:
+        taken += SUMS if any(_has_sums(op) for op in convolutions) else ()
         taken += (VOLUMES if volumes else ()) + (DEPTHWISE if depthwise else ())
     taken += (LINES if symbols & LINE_CALLERS else ()) + (SCATTERS if symbols & SCATTER_CALLERS else ())
     taken += BOXES if symbols & BOX_CALLERS else ()
     return tuple(dict.fromkeys(taken))
 
 
-EVERY = FACTORS + ROUNDED_FACTORS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1] + BOXES
+def _has_sums(op: Op) -> bool:
+    return op.plan.library_kernel == "memc.cuda.conv_grad_weight" and group_of(main_op(op)) == 1
+
+
+EVERY = FACTORS + ROUNDED_FACTORS + SUMS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1] + BOXES
 """The sources of all kernels."""
 
 

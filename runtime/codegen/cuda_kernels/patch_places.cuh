@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of tensor_product.cu and patch_product.cu are given, and where the elements of
-// patches are.
+// What the kernels of tensor_product.cu, patch_product.cu and patch_sums.cu are given, and where
+// the elements of patches are.
 #ifndef MEMC_CUDA_KERNELS_PATCH_PLACES_CUH_
 #define MEMC_CUDA_KERNELS_PATCH_PLACES_CUH_
 
@@ -19,7 +19,7 @@ struct PatchProduct {
   const float* residual;  // May be c.
   int m, n, k;
   int part;    // Depth that a block takes of a tile, a multiple of a stage's.
-  int splits;  // Blocks of a tile.
+  int splits;  // Blocks of a cluster, which share a tile.
   int relu;
   int wide_a, wide_c;  // Whether fours side by side begin at multiples of 16 bytes.
   Divisor positions;   // Of one image, as the next ones: its places, those of a plane, of a row.
@@ -32,6 +32,15 @@ struct PatchProduct {
   long long image_a;  // Of sums, of a.
   int channel_a;      // Of flipped kernels, elements of a from one channel to the next.
 };
+
+// Sums that were added up in several tables, one after the other.
+struct PatchTotals {
+  const float* from;
+  float* to;
+  int results, tables;
+};
+
+constexpr int kThreadsOfTotals = 64;
 
 namespace patches {
 

@@ -97,7 +97,7 @@ struct Columns {
 // Where a result is.
 template <Kind kKind>
 __device__ __forceinline__ long long ResultOf(const PatchProduct& p, int m, int n) {
-  if (kKind == kSums) return static_cast<long long>(m) * p.n + n;
+  if (kKind == kSums) return (static_cast<long long>(Matrix()) * p.m + m) * p.n + n;
   const int image = Quotient(n, p.positions);
   return (static_cast<long long>(image) * p.m + m) * p.positions.by + n - image * p.positions.by;
 }
@@ -244,7 +244,7 @@ __device__ __forceinline__ void Multiply(const PatchProduct& p, float* shared) {
   const int tiles_down = (p.m + T::kRows - 1) / T::kRows;
   const int first_row = tile % tiles_down * T::kRows;
   const int first_column = tile / tiles_down * T::kColumns;
-  const int begin = rank * p.part;
+  const int begin = (kKind == kSums ? Matrix() * p.splits + rank : rank) * p.part;
   const int end = begin + p.part < p.k ? begin + p.part : p.k;
   const int steps = (end - begin + kDepth - 1) / kDepth;
   Stages<T, kKind> stages(p, shared, first_row, first_column, end);

@@ -15,6 +15,7 @@ from memc.runtime.codegen.cuda_kernels import (
     LINES,
     ROUNDED_FACTORS,
     SCATTERS,
+    SUMS,
     VOLUMES,
     sources_of,
 )
@@ -58,11 +59,11 @@ def plain(op: str, symbol: str, types: str, attrs: str, result: str) -> str:
         (conv("conv", 1, plan=', precision = "tf32"'), FACTORS + ROUNDED_FACTORS),
         (conv("conv", 1, volume=True, plan=', precision = "tf32"'), FACTORS + ROUNDED_FACTORS),
         (conv("conv", 1, volume=True, dtype="f64"), ()),
-        (conv("conv_grad_weight", 1), ()),
+        (conv("conv_grad_weight", 1), SUMS),
         (conv("conv_grad_weight", 4), DEPTHWISE),
         (conv("conv_grad_weight", 4, dtype="f64"), ()),
-        (conv("conv_grad_weight", 1, volume=True), VOLUMES),
-        (conv("conv_grad_weight", 1, volume=True, plan=', precision = "tf32"'), ROUNDED_FACTORS),
+        (conv("conv_grad_weight", 1, volume=True), SUMS + VOLUMES),
+        (conv("conv_grad_weight", 1, volume=True, plan=', precision = "tf32"'), ROUNDED_FACTORS + SUMS),
     ],
 )
 def test_sources_of_convolutions(case: str, expected: tuple[str, ...]) -> None:
