@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Optional
 
 from memc.ir.checked_options import Alignment
-from memc.ir.copies import has_copies
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
@@ -61,7 +60,7 @@ def assigns_last(ops: Sequence[Op]) -> list[Op]:
 def delay_updates(function: Function, alignment: int = ALIGNMENT) -> None:
     """Delay all updates, or only what assigns states; nothing if the peak would rise."""
     before, plan = function.ops, plan_aliases(function, alignment)
-    updates = update_ops(function)
+    updates = waiting_together(function, update_ops(function))
     for chosen in (updates, assigns_alone(function, updates)):
         function.ops = delayed(function, chosen, plan, alignment)
         if plan_aliases(function, alignment).peak <= plan.peak:
@@ -71,8 +70,12 @@ def delay_updates(function: Function, alignment: int = ALIGNMENT) -> None:
 
 def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
     """The updates that assign states, without those whose new content an op reads that does not wait with them."""
-    uses = function.uses()
-    chosen = {op for op in updates if assigned_state(op) is not None}
+    return waiting_together(function, {op for op in updates if assigned_state(op) is not None})
+
+
+def waiting_together(function: Function, updates: Collection[Op]) -> set[Op]:
+    """The updates whose results nothing reads but others of them, so that they can wait: not those that a copy writes back."""
+    uses, chosen = function.uses(), set(updates)
     while early := {op for op in chosen if not chosen.issuperset(uses[op.result])}:
         chosen -= early
     return chosen
@@ -80,7 +83,7 @@ def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
 
 @dataclass(frozen=True)
 class DelayUpdates(Pass):
-    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases, placements or copies."""
+    """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases or placements."""
 
     name: ClassVar[str] = "delay-updates"
     alignment: Optional[Alignment] = None
@@ -88,5 +91,5 @@ class DelayUpdates(Pass):
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
-            if is_unplaced(function) and not has_copies(function):
+            if is_unplaced(function):
                 delay_updates(function, alignment_of(self.alignment, module))

@@ -40,3 +40,41 @@ def test_an_assign_does_not_wait_where_its_reader_does_not() -> None:
     inputs = {p.name: numbers.normal(size=p.type.shape).astype(np.float32) for p in module.main.params}
     for found, expected in zip(evaluate(module, dict(inputs)).values(), evaluate(plain, dict(inputs)).values()):
         np.testing.assert_array_equal(found, expected)
+
+
+BESIDE_COPIES = """
+func @main(%x: f32[64] {role = input}, %r: f32[] {role = input}, %s0: f32[64] {role = state}, %s1: f32[64] {role = state},
+           %s2: f32[64] {role = state}) -> (f32[64], f32[64], f32[64], f32[64]) {
+  %a = exp(%x) : f32[64]
+  %h0 = offload_start(%a) {lane = "out"} : f32[64]
+  %h = offload_done(%h0, %a) : f32[64]
+  %g0 = mul(%x, %r) : f32[64]
+  %u0 = assign(%s0, %g0) : f32[64]
+  %p0 = prefetch_start(%h) {lane = "in"} : f32[64]
+  %p = prefetch_done(%p0, %h) : f32[64]
+  %q0 = prefetch_start(%s2) {lane = "in"} : f32[64]
+  %q = prefetch_done(%q0, %s2) : f32[64]
+  %g1 = mul(%p, %r) : f32[64]
+  %u1 = assign(%s1, %g1) : f32[64]
+  %u2 = mul(%q, %r) : f32[64]
+  %w0 = offload_start(%u2) {lane = "out"} : f32[64] alias %s2[0]
+  %w = offload_done(%w0, %u2) : f32[64] alias %s2[0]
+  %y = sinh(%p) : f32[64]
+  return %u0, %u1, %w, %y
+}
+"""
+"""Two updates of states of the device, and one that a copy writes back."""
+
+
+def test_updates_wait_beside_copies_but_not_for_those_that_are_written_back() -> None:
+    module, plain = parse(BESIDE_COPIES), parse(BESIDE_COPIES)
+    verify(module)
+    delay_updates(module.main)
+    verify(module)
+    names = [op.results[0].name for op in module.main.ops]
+    assert names.index("u0") > names.index("p") and names[-1] == "u1"
+    assert names.index("u2") < names.index("w0") < names.index("y")
+    numbers = np.random.default_rng(0)
+    inputs = {p.name: numbers.normal(size=p.type.shape).astype(np.float32) for p in module.main.params}
+    for found, expected in zip(evaluate(module, dict(inputs)).values(), evaluate(plain, dict(inputs)).values()):
+        np.testing.assert_array_equal(found, expected)
