@@ -211,7 +211,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
         *(["find-last"] if cuda and wanted.library == "none" else []),
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),
-        *(["delay-updates"] if cuda else []),
+        *([_with("delay-updates", "" if wanted.memory_budget is None else "keep-arena")] if cuda else []),
         *wanted.host_states,
         *([wanted.select()] if has_workspaces and not late else []),
         *("in-place", _with("assign-addresses", *search)),

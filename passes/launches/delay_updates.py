@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar, Optional
 
 from memc.ir.checked_options import Alignment
@@ -22,10 +23,14 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.launches.update_ops import update_ops
 from memc.passes.placement.alias_plan import AliasPlan, plan_aliases
 from memc.passes.placement.storages import Storage
+from memc.passes.recompute.planned_arena import planned_arena
+
+SHARES = (1.0, 0.9, 0.75, 0.5)
+"""Of the peak, up to which updates wait, until addresses for it are found."""
 
 
-def delayed(function: Function, updates: Collection[Op], plan: AliasPlan, alignment: int) -> list[Op]:
-    """The ops of `function`, `updates` as late as the largest live set of `plan` lets them wait."""
+def delayed(function: Function, updates: Collection[Op], plan: AliasPlan, alignment: int, most: int) -> list[Op]:
+    """The ops of `function`, `updates` as late as live sets of at most so many bytes let them wait."""
     ops: list[Op] = []
     waiting: list[Op] = []
     held: dict[Storage, int] = {}
@@ -37,7 +42,7 @@ def delayed(function: Function, updates: Collection[Op], plan: AliasPlan, alignm
             held.update((s, align(s.size, alignment)) for s in used if not s.fixed and not s.output)
             continue
         beyond = sum(size for storage, size in held.items() if storage.upper <= index)
-        if int(plan.live[index]) + beyond > plan.peak:
+        if int(plan.live[index]) + beyond > most:
             ops += assigns_last(waiting)
             waiting, held = [], {}
         ops.append(op)
@@ -57,14 +62,16 @@ def assigns_last(ops: Sequence[Op]) -> list[Op]:
     return early + late
 
 
-def delay_updates(function: Function, alignment: int = ALIGNMENT) -> None:
-    """Delay all updates, or only what assigns states; nothing if the peak would rise."""
+def delay_updates(function: Function, alignment: int = ALIGNMENT, keep_arena: bool = False) -> None:
+    """Delay all updates, or only what assigns states; nothing if the peak would rise, nor with `keep_arena` if the arena would."""
     before, plan = function.ops, plan_aliases(function, alignment)
+    arena = planned_arena(function, alignment) if keep_arena else 0
     updates = waiting_together(function, update_ops(function))
-    for chosen in (updates, assigns_alone(function, updates)):
-        function.ops = delayed(function, chosen, plan, alignment)
-        if plan_aliases(function, alignment).peak <= plan.peak:
-            return
+    for share, chosen in product(SHARES if keep_arena else SHARES[:1], (updates, assigns_alone(function, updates))):
+        function.ops = delayed(function, chosen, plan, alignment, int(plan.peak * share))
+        if function.ops != before and plan_aliases(function, alignment).peak <= plan.peak:
+            if not keep_arena or planned_arena(function, alignment, arena) <= arena:
+                return
         function.ops = before
 
 
@@ -86,10 +93,12 @@ class DelayUpdates(Pass):
     """Updates of states side by side. Never raises the peak; leaves a function alone that has aliases or placements."""
 
     name: ClassVar[str] = "delay-updates"
+    keep_arena: bool = False
+    """Never make the arena larger either, where addresses are all that keeps a budget."""
     alignment: Optional[Alignment] = None
     """Bytes; sizes are rounded up to it."""
 
     def apply(self, module: Module) -> None:
         for function in module.functions:
             if is_unplaced(function):
-                delay_updates(function, alignment_of(self.alignment, module))
+                delay_updates(function, alignment_of(self.alignment, module), self.keep_arena)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from memc.ir.evaluate import evaluate
 from memc.ir.op_queries import assigned_state
@@ -78,3 +79,17 @@ def test_updates_wait_beside_copies_but_not_for_those_that_are_written_back() ->
     inputs = {p.name: numbers.normal(size=p.type.shape).astype(np.float32) for p in module.main.params}
     for found, expected in zip(evaluate(module, dict(inputs)).values(), evaluate(plain, dict(inputs)).values()):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("arenas", "waits"), [([256, 256], True), ([256, 320], False)])
+def test_nothing_waits_where_no_addresses_are_found_for_it(
+    monkeypatch: pytest.MonkeyPatch, arenas: list[int], waits: bool
+) -> None:
+    """`arenas`: of the function before, and of all other orders."""
+    module = parse(READ_BETWEEN)
+    before = list(module.main.ops)
+    found = iter(arenas)
+    monkeypatch.setattr("memc.passes.launches.delay_updates.planned_arena", lambda *_: next(found, arenas[-1]))
+    delay_updates(module.main, keep_arena=True)
+    verify(module)
+    assert (module.main.ops != before) == waits
