@@ -16,6 +16,7 @@ constexpr int kMostWays = 8;
 constexpr std::array<int32_t, 4> kSplits{2, 4, 8, 16};
 constexpr int64_t kFewResults = 1 << 20;  // Up to so many do not keep all of a device busy.
 constexpr int64_t kLeastDepth = 128;      // Of a part of a product that is split.
+constexpr size_t kBytesWord = 14;         // Of a key: the bytes of the workspace.
 
 int TypeOf(Element element) {
   return element == kF32 ? kLtFloat : element == kF16 ? kLtHalf : kLtBfloat16;
@@ -62,8 +63,8 @@ Key KeyOf(const Product& p, const Terms& terms, size_t bytes) {
           p.k,
           p.batch,
           p.stride_a,
-          p.stride_b,
-          static_cast<int64_t>(bytes)};
+          p.stride_b};
+  key[kBytesWord] = static_cast<int64_t>(bytes);
   key[key.size() - 2] = p.factors;
   key.back() = p.result;
   return key;
@@ -95,6 +96,29 @@ void AddSplits(const ProductSite& site, LtHandle* handle, size_t bytes,
           checked.workspace <= bytes && !Contains(algos, algo)) {
         algos.push_back(algo);
       }
+    }
+  }
+}
+
+// Adds what calls have chosen that differ in their workspace alone, as far as it fits this one: for
+// other bytes the library proposes other algorithms, and leaves out faster ones.
+void AddChoicesOfOthers(const Context& context, const Key& key, const ProductSite& site,
+                        LtHandle* handle, size_t bytes, std::vector<Choice>& ways) {
+  Key other = key;
+  other[kBytesWord] = 0;
+  for (auto at = context.choices.lower_bound(other); at != context.choices.end(); ++at) {
+    if (!std::equal(key.begin(), key.begin() + kBytesWord, at->first.begin())) return;
+    const Choice& choice = at->second;
+    other[kBytesWord] = at->first[kBytesWord];
+    if (other != at->first || std::find(ways.begin(), ways.end(), choice) != ways.end()) continue;
+    LtAlgo algo{};
+    std::copy_n(choice.begin(), std::size(algo.data), std::begin(algo.data));
+    LtHeuristic checked{};
+    if (!IsSplit(choice) &&
+        LoadCublasLt().check(handle, site.product.get(), site.b.get(), site.a.get(), site.c.get(),
+                             site.c.get(), &algo, &checked) == 0 &&
+        checked.workspace <= bytes) {
+      ways.push_back(choice);
     }
   }
 }
@@ -188,6 +212,7 @@ void Matmul(const Product& p, const Place& place, const void* a, const void* b, 
       std::vector<Choice> ways = WaysOfProduct(made, handle, place.bytes);
       const std::vector<Choice> own = SplitWays(context, p);
       ways.insert(ways.end(), own.begin(), own.end());
+      AddChoicesOfOthers(context, key, made, handle, place.bytes, ways);
       return ways;
     };
     Taken taken;

@@ -80,11 +80,14 @@ struct Heuristic {
   int reserved[4];
 };
 
+// The library proposes an algorithm that needs no bytes, and one that needs FAKE_LT_PROPOSED.
 int cublasLtMatmulAlgoGetHeuristic(void*, void*, void*, void*, void*, void*, void* preference,
                                    int most, Heuristic* found, int* count) {
   if (Fails("cublasLtMatmulAlgoGetHeuristic")) return kFails;
   *count = 0;
-  for (uint64_t bytes : {uint64_t{128}, uint64_t{0}}) {
+  const char* proposed = std::getenv("FAKE_LT_PROPOSED");
+  const uint64_t own = proposed != nullptr ? std::strtoul(proposed, nullptr, 10) : 128;
+  for (uint64_t bytes : {own, uint64_t{0}}) {
     if (bytes > *static_cast<uint64_t*>(preference) || *count == most) continue;
     found[*count] = {{bytes}, bytes, 0, 1.0F, {}};
     ++*count;
@@ -99,10 +102,11 @@ int cublasLtMatmulAlgoConfigSetAttribute(uint64_t* algo, int attribute, const vo
 int cublasLtMatmulAlgoCheck(void*, void*, void*, void*, void*, void*, const uint64_t* algo,
                             Heuristic* result) {
   *result = {{}, algo[0] + 64 * algo[1], 0, 1.0F, {}};
-  return algo[2] == 2 ? 0 : kFails;
+  return algo[1] == 0 || algo[2] == 2 ? 0 : kFails;
 }
 
-// With FAKE_LT_SPLIT, only algorithms that split the depth into so many parts can run.
+// With FAKE_LT_SPLIT, only algorithms that split the depth into so many parts can run; with
+// FAKE_LT_LEAST, only those that need so many bytes.
 int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void* at, const void* b,
                    void* bt, const void* beta, const void* c, void*, void* d, void* dt,
                    const uint64_t* algo, void* workspace, size_t bytes, void*) {
@@ -110,6 +114,8 @@ int cublasLtMatmul(void*, void* product, const void* alpha, const void* a, void*
   const char* split = std::getenv("FAKE_LT_SPLIT");
   if (split != nullptr && std::strtoul(split, nullptr, 10) != algo[1]) return kFails;
   if (Fails("cublasLtMatmul") || algo[0] + 64 * algo[1] > bytes) return kFails;
+  const char* least = std::getenv("FAKE_LT_LEAST");
+  if (least != nullptr && std::strtoul(least, nullptr, 10) != algo[0]) return kFails;
   std::memset(workspace, 0xFF, algo[0] + 64 * algo[1]);
   const auto& p = As<Product>(product);
   used_compute = p.compute;

@@ -99,6 +99,23 @@ def test_products_that_are_split_along_their_depth(kernels: None, monkeypatch: p
             check([some(2, depth), some(depth, split)], product, symbol="memc.cuda.matmul", workspace=workspace)
 
 
+def test_a_product_may_take_what_one_with_another_workspace_has_chosen(
+    kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it fits: an algorithm of 96 bytes, which the library does not propose for 100."""
+    monkeypatch.setenv("FAKE_CUDA_FAILS", "cuLaunchKernelEx")
+    monkeypatch.setenv("FAKE_LT_LEAST", "96")
+    product: Step = ("matmul", (0, 1), PLAIN)
+    given = [some(7, 23), some(23, 19)]
+    monkeypatch.setenv("FAKE_LT_PROPOSED", "96")
+    check(given, product, symbol="memc.cuda.matmul", workspace=200)
+    monkeypatch.setenv("FAKE_LT_PROPOSED", "64")
+    check(given, product, symbol="memc.cuda.matmul", workspace=100)
+    for other, workspace in ((given, 95), ([some(7, 23), some(23, 18)], 100)):  # Too little, and another product.
+        with pytest.raises(ValueError, match="no algorithm"):
+            check(other, product, symbol="memc.cuda.matmul", workspace=workspace)
+
+
 def test_a_product_that_updates_a_state() -> None:
     arrays = [some(4, 5), some(5, 7), some(), some(4, 7)]
     product: Step = ("matmul", (0, 1), {"transpose_a": False, "transpose_b": False})
