@@ -113,7 +113,7 @@ def _verdict(
         values = "1 value is" if len(moved) == 1 else f"{len(moved)} values are"
         beside = "" if streamed is None else f"{streamed.summary}; "
         return f"{beside}{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
-    if not found.repeats and found.states is not None:
+    if not found.repeats and found.states is not None and found.states.states:
         return "no value is copied: the budget is kept with states on the host"
     if not found.repeats:
         return "nothing is copied: the budget is kept without"
