@@ -65,7 +65,7 @@ def host_states(module: Module, found: StatesOnHost | None) -> HostStates | None
     if found is None:
         return None
     lanes = found.how.lanes
-    time = timeline(module.main, found.how.costs.cost, lanes, grouped=True)
+    time = timeline(module.main, found.how.costs.cost, lanes)
     once = max(1, found.once)
     return HostStates(
         states=list(found.states),
