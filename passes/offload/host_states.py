@@ -8,13 +8,13 @@ ops after them. Which states may move, and what is updated together, is `state_u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked_options import Alignment, Amount, Range
 from memc.ir.copies import is_copy
-from memc.ir.core import Function, Value
+from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
 from memc.ir.snapshot import Snapshot, is_unplaced
@@ -23,15 +23,19 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.offload.lane_times import LaneTimes
 from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.state_copies import insert_copies
-from memc.passes.offload.state_finding import How, StatesOnHost
+from memc.passes.offload.state_finding import UNASKED, How, StatesOnHost, nothing_moved
 from memc.passes.offload.state_updates import StateUpdates, Update
-from memc.passes.offload.state_windows import grouped, least_room, planned_windows
+from memc.passes.offload.state_windows import Delays, grouped, least_room, planned_windows
+from memc.passes.offload.update_orders import delayed_orders, with_gradients
 from memc.passes.placement.alias_plan import plan_aliases
 from memc.passes.recompute.choices import Copies
 from memc.passes.recompute.rematerialize import costs_of
 
 GROUPS = (32, 16, 8)
 """Into about how many groups of equal bytes updates are put where each place of copies takes ops some time."""
+
+ROUNDS = 4
+"""How often updates are delayed by how long ops wait for their states."""
 
 
 def place_states(
@@ -47,22 +51,99 @@ def place_states(
     if limit is None:
         limit = max(plan_aliases(function, how.alignment).peak, _least(function, found, chosen, how))
         before.restore()
-    best: tuple[int, int, int] | None = None
-    sizes = [0]
-    if how.lanes.out.sync or how.lanes.back.sync:
-        whole = sum(update.bytes for update in chosen)
-        sizes += [whole // count for count in GROUPS]
-    for most in sizes:
-        tried = _follow(function, found, chosen, most, limit, how)
-        if tried is not None:
-            made = LaneTimes.of(function.ops, how.costs.cost, how.lanes)
-            best = min(best or (made.makespan, tried.window, most), (made.makespan, tried.window, most))
-        before.restore()
-    if best is None:
+    tries = _Tries(function, found, limit, how, before)
+    late = with_gradients(function, chosen)
+    for most in _group_sizes(chosen, how):
+        tries.add(chosen, most)
+    if tries.best is None:
         return None
-    followed = _follow(function, found, chosen, best[2], limit, how)
-    assert followed is not None
-    return _finding(function, found, followed, best[0] - first.makespan, how)
+    for order in delayed_orders(chosen, late, how):
+        tries.add(order, tries.best.most)
+    tries.wait(late)
+    tries.best.after.restore()
+    return _finding(function, found, tries.best.followed, tries.best.makespan - first.makespan, how)
+
+
+def _group_sizes(chosen: Sequence[Update], how: How) -> list[int]:
+    """Bytes that groups of updates may have, to be tried."""
+    if not how.lanes.out.sync and not how.lanes.back.sync:
+        return [0]
+    whole = sum(update.bytes for update in chosen)
+    return [0, *(whole // count for count in GROUPS)]
+
+
+@dataclass(frozen=True)
+class _Try:
+    makespan: int
+    chosen: Sequence[Update]
+    most: int
+    followed: _Followed
+    after: Snapshot
+    waits: Mapping[Value, int]
+    """Picoseconds that ops wait for the copies in of each state."""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """The best first."""
+        return self.makespan, self.followed.window, self.most
+
+
+@dataclass
+class _Tries:
+    """Ways in which a function may be changed. It is left as it was."""
+
+    function: Function
+    found: StateUpdates
+    limit: int
+    how: How
+    before: Snapshot
+    best: _Try | None = None
+
+    def add(self, chosen: Sequence[Update], most: int, delays: Delays | None = None) -> _Try | None:
+        """Try a sequence of updates in groups of `most` bytes. None if these have no room."""
+        tried = None
+        followed = _follow(self.function, self.found, chosen, most, self.limit, self.how, delays)
+        if followed is not None:
+            made = LaneTimes.of(self.function.ops, self.how.costs.cost, self.how.lanes)
+            waits = _waits(self.function, made, self.how)
+            after = Snapshot.of(self.before.module, self.function)
+            tried = _Try(made.makespan, chosen, most, followed, after, waits)
+            if self.best is None or tried.order < self.best.order:
+                self.best = tried
+        self.before.restore()
+        return tried
+
+    def wait(self, late: Mapping[Update, Update]) -> None:
+        """Try to have updates for whose states ops wait run later, as long as that takes less time: by themselves, and with what
+        makes their gradients."""
+        assert self.best is not None
+        start = self.best
+        for whole in (False, True):
+            tried = start
+            delays: dict[Op, int] = {}
+            for _ in range(ROUNDS):
+                if not tried.waits:
+                    break
+                for update in tried.chosen:
+                    longest = max((tried.waits.get(state, 0) for state in update.states), default=0)
+                    if longest:
+                        delays[update.ops[0]] = delays.get(update.ops[0], 0) + longest
+                chosen = [late.get(u, u) if whole and u.ops[0] in delays else u for u in tried.chosen]
+                later = self.add(chosen, start.most, Delays(delays, self.how.costs.cost))
+                if later is None or later.makespan >= tried.makespan:
+                    break
+                tried = later
+
+
+def _waits(function: Function, times: LaneTimes, how: How) -> dict[Value, int]:
+    """Picoseconds that ops wait for the copies in of states."""
+    found: dict[Value, int] = {}
+    for index, op in enumerate(function.ops):
+        if op.name == "prefetch_done" and (state := op.operands[1]).role is Role.STATE:
+            waited = times.begins[index + 1] - times.begins[index] - how.lanes.back.join
+            if waited > 0:
+                found[state] = found.get(state, 0) + waited
+    return found
 
 
 @dataclass(frozen=True)
@@ -81,10 +162,16 @@ def _least(function: Function, found: StateUpdates, chosen: Sequence[Update], ho
 
 
 def _follow(
-    function: Function, found: StateUpdates, chosen: Sequence[Update], most: int, limit: int, how: How
+    function: Function,
+    found: StateUpdates,
+    chosen: Sequence[Update],
+    most: int,
+    limit: int,
+    how: How,
+    delays: Delays | None,
 ) -> _Followed | None:
     """Change the function into one with groups of `most` bytes; None, with another order of its ops alone, if they have no room."""
-    sequence = grouped(function.ops, found, chosen, most)
+    sequence = grouped(function.ops, found, chosen, most, delays)
     function.ops = sequence.ops
     live = plan_aliases(function, how.alignment).live
     times = LaneTimes.of(function.ops, how.costs.cost, how.lanes)
@@ -109,7 +196,7 @@ def _finding(function: Function, found: StateUpdates, made: _Followed, added: in
     nbytes = sum(state.type.nbytes for state in made.states)
     moved = {state.name for state in made.states}
     others = {state.name for update in found.updates for state in update.states} - moved
-    reasons = {**found.reasons, **dict.fromkeys(sorted(others), "its copies would take ops time that nothing asks for")}
+    reasons = {**found.reasons, **dict.fromkeys(sorted(others), UNASKED)}
     once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute and not is_copy(op))
     return StatesOnHost(
         tuple(sorted(moved)), nbytes, made.bytes_in, nbytes, made.groups, made.window, added, once, reasons, how
@@ -142,6 +229,7 @@ class HostStates(Pass):
     alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> StatesOnHost | None:
+        """What is said of @main: with no names where none of its states moves."""
         link = link_of(self.link, module.target, self.profile)
         costs = costs_of(module, self.target, self.profile)
         how = How(costs, link.name, link.origin, link.lanes(), self.least_copy, alignment_of(self.alignment, module))
@@ -153,7 +241,8 @@ class HostStates(Pass):
             made = place_states(function, found, chosen, None, how)
             if made is not None:
                 module.target = link.target(module.target)
-            said = made if function.name == "main" else said
+            if function.name == "main":
+                said = made or nothing_moved(function, how)
         return said
 
     def _count(self, module: Module, function: Function, found: StateUpdates, how: How) -> int:

@@ -20,6 +20,7 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.budget import Budget
 from memc.passes.offload.follow_policy import Followed, follow_policy
 from memc.passes.offload.link_rates import link_of
+from memc.passes.offload.state_finding import How, nothing_moved
 from memc.passes.offload.states_and_values import StatesAndValues
 from memc.passes.offload.stream_choices import Kept
 from memc.passes.offload.stream_weights import may_stream, stream_weights
@@ -81,11 +82,14 @@ class Offload(Pass):
                     kept_by = (self.budget, costs, alignment, search, copies, self.states)
                     found = StatesAndValues(module, function, *kept_by).keep()
                 elif self.policy == "auto":
-                    how = (self.budget, costs, alignment, self.total, search)
-                    found = rematerialize(module, function, *how, copies=copies)
+                    alone = (self.budget, costs, alignment, self.total, search)
+                    found = rematerialize(module, function, *alone, copies=copies)
                 else:
                     kept = Followed(self.policy, self.budget, self.total, copies, search)
                     found = follow_policy(module, function, kept, costs, alignment)
+                if self.states == "all" and found.states is None:
+                    how = How(costs, link.name, link.origin, copies.lanes, copies.least, alignment)
+                    found = replace(found, states=nothing_moved(function, how))
                 said = replace(found, policy=self.policy) if function.name == "main" else said
         finally:  # A later function's budget may be refused.
             if any(map(has_copies, module.functions)):

@@ -55,17 +55,17 @@ class _Writer:
 
     def _back(self, window: Window) -> list[Op]:
         """The waits for the copies back, whose starts are noted."""
-        new = {}
-        for op in self.ops[window.first : window.last]:
+        new, after = {}, {}
+        for index, op in enumerate(self.ops[window.first : window.last], window.first + 1):
             if (found := assigned_state(op)) is not None:
-                new[found[1]] = op.result
-        starts, dones = [], []
+                new[found[1]], after[found[1]] = op.result, index
+        dones = []
         for state in window.states:
             pending, done = self._value(state, Alias(state, 0)), self._value(state, Alias(state, 0))
-            starts.append(Op("offload_start", [new[state]], [pending], {"lane": OUT_LANE}))
+            start = Op("offload_start", [new[state]], [pending], {"lane": OUT_LANE})
+            self.starts.setdefault(after[state] if window.at_once else window.last, []).append(start)
             dones.append(Op("offload_done", [pending, new[state]], [done]))
             self.done[new[state]] = done
-        self.starts[window.last] = starts
         return dones
 
     def _value(self, state: Value, alias: Alias | None = None) -> Value:

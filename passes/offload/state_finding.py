@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from memc.ir.copies import is_copy
+from memc.ir.core import Function
 from memc.ir.cost_model import CostModel
 from memc.passes.base import Finding
+from memc.passes.offload.state_updates import StateUpdates
 from memc.solvers.offload import Lanes
 
 
@@ -48,3 +51,15 @@ class StatesOnHost(Finding):
     reasons: Mapping[str, str]
     """Why the others stay on the device, by their names."""
     how: How
+
+
+UNASKED = "its copies would take ops time that nothing asks for"
+"""Why a state stays that may lie on the host."""
+
+
+def nothing_moved(function: Function, how: How) -> StatesOnHost:
+    """What is said of a function all of whose states stay on the device."""
+    found = StateUpdates.of(function, how.least)
+    once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute and not is_copy(op))
+    movable = sorted(state.name for update in found.updates for state in update.states)
+    return StatesOnHost((), 0, 0, 0, 0, 0, 0, once, {**found.reasons, **dict.fromkeys(movable, UNASKED)}, how)

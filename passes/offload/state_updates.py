@@ -29,6 +29,8 @@ class Update:
     """Those of them that may lie on the host."""
     behind: frozenset[Op]
     """Other ops that must come first."""
+    before: tuple[Op, ...] = ()
+    """Ops that make its gradient, where they are to run right before it."""
 
     @property
     def bytes(self) -> int:

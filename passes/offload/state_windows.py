@@ -9,8 +9,8 @@ bytes are free when the lane has carried it, or earlier, at the price of a wait,
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,8 @@ class Window:
     """Before which op of the sequence copies in start."""
     end: int = 0
     """Before which op copies out are waited for."""
+    at_once: bool = False
+    """Whether each state leaves once it is updated, not with the others."""
 
     @property
     def bytes(self) -> int:
@@ -58,11 +60,13 @@ class Grouped:
     """In the order of `first`."""
 
 
-def grouped(ops: Sequence[Op], found: StateUpdates, chosen: Sequence[Update], most: int) -> Grouped:
-    """The ops of a function, where each of the `chosen` updates, in the order in which they are ready, waits for others until
-    those of a group have `most` bytes of states, or half of what is left."""
+def grouped(
+    ops: Sequence[Op], found: StateUpdates, chosen: Sequence[Update], most: int, delays: Delays | None = None
+) -> Grouped:
+    """The ops of a function, where each of the `chosen` updates, in their sequence, waits for others until those of a group have `most`
+    bytes of states, or half of what is left; and then, with `delays`, for other ops."""
     early = [op for op in ops if op in found.early]
-    own = {op for update in chosen for op in update.ops}
+    own = {op for update in chosen for op in (*update.before, *update.ops)}
     rest = [op for op in ops if op not in own and op not in found.early]
     place = {op: index for index, op in enumerate(rest)}
     groups: list[list[Update]] = []
@@ -80,6 +84,7 @@ def grouped(ops: Sequence[Op], found: StateUpdates, chosen: Sequence[Update], mo
     ready = -1
     for group in groups:
         ready = max(ready, max((place.get(op, -1) for update in group for op in update.behind), default=-1))
+        ready = ready if delays is None else delays.until(ready, group, rest)
         after.setdefault(ready, []).append(group)
     written: list[Op] = list(early)
     windows: list[Window] = []
@@ -89,6 +94,7 @@ def grouped(ops: Sequence[Op], found: StateUpdates, chosen: Sequence[Update], mo
             where[rest[index]] = len(written)
             written.append(rest[index])
         for group in after.get(index, ()):
+            written += [op for update in group for op in update.before]
             first = len(written)
             written += [op for update in group for op in update.ops]
             states = tuple(state for update in group for state in update.states)
@@ -98,6 +104,24 @@ def grouped(ops: Sequence[Op], found: StateUpdates, chosen: Sequence[Update], mo
         if state in moved:
             windows += [Window((state,), where[op], where[op] + 1, False) for op in readers]
     return Grouped(written, sorted(windows, key=lambda window: window.first))
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How long updates wait, once they are ready, beside other ops."""
+
+    picoseconds: Mapping[Op, int]
+    """By the first op of an update."""
+    cost: Callable[[Op], int]
+    """Picoseconds of an op."""
+
+    def until(self, ready: int, group: Sequence[Update], ops: Sequence[Op]) -> int:
+        """The number of the last of `ops` that a group runs behind, where that by which it is ready is given."""
+        left = max(self.picoseconds.get(update.ops[0], 0) for update in group)
+        while left > 0 and ready + 1 < len(ops):
+            ready += 1
+            left -= self.cost(ops[ready])
+        return ready
 
 
 @dataclass
@@ -134,6 +158,7 @@ def planned_windows(
     if int(room.used.max(initial=0)) > limit:
         return None
     starts = _latest_starts(sequence.windows, times, lanes.back)
+    last = max(window.last for window in sequence.windows)
     found: list[Window] = []
     before, out_from = 0, 0
     for window, start in zip(sequence.windows, starts):
@@ -147,7 +172,10 @@ def planned_windows(
         room.take(begin, window.first, nbytes)
         room.take(window.last, end, nbytes)
         before = begin
-        found.append(Window(window.states, window.first, window.last, window.written, begin, end))
+        # Nothing but its own ops hides what leaves at the end.
+        forks = len(window.states) * lanes.out.fork
+        at_once = window.written and window.last == last and begins[window.last] - begins[window.first] > forks
+        found.append(replace(window, begin=begin, end=end, at_once=at_once))
     return found
 
 

@@ -14,9 +14,9 @@ from memc.ir.spaces import ARENA, HOST
 from memc.passes.budget import Budget
 from memc.passes.offload.weight_streams import WeightStreams
 from memc.passes.order.reorder import Search
-from memc.passes.recompute.choices import Choice, Copied, Copies, Recomputation, Starts
+from memc.passes.recompute.choices import Choice, Copied, Copies, Recomputation
 from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.rematerialize import bytes_taken
+from memc.passes.recompute.rematerialize import Plans, bytes_taken
 from memc.passes.recompute.rewrite import rewrite
 from memc.solvers.offload import Lane, Step
 from memc.solvers.stream_weights import StreamPlan, stream_ladder
@@ -64,14 +64,16 @@ class StreamChoices:
     how: Kept
     taken: Footprint
     """Of the best order, with planned addresses."""
-    starts: Starts
-    """The best order and others."""
+    plans: Plans
+    """The best order and others, and what is found without streams."""
     found: list[StreamChoice] = field(default_factory=list)
     refused: set[int] = field(default_factory=set)
     """Plans that take more than the budget with addresses, by their numbers."""
 
     def __post_init__(self) -> None:
         self.before = Snapshot.of(self.module, self.function)
+        how = self.how
+        self.starts = self.plans.orders(self.function, how.costs, how.alignment)
         self.once = sum(map(self.how.costs.cost, self.function.ops))
         """Picoseconds of one run of every op."""
         self.resident = self.taken.peak - self.taken[ARENA]
@@ -88,7 +90,8 @@ class StreamChoices:
 
     def add_all(self) -> None:
         """Add plans beside some of the choices of copies and recomputation."""
-        choices = self.starts.choices(0, self.how.copies)
+        how = self.how
+        choices = self.plans.choices(self.function, how.costs, how.alignment, 0, how.copies)
         least, most = choices.least().plan.peak, self.taken[ARENA]
         bases: dict[int, Choice] = {}
         for share in SHARES:

@@ -16,10 +16,8 @@ from memc.ir.spaces import ARENA
 from memc.passes.budget import Budget, over_budget
 from memc.passes.offload.stream_choices import Kept, StreamChoices
 from memc.passes.offload.weight_streams import WeightStreams
-from memc.passes.order.reorder import reorder
-from memc.passes.recompute.choices import Recomputation, Starts
-from memc.passes.recompute.planned_arena import planned_arena
-from memc.passes.recompute.rematerialize import bytes_taken, rematerialize
+from memc.passes.recompute.choices import Recomputation
+from memc.passes.recompute.rematerialize import Plans, bytes_taken, rematerialize
 
 
 def may_stream(function: Function, least: int) -> bool:
@@ -37,19 +35,16 @@ def stream_weights(module: Module, function: Function, how: Kept) -> Recomputati
     A lower budget never gives a larger peak, nor less time. Raises BudgetError, leaving the function as it was, if no plan that was
     found keeps it.
     """
-    given = list(function.ops)
-    reorder(function, how.search, how.alignment)
-    arena = planned_arena(function, how.alignment)
+    plans = Plans.of(function, how.search, how.alignment)
+    arena = plans.arena
     taken = bytes_taken(module, function, how.alignment, True).with_bytes(ARENA, arena)
     whole = how.budget.of(taken.peak)
     if taken.peak <= whole:
         return Recomputation(arena, arena, 0.0, 0)
-    starts = Starts.of(function, [function.ops, given], how.costs, how.alignment)
-    streams = StreamChoices(module, function, how, taken, starts)
+    streams = StreamChoices(module, function, how, taken, plans)
     alone: Recomputation | None = None
-    if taken.peak - arena + starts.bound <= whole:
-        function.ops = list(given)
-        alone = _resident(module, function, how, whole)
+    if taken.peak - arena + streams.starts.bound <= whole:
+        alone = _resident(module, function, how, whole, plans)
         if alone is not None and alone.added == 0:
             return alone
         unstreamed = Snapshot.of(module, function)
@@ -66,15 +61,15 @@ def stream_weights(module: Module, function: Function, how: Kept) -> Recomputati
         return alone
     if found is None:
         error = over_budget(whole, streams.least(), how.copies.host_budget)
-        function.ops = given
+        function.ops = list(plans.given)
         raise error
     return found
 
 
-def _resident(module: Module, function: Function, how: Kept, whole: int) -> Recomputation | None:
+def _resident(module: Module, function: Function, how: Kept, whole: int, plans: Plans) -> Recomputation | None:
     """What copies and recomputation alone give. None, and the function as it was, if they do not keep the budget."""
     try:
         budget = (Budget(whole), how.costs, how.alignment, True, how.search)
-        return rematerialize(module, function, *budget, copies=how.copies)
+        return rematerialize(module, function, *budget, copies=how.copies, plans=plans)
     except BudgetError:
         return None

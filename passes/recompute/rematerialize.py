@@ -64,16 +64,20 @@ class Plans:
         reorder(function, search, alignment)
         return Plans(given, list(function.ops), planned_arena(function, alignment))
 
+    def orders(self, function: Function, costs: CostModel, alignment: int) -> Starts:
+        """What recomputation starts from."""
+        if self.starts is None:
+            self.starts = Starts.of(function, [self.best, self.given], costs, alignment)
+        return self.starts
+
     def choices(
         self, function: Function, costs: CostModel, alignment: int, lowest: int, copies: Copies | None
     ) -> Choices:
         """Plans down to about `lowest` bytes."""
-        if self.starts is None:
-            self.starts = Starts.of(function, [self.best, self.given], costs, alignment)
         key = None if copies is None else copies.host_budget
         down_to, found = self.found.get(key, (lowest + 1, None))
         if found is None or down_to > lowest:
-            found = self.starts.choices(lowest, copies)
+            found = self.orders(function, costs, alignment).choices(lowest, copies)
             self.found[key] = lowest, found
         return found
 

@@ -180,7 +180,9 @@ class Report:
     def order_gain_percent(self) -> float | None:
         """The reduction of the lower bound by `reorder`, in percent of what it was; None where windows of weights or states are a part
         of it."""
-        windows = self.states is not None or (self.offload is not None and self.offload.streamed is not None)
+        windows = (self.states is not None and bool(self.states.states)) or (
+            self.offload is not None and self.offload.streamed is not None
+        )
         if self.given_order_bytes is None or windows:
             return None
         saved = self.given_order_bytes - self.lower_bound_bytes

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,17 +49,23 @@ class HostStates:
 
     @property
     def summary(self) -> str:
-        """In a line."""
+        """In a line: what lies on the host, or why nothing does."""
+        if not self.states:
+            reasons = Counter(self.resident.values()).most_common(1)
+            if not reasons:
+                return "no state lies on the host: there is none"
+            why = reasons[0][0]
+            return f"no state lies on the host: most often, {'it ' if why.startswith('is ') else ''}{why}"
         count = "1 state lies" if len(self.states) == 1 else f"{len(self.states)} states lie"
         return f"{count} on the host between steps, {format_size(self.bytes)} in all"
 
 
 def host_states(module: Module, found: StatesOnHost | None) -> HostStates | None:
-    """Of a planned module. None where no states are on the host."""
+    """Of a planned module. None where nothing asked for states on the host."""
     if found is None:
         return None
     lanes = found.how.lanes
-    time = timeline(module.main, found.how.costs.cost, lanes, grouped=True)
+    time = timeline(module.main, found.how.costs.cost, lanes)
     once = max(1, found.once)
     return HostStates(
         states=list(found.states),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from memc.ir.copies import host_params, is_copy
+from memc.ir.copies import is_copy
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.passes.manager import PassManager
@@ -65,7 +65,7 @@ def offloaded(module: Module, manager: PassManager, found: Recomputation) -> Off
     copied = found.copied or Copied(by.link, 0, 0, 0, 0.0, 0.0, 0.0, 0.0)  # The budget is kept without.
     function = module.main
     costs = costs_of(module, item.target, item.profile)
-    time = timeline(function, costs.cost, by.lanes, grouped=found.states is not None or bool(host_params(function)))
+    time = timeline(function, costs.cost, by.lanes)
     once = max(1, sum(costs.cost(run.op) for run in time.runs if not run.op.plan.recompute))
     decided: list[Decision] = []
     if copied.count or found.repeats:
@@ -113,7 +113,7 @@ def _verdict(
         values = "1 value is" if len(moved) == 1 else f"{len(moved)} values are"
         beside = "" if streamed is None else f"{streamed.summary}; "
         return f"{beside}{values} copied to the host and back, {format_size(copied.bytes_out)} in all"
-    if not found.repeats and found.states is not None:
+    if not found.repeats and found.states is not None and found.states.states:
         return "no value is copied: the budget is kept with states on the host"
     if not found.repeats:
         return "nothing is copied: the budget is kept without"

@@ -57,7 +57,7 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
             table.add_row("policy", report.policy, "")
         if report.offload.copies and report.added_percent_bound is not None:
             table.add_row("any plan, at least", f"{report.added_percent_bound:.2f} %", "more time, in this order")
-    if report.states is not None:
+    if report.states is not None and report.states.states:
         _add_states(table, report.states, report.offload is None)
     table.add_section()
     table.add_row("ops", f"{report.ops}", f"{report.kernels} kernels" if report.kernels else "")

@@ -1,23 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time that a function takes in the cost model, in three lanes: its ops, its copies to the host, and those back.
 
-The rules are those of the search (`cpp/solvers/offload/schedule.h`), read off the function as it stands: ops run one after
-another; a copy begins after its start, when its lane has ended the copies before it; what follows its done waits for its end;
-while both lanes are busy, each has its shared speed; starts, dones and copies beside them take ops what the lanes say. All times are
-picoseconds.
+The rules are those of the search (`cpp/solvers/offload/schedule.h`), read off the function as it stands by
+`passes/offload/lane_times.py`. All times are picoseconds.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from memc.ir.copies import is_done, is_start, start_of
+from memc.ir.copies import host_params, is_done, is_start, start_of
 from memc.ir.core import Function, Op, Value
-from memc.passes.offload.lane_times import joins_of
-from memc.solvers.lane_clock import LaneClock, Way
+from memc.passes.offload.lane_times import LaneTimes, way_of
+from memc.solvers.lane_clock import WAYS, Way
 from memc.solvers.offload import Lanes
 
 
@@ -31,13 +29,11 @@ class Copy:
     source: Value
     issued: int
     """When its start is passed."""
-    begin: int = -1
-    end: int = -1
+    begin: int
+    end: int
     """When its bytes begin to move, and when they are there."""
     waited: int = 0
     """How long ops wait at its start and its done."""
-    number: int = 0
-    """In its lane."""
 
     @property
     def value(self) -> Value:
@@ -142,50 +138,38 @@ class Timeline:
         return found[:most]
 
 
-def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes, grouped: bool = False) -> Timeline:
-    """The timeline of a function. `cost`: picoseconds of an op that is no copy. `grouped`: starts and waits of one lane between two ops
-    take ops time once, as programs have it; the search counts each."""
-    clock, found = LaneClock(lanes), Timeline()
-    joined = joins_of(function.ops, cost) if grouped else None
-    forked: set[Way] = set()
+def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes) -> Timeline:
+    """The timeline of a function. `cost`: picoseconds of an op that is no copy.
+
+    Starts and waits of one lane between two ops take ops time once where weights or states lie on the host, as they are planned for and as
+    programs have it; elsewhere each, as the search for values counts them.
+    """
+    times = LaneTimes.of(function.ops, cost, lanes, grouped=bool(host_params(function)))
+    found = Timeline(makespan=times.makespan, starts=times.begins[:-1])
     copies: dict[Op, Copy] = {}
+    moves = {way: iter(times.busy[way]) for way in WAYS}
     waited, longest = 0, None
-    for index, op in enumerate(function.ops):
-        begin = clock.now
-        found.starts.append(begin)
+    for index, (op, begin, end) in enumerate(zip(function.ops, times.begins, times.begins[1:])):
         if is_start(op) or is_done(op):
-            copy = _copied(op, clock, copies, forked, joined is None or op in joined)
-            if not is_start(op) and (joined is None or op in joined):
-                forked.clear()
-            elif grouped:
-                forked.add(copy.way)
-            copy.waited += clock.now - begin
-            waited += clock.now - begin
+            copy = _copy_of(op, begin, copies, moves)
+            copy.waited += end - begin
+            waited += end - begin
             longest = copy if copy.waited and (longest is None or copy.waited > longest.waited) else longest
-        elif duration := cost(op):
-            clock.run(duration)
-            forked.clear()
-            found.runs.append(Run(op, index, begin, clock.now, waited, longest))
+        elif cost(op):
+            found.runs.append(Run(op, index, begin, end, waited, longest))
             waited, longest = 0, None
-    for copy in copies.values():
-        transfer = clock.queues[copy.way][copy.number]
-        copy.begin, copy.end = transfer.begin, transfer.end
     found.copies = list(copies.values())
-    found.makespan, found.last = clock.now, longest
+    found.last = longest
     return found
 
 
-def _copied(op: Op, clock: LaneClock, copies: dict[Op, Copy], forked: Container[Way], joins: bool) -> Copy:
-    """Begin a copy, or wait for it, if the op `joins` its lane. Returns it. `copies`: those that have begun, by their starts; `forked`:
-    lanes that have waited for the ops before."""
+def _copy_of(op: Op, now: int, copies: dict[Op, Copy], moves: Mapping[Way, Iterator[tuple[int, int]]]) -> Copy:
+    """The copy that an op begins or waits for. `copies`: those that have begun, by their starts; `moves`: when those of each direction
+    that have not begun yet move their bytes."""
     if not is_start(op):
         start = start_of(op)
         assert start is not None
-        copy = copies[start]
-        if joins:
-            clock.wait(copy.way, copy.number)
-        return copy
-    way: Way = "out" if op.name == "offload_start" else "in"
-    copy = copies[op] = Copy(op, way, op.operands[0], clock.now)
-    copy.number = clock.issue(way, copy.bytes, forked=way in forked)
-    return copy
+        return copies[start]
+    way = way_of(op)
+    copies[op] = Copy(op, way, op.operands[0], now, *next(moves[way]))
+    return copies[op]

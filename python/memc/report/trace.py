@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from memc.ir.copies import host_params
-from memc.ir.core import Function, Op, Role
+from memc.ir.core import Function, Op
 from memc.ir.liveness import lifetimes, live_bytes
 from memc.ir.module import Module
 from memc.ir.spaces import ARENA, HOST
@@ -35,8 +34,7 @@ def plan_trace(module: Module, pipeline: str) -> Event:
     profile = items[0].profile if items else None
     costs = costs_of(module, items[0].target if items else None, profile)
     link = link_of(items[0].link if items and isinstance(items[0], Offload) else None, module.target, profile)
-    streams = any(p.role is Role.WEIGHT for p in host_params(module.main))
-    time = timeline(module.main, costs.cost, link.lanes(), grouped=streams)
+    time = timeline(module.main, costs.cost, link.lanes())
     return {"traceEvents": events_of(module.main, time, module.target.alignment), "displayTimeUnit": "ms"}
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from functools import cache
@@ -12,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rich.console import Console
 
 import memc
 from memc.compile_options import Options
@@ -20,6 +22,7 @@ from memc.ir.errors import BudgetError, UsageError
 from memc.ir.sizes import align
 from memc.passes.pipelines import pipeline
 from memc.report.compile_report import Report
+from memc.report.terminal_tables import print_compilation
 
 WIDTH = 128
 ONE = WIDTH * WIDTH * 4
@@ -43,7 +46,7 @@ def deep(layers: int, rows: int) -> onnx.ModelProto:
 @cache
 def planned(layers: int = 5, rows: int = 256, target: str = "llvm", **options: Any) -> memc.Compilation:
     how: dict[str, Any] = {"target": target, "plan_only": True, "train": memc.BuildGradient(optimizer="adam")}
-    return memc.compile(deep(layers, rows), **how, **options)
+    return memc.compile(deep(layers, rows), **how | options)
 
 
 def within(budget: int, states: str = "auto", **options: Any) -> Report:
@@ -141,6 +144,20 @@ def test_what_the_report_says() -> None:
     assert planned().report.states is None
 
 
+@pytest.mark.parametrize("options", [{}, {"memory_budget": 1 << 30, "offload": "auto"}])
+def test_nothing_to_move_is_said(options: dict[str, Any]) -> None:
+    """Plain gradient descent has no states but weights, which products read."""
+    report = planned(train=memc.BuildGradient(), offload_states="all", **options).report
+    states = report.states
+    assert states is not None and not states.states and report.host_bytes == 0 and states.added_percent == 0
+    assert states.summary == "no state lies on the host: most often, it is read by matmul, too"
+    assert report.order_gain_percent == planned(train=memc.BuildGradient()).report.order_gain_percent
+    console = Console(file=io.StringIO(), width=200)
+    print_compilation(console, "deep", report, None)
+    assert states.summary in console.file.getvalue()  # type: ignore[attr-defined]
+    assert planned(train=memc.BuildGradient(), **options).report.states is None
+
+
 def test_masters_come_in_twice() -> None:
     compilation = planned(precision="bf16", offload_states="all")
     states = compilation.report.states
@@ -150,15 +167,14 @@ def test_masters_come_in_twice() -> None:
 
 
 def test_as_many_states_as_take_little_time() -> None:
-    whole = planned(offload_states="all").report.states
+    whole = planned(rows=16, offload_states="all").report.states
     assert whole is not None and whole.added_percent > 0
     text = pipeline(2, "llvm", states="all")
     for share, most in ((0.9, 9), (0.0, 0)):
         limit = whole.added_percent * share
         changed = text.replace("host-states", f"host-states{{most-added={limit}}}")
-        found = planned(pass_pipeline=changed).report.states
-        assert (0 if found is None else len(found.states)) <= most
-        assert found is None or found.added_percent <= limit
+        found = planned(rows=16, pass_pipeline=changed).report.states
+        assert found is not None and len(found.states) <= most and found.added_percent <= limit
 
 
 @pytest.mark.parametrize(
