@@ -21,7 +21,7 @@ memory in use after the plan's steps, less that before it was loaded and the pea
 graph, and the driver's steps of 2 MiB. `host` is what the plan says; the slab has exactly as many bytes, or the run fails. GB/s
 are bytes that a step copies over the durations of its copies, which PyTorch's profiler sees; `beside kernels` is the share
 of these during which kernels run. `same bits` says whether losses of the first steps stay the same when every copy ends
-before the next kernel begins. `--where` also takes each plan's steps without a graph and, of those with copies, with 64 bytes for
+before the next kernel begins, and `repeats` whether they do in another session of the same plan. `--where` also takes each plan's steps without a graph and, of those with copies, with 64 bytes for
 each copy, which leaves what starts and waits take: a second table.
 """
 
@@ -209,17 +209,21 @@ def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable
     losses = losses_of(step, feeds)
     gc.collect()
     facts["beyond"] = in_use() - before - facts["peak"]
+    facts["repeats"] = losses_again(step, first, feeds) == losses
     if facts["copies"]:
         facts["same"] = []
         for times in TIMES:
             with environment("MEMC_COPIES", times):
-                step.load_state(first)
-                again: Any = step.session()
-                facts["same"].append(losses_of(again, feeds) == losses)
-                del again
+                facts["same"].append(losses_again(step, first, feeds) == losses)
     facts["loss"] = losses[-1]
     on_device = step.placed_inputs(feeds)
     return facts, lambda: Executable.__call__(step, **on_device)
+
+
+def losses_again(step: Any, first: Any, feeds: dict[str, Any]) -> list[str]:
+    """The losses of some steps of another session, from the same state on."""
+    step.load_state(first)
+    return losses_of(step.session(), feeds)
 
 
 def losses_of(step: Any, feeds: dict[str, Any]) -> list[str]:
@@ -265,7 +269,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         "in MiB",
         "ms",
     ]
-    head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels", "same bits", "load s"]
+    head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels", "repeats", "same bits", "load s"]
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     for row in rows:
         if "note" in row:
@@ -278,6 +282,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells += [*(f"{size:.1f}" for size in sizes), f"{plan['ms']:.2f}"]
             cells += [f"{100 * (plan['ms'] / plain['ms'] - 1):+.2f} %", f"{plan['added']:+.2f} %"]
             cells += ["" if plan.get(k) is None else f"{plan[k]:.1f}" for k in ("out GB/s", "in GB/s", "beside")]
+            cells.append("yes" if plan["repeats"] else "NO")
             cells += ["" if "same" not in plan else "yes" if all(plan["same"]) else "NO", f"{plan['load']:.1f}"]
             lines.append("| " + " | ".join(cells) + " |")
     if any("eager ms" in plan for row in rows for plan in row.get("plans", {}).values()):

@@ -74,6 +74,42 @@ def test_convolutions(kernels: None, dtype: str, case: tuple[int, ...], residual
     np.testing.assert_allclose(result.numpy().astype(np.float64), expected, atol=limit * np.abs(expected).max(), rtol=0)
 
 
+GRADIENTS = [
+    # x, w, strides, pads
+    ((2, 19, 17, 8), (16, 3, 3, 8), (1, 1), (1, 1, 1, 1)),
+    ((3, 18, 18, 4), (32, 3, 3, 4), (2, 2), (1, 1, 1, 1)),
+    ((2, 9, 9, 64), (96, 1, 1, 64), (1, 1), (0, 0, 0, 0)),
+    ((2, 5, 9, 8, 8), (16, 3, 3, 3, 8), (1, 1, 1), (1, 1, 1, 1, 1, 1)),
+    ((2, 4, 5, 6, 16), (8, 1, 1, 1, 16), (1, 1, 1), (0,) * 6),
+]
+
+
+@pytest.mark.parametrize("what", ["forward", "data", "weights"])
+@pytest.mark.parametrize("case", GRADIENTS)
+def test_gradients_and_volumes(kernels: None, case: tuple[tuple[int, ...], ...], what: str) -> None:
+    import tvm
+
+    x, w = (RNG.standard_normal(shape).astype(np.float32) for shape in case[:2])
+    attrs: dict[str, Any] = {"strides": case[2], "pads": case[3], "dilations": (1,) * len(case[2]), "group": 1}
+    made = make_op([x, w], [("conv_channels_last", (0, 1), attrs)]).result.type.shape
+    g = RNG.standard_normal(made).astype(np.float32)
+    ends = zip(x.shape[1:-1], w.shape[1:-1], g.shape[1:-1], case[2], case[3])
+    left = tuple(n + 2 * pad - taps - stride * (out - 1) for n, taps, out, stride, pad in ends)
+    given, step = {
+        "forward": ([x, w], ("conv_channels_last", (0, 1), attrs)),
+        "data": ([g, w], ("conv_transpose_channels_last", (0, 1), {**attrs, "output_padding": left})),
+        "weights": ([x, g], ("conv_grad_weight_channels_last", (0, 1), {**attrs, "kernel": w.shape[1:-1]})),
+    }[what]
+    op = make_op(given, [step])
+    op.plan = replace(op.plan, precision="tf32")
+    wide = [rounded_to_tf32(a).astype(np.float64) for a in given]
+    (expected,) = run_op(make_op(wide, [step]), wide)
+    device = tvm.cuda(0)
+    result = tvm.runtime.tensor(np.full(expected.shape, np.nan, np.float32), device)
+    call(op, [tvm.runtime.tensor(a, device) for a in given], result, tvm.runtime.empty((1 << 22,), "uint8", device))
+    np.testing.assert_allclose(result.numpy(), expected, atol=2e-3 * np.abs(expected).max(), rtol=0)
+
+
 @pytest.mark.parametrize("precision", ["tf32", "f16", "bf16"])
 def test_a_network(arch: str, precision: Any, tmp_path: Path) -> None:
     x = Value("x", TensorType(DType.F32, (32, 3, 64, 64)), role=Role.INPUT)

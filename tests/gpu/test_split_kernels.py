@@ -45,16 +45,21 @@ CallWith = Callable[[int], None]
 
 
 def check(
-    arrays: Sequence[Array], steps: Sequence[Step], workspace_of: Callable[[CallWith], int], tf32: bool = False
+    arrays: Sequence[Array],
+    steps: Sequence[Step],
+    workspace_of: Callable[[CallWith], int],
+    tf32: bool = False,
+    rounds: bool | None = None,
 ) -> None:
     """`workspace_of` says with how many bytes of workspace the call takes what shall be tested; `tf32`: whether factors, the
-    first two operands, are rounded to TF32."""
+    first two operands, may be rounded to TF32, which they are if the kernel `rounds`."""
     import tvm
 
     op = make_op(arrays, steps)
     wide = [a.astype(np.float64) for a in arrays]
     if tf32:
         op.plan = replace(op.plan, precision="tf32")
+    if tf32 if rounds is None else rounds:
         wide[:2] = [rounded_to_tf32(a).astype(np.float64) for a in arrays[:2]]
     (expected,) = run_op(make_op(wide, steps), wide)
     device = tvm.cuda(0)
@@ -121,6 +126,35 @@ VOLUMES: list[tuple[list[Array], list[Step]]] = [
 @pytest.mark.parametrize(("arrays", "steps"), VOLUMES)
 def test_patches(kernels: None, arrays: Sequence[Array], steps: Sequence[Step], tile: int, splits: int) -> None:
     check(arrays, steps, lambda call_with: choose(call_with, tile, splits, 4), tf32=tile < 6)
+
+
+FEW_SUMS = [
+    # x, w, strides, pads
+    ((2, 3, 40, 37), (30, 3, 3, 3), (2, 2), (1, 1, 0, 1)),
+    ((3, 20, 31, 30), (35, 20, 1, 1), (1, 1), (0, 0, 0, 0)),
+    ((1, 4, 9, 20, 18), (7, 4, 3, 3, 2), (1, 2, 1), (1, 1, 1, 1, 1, 1)),
+    ((16, 3, 65, 64), (64, 3, 7, 7), (2, 2), (3, 3, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("tf32", [False, True])
+@pytest.mark.parametrize("splits", [1, 8])
+@pytest.mark.parametrize("tile", range(8, 12))
+@pytest.mark.parametrize("case", FEW_SUMS)
+def test_few_sums(kernels: None, case: tuple[tuple[int, ...], ...], tile: int, splits: int, tf32: bool) -> None:
+    """Gradients in weights of many places, added up in three tables; in f32 also where TF32 is allowed."""
+    x, w, strides, pads = some(*case[0]), some(*case[1]), case[2], case[3]
+    attrs = {"strides": strides, "pads": pads, "dilations": (1,) * len(strides), "group": 1}
+    g = some(*make_op([x, w], [("conv", (0, 1), attrs)]).result.type.shape)
+    steps: list[Step] = [("conv_grad_weight", (0, 1), {**attrs, "kernel": w.shape[2:]})]
+    least = 12 * w.size + 1024
+    check(
+        [x, g],
+        steps,
+        lambda call_with: choose(call_with, tile, splits, 4, least + new_workspace(), 3),
+        tf32=tf32,
+        rounds=False,
+    )
 
 
 @pytest.mark.parametrize("work", [0, 1])
