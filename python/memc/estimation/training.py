@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import takewhile
 from math import prod
 
@@ -14,7 +12,8 @@ from memc.ir.errors import UnsupportedError
 from .eager import Machine, Storage
 from .events import Events, Origin
 from .frameworks.pytorch_2_11 import OPTIMIZERS, RULES, Context
-from .onnx_graph import Node, OnnxGraph, TensorShape
+from .onnx_graph import Node, OnnxGraph
+from .recognize import eager_graph
 from .workspaces import Workspaces
 
 STEPS = 3
@@ -30,45 +29,18 @@ def loop_events(
 ) -> Events:
     """The events from the start of the process: the model is moved to the device, then `steps` steps are run, of inference without
     an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
-    graph = _with_silu(graph)
+    graph = eager_graph(graph)
     _require_rules(source, graph)
     return _Loop(graph, optimizer, workspaces, zero_grad).run(steps)
 
 
 def _require_rules(source: str, graph: OnnxGraph) -> None:
     for node in graph.nodes:
-        if node.op != "Constant" and node.op not in RULES:
+        if node.op not in RULES:
             raise UnsupportedError(
                 f"{source}: node `{node.name}` ({node.op}): the model of pytorch-2.11 has no such op yet; "
                 "record the job's allocations on a GPU, or leave it out"
             )
-
-
-def _with_silu(graph: OnnxGraph) -> OnnxGraph:
-    """x * sigmoid(x) as the one op that PyTorch has."""
-    uses = Counter(name for node in graph.nodes for name in node.inputs)
-    sigmoids = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Sigmoid"}
-    fused = {}
-    for node in graph.nodes:
-        if node.op != "Mul" or len(node.inputs) != 2:
-            continue
-        for x, gate in (node.inputs, node.inputs[::-1]):
-            if sigmoids.get(gate) == x and uses[gate] == 1:
-                fused[node.outputs[0]] = (x, gate)
-    gone = {gate for _, gate in fused.values()}
-    nodes = []
-    for node in graph.nodes:
-        if node.op == "Sigmoid" and node.outputs[0] in gone:
-            continue
-        if node.outputs and node.outputs[0] in fused:
-            node = replace(node, op="Silu", inputs=(fused[node.outputs[0]][0],))
-        nodes.append(node)
-    return replace(graph, nodes=tuple(nodes))
-
-
-def _scopes(node: Node) -> tuple[str, ...]:
-    """The modules that a node is in, outermost first, as PyTorch's exporter names it: /layer1/layer1.0/conv1/Conv."""
-    return tuple(node.name.split("/")[1:-1]) if node.name.startswith("/") else ()
 
 
 def _leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
@@ -80,14 +52,14 @@ def _leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
     end: dict[tuple[str, ...], int] = {}
     last: dict[str, int] = {}
     for at, node in enumerate(graph.nodes):
-        scopes = _scopes(node)
+        scopes = node.scopes
         for depth in range(1, len(scopes) + 1):
             end[scopes[:depth]] = at
         for name in node.outputs:
             maker[name] = scopes
             last[name] = at
     for at, node in enumerate(graph.nodes):
-        scopes = _scopes(node)
+        scopes = node.scopes
         for name in node.inputs:
             outside = maker.get(name, ())
             common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(outside, scopes)))
@@ -136,7 +108,7 @@ class _Loop:
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
         training = optimizer is not None
         flows = set(self.trained) if training else set()
-        self.context = Context(self.machine, graph, workspaces, training, flows, set(), in_place)
+        self.context = Context(self.machine, graph, workspaces, training, flows, in_place)
         self.states: dict[str, list[Storage]] = {}
 
     def run(self, steps: int) -> Events:
@@ -153,11 +125,15 @@ class _Loop:
     def _load(self) -> None:
         """Each module's parameters and then its buffers; batch normalization counts its batches in one of 8 bytes."""
         loaded: set[str] = set()
+        stored = {*self.graph.parameters, *self.graph.buffers}
         for node in self.graph.nodes:
             for name in node.inputs:
-                if name in self.graph.parameters and name not in loaded:
+                if name in stored and name not in loaded:
                     loaded.add(name)
                     self.machine.bind(name, self.machine.new(self.graph.shapes[name].nbytes, "weights"))
+            if node.op == "Constant":
+                loaded.update(node.outputs)
+                RULES[node.op](self.context, node)
             if node.op == "BatchNormalization":
                 self.machine.new(8, "weights")
 
@@ -169,7 +145,7 @@ class _Loop:
         for name in self.graph.inputs:
             machine.bind(name, machine.new(self.graph.shapes[name].nbytes, "inputs"))
         output = self.graph.outputs[0]
-        labels = machine.new(_labels(self.graph.shapes[output]), "inputs")
+        labels = machine.new(self._labels(), "inputs")
         self._forward(step)
         self._loss(output, step)
         for name in self.graph.inputs:
@@ -183,7 +159,8 @@ class _Loop:
 
     def _forward(self, step: int) -> None:
         machine, outputs = self.machine, set(self.graph.outputs)
-        kept = set(self.graph.parameters) | set(self.graph.inputs) | outputs
+        constants = {name for node in self.graph.nodes if node.op == "Constant" for name in node.outputs}
+        kept = {*self.graph.parameters, *self.graph.buffers, *self.graph.inputs, *outputs, *constants}
         for at, node in enumerate(self.graph.nodes):
             if node.op == "Constant":
                 continue
@@ -198,6 +175,7 @@ class _Loop:
         machine, context = self.machine, self.context
         shape = self.graph.shapes[output]
         machine.origin = Origin("cross_entropy", "", "forward", step)
+        shifted = self._shifted_labels()
         log_softmax = machine.new(shape.nbytes, "activations")
         total, loss = machine.new(4, "activations"), machine.new(4, "activations")
         if output in context.needs_gradient:
@@ -208,14 +186,39 @@ class _Loop:
                 machine.release(picked)
                 return [gradient]
 
-            machine.record("loss", [output], [log_softmax, total], backward)
+            machine.record(["loss"], [output], [log_softmax, total, *shifted], backward)
         machine.release(log_softmax)
         machine.release(total)
+        for storage in shifted:
+            machine.release(storage)
         for name in self.graph.outputs:
             machine.drop(name)
         if output in context.needs_gradient:
             machine.run_backward("loss", frozenset(self.trained))
         machine.release(loss)
+
+    def _of_tokens(self) -> bool:
+        """Whether the first output has a distribution over the last axis for each token of an input."""
+        dims = self.graph.shapes[self.graph.outputs[0]].dims
+        inputs = (self.graph.shapes[name] for name in self.graph.inputs)
+        return len(dims) == 3 and any(not each.floating and each.dims == dims[:2] for each in inputs)
+
+    def _labels(self) -> int:
+        """Bytes of class numbers: one for each vector of the first output along its second axis, or its last for tokens."""
+        dims = self.graph.shapes[self.graph.outputs[0]].dims
+        axis = -1 if self._of_tokens() else 1
+        classes = dims[axis] if len(dims) > 1 else 1
+        return prod(dims) // max(classes, 1) * 8
+
+    def _shifted_labels(self) -> list[Storage]:
+        """Labels of tokens, each of the next one, with one appended."""
+        if not self._of_tokens():
+            return []
+        rows, length = self.graph.shapes[self.graph.outputs[0]].dims[:2]
+        padded = self.machine.new(rows * (length + 1) * 8, "temporaries")
+        shifted = self.machine.new(rows * length * 8, "temporaries")
+        self.machine.release(padded)
+        return [shifted]
 
     def _drop_gradients(self) -> None:
         for name in self.trained:
@@ -254,9 +257,3 @@ class _Loop:
             nbytes = self.graph.shapes[name].nbytes
             sizes = [4] * optimizer.counters + [nbytes] * optimizer.states
             self.states[name] = [self.machine.new(each, "optimizer") for each in sizes]
-
-
-def _labels(output: TensorShape) -> int:
-    """Bytes of class numbers for the output: one for each vector along its second axis."""
-    classes = output.dims[1] if len(output.dims) > 1 else 1
-    return prod(output.dims) // max(classes, 1) * 8

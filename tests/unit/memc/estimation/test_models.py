@@ -143,9 +143,9 @@ def test_a_second_gradient_is_added_in_place_if_nobody_else_holds_the_first() ->
     m = machine()
     for name in ("x", "y", "z"):
         m.bind(name, m.new(100, "activations"))
-    m.record("y", ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record("z", ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record("loss", ["y", "z"], [], lambda gradient: [m.hold(gradient), m.hold(gradient)])
+    m.record(["y"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
+    m.record(["z"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
+    m.record(["loss"], ["y", "z"], [], lambda gradient: [m.hold(gradient), m.hold(gradient)])
     m.run_backward("loss", frozenset())
     events = m.events.events()
     assert events.kinds.tolist()[3:] == [Kind.ALLOCATE] * 2 + [Kind.ALLOCATE, Kind.FREE, Kind.FREE]
@@ -154,8 +154,8 @@ def test_a_second_gradient_is_added_in_place_if_nobody_else_holds_the_first() ->
 def test_a_part_of_another_gradient_is_not_written_to() -> None:
     """As for the gradient of a concatenation's operand: the sum is a tensor of its own, of the operand's size."""
     m = machine()
-    m.record("y", ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record("loss", ["x", "y"], [], lambda gradient: [m.new(300, "temporaries"), m.new(100, "temporaries")])
+    m.record(["y"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
+    m.record(["loss"], ["x", "y"], [], lambda gradient: [m.new(300, "temporaries"), m.new(100, "temporaries")])
     m.run_backward("loss", frozenset())
     assert m.events.events().nbytes.tolist() == [4, 300, 100, 0, 100, 100, 0, 0, 0]
 
