@@ -33,22 +33,32 @@ def from_calls(graph: OnnxGraph) -> OnnxGraph:
     shapes = dict(graph.shapes)
     stored = {re.sub(r"\W", "_", name): name for name in graph.parameters}
     owned: list[str] = []
+    buffers: list[str] = []
     nodes = []
     for node in graph.nodes:
         group = last.get(id(node))
         if group is not None:
-            if _target(node) not in CALLS:
+            if node.op in ("Conv", "ConvTranspose") and "batch_norm" in _target(node):
+                made = _unfused(node, stored, shapes)
+            elif _target(node) not in CALLS:
                 made = _with_copy(_owned(node, stored, shapes), shapes)
             elif _target(node) == "scaled_dot_product_attention":
                 made = _attended(group, graph, shapes)
             else:
                 made = [_called(group, graph, stored, shapes)]
-            read = (name for each in made for name in each.inputs)
-            owned += [name for name in read if name in graph.parameters or name.startswith("p_")]
+            arguments = [name for name in _arguments(node) if name.startswith("p_")]
+            named = {_parameter(name, stored) for name in arguments} if node.call else set(graph.parameters)
+            if made[0].op != node.op or len(made) > 1:
+                named |= {each.inputs[1] for each in made if each.op in ("Conv", "ConvTranspose")}
+            read = [name for each in made for name in each.inputs]
+            owned += [name for name in read if name in named]
+            buffers += [name for name in read if name not in named and (name in graph.parameters or name[:2] == "b_")]
             nodes += made
     if not any(node.call for node in graph.nodes):
         return graph
-    return replace(graph, nodes=tuple(nodes), shapes=shapes, parameters=tuple(dict.fromkeys(owned)))
+    parameters = dict.fromkeys(owned)
+    others = dict.fromkeys((*graph.buffers, *(name for name in buffers if name not in parameters)))
+    return replace(graph, nodes=tuple(nodes), shapes=shapes, parameters=tuple(parameters), buffers=tuple(others))
 
 
 def _target(node: Node) -> str:
@@ -86,6 +96,20 @@ def _with_copy(node: Node, shapes: dict[str, TensorShape]) -> list[Node]:
         return [node]
     shapes[name] = shapes[out]
     return [replace(node, outputs=(name,)), replace(node, op="Copy", inputs=(name,))]
+
+
+def _unfused(node: Node, stored: Mapping[str, str], shapes: dict[str, TensorShape]) -> list[Node]:
+    """A convolution and the normalization that the exporter has put into its weights, as it does without regard to training."""
+    x, *parameters = _arguments(node)
+    x = x if x not in shapes else f"{node.outputs[0]}.convolution"
+    shapes[x] = shapes[node.outputs[0]]
+    channels = TensorShape(shapes[node.outputs[0]].dims[1:2], 4)
+    names = [_parameter(name, stored) for name in parameters[:4]]
+    for name in names:
+        shapes.setdefault(name, channels)
+    convolution = replace(node, outputs=(x,), inputs=node.inputs[:2])
+    normalization = replace(node, op="BatchNormalization", inputs=(x, *names), attributes={"outputs": 1})
+    return [convolution, normalization]
 
 
 def _called(group: Sequence[Node], graph: OnnxGraph, stored: Mapping[str, str], shapes: dict[str, TensorShape]) -> Node:
