@@ -63,6 +63,12 @@ def estimate(
         str,
         typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`."),
     ] = "first",
+    precision: Annotated[
+        str, typer.Option("--precision", metavar="NAME", help="Of a model: f32 (default), bf16, amp-bf16 or amp-f16.")
+    ] = "f32",
+    accumulate: Annotated[
+        int, typer.Option("--accumulate", metavar="N", help="Batches whose gradients are added up in a step.")
+    ] = 1,
     find_batch: FindBatch = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
@@ -84,6 +90,8 @@ def estimate(
         framework=framework,
         tf32=tf32,
         zero_grad=zero_grad,
+        precision=precision,
+        accumulate=accumulate,
         find_batch=None if find_batch is None else _batches(find_batch),
     )
     if json is not None:

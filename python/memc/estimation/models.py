@@ -12,6 +12,7 @@ from memc.ir.messages import nearest, shown
 
 from .allocators import Allocator, Caching
 from .frameworks.pytorch_2_11 import OPTIMIZERS
+from .frameworks.pytorch_2_11.precision import PRECISIONS
 from .gpus import DEFAULT, Gpu
 from .onnx_graph import read_onnx
 from .recording import Recording
@@ -36,6 +37,10 @@ class Loop:
     """Whether convolutions may use it, as they do by default."""
     zero_grad: str = "first"
     """`first` in a step, or at its `end`."""
+    precision: str = "f32"
+    """One of PRECISIONS."""
+    accumulate: int = 1
+    """Batches whose gradients are added up in a step."""
 
     def __post_init__(self) -> None:
         if self.framework not in FRAMEWORKS:
@@ -46,6 +51,11 @@ class Loop:
             raise UsageError(f"optimizer: expected one of pytorch's, got {shown(self.optimizer)}{near}")
         if self.zero_grad not in ("first", "end"):
             raise UsageError(f"zero_grad: expected `first` or `end`, got {shown(self.zero_grad)}")
+        if self.precision not in PRECISIONS:
+            near = nearest(str(self.precision), PRECISIONS)
+            raise UsageError(f"precision: expected {', '.join(PRECISIONS)}, got {shown(self.precision)}{near}")
+        if type(self.accumulate) is not int or not 0 < self.accumulate <= 1024:
+            raise UsageError(f"accumulate: expected a whole number from 1 to 1024, got {shown(self.accumulate)}")
         for name, size in self.dims.items():
             if type(size) is not int or not 0 < size <= 2**31:
                 raise UsageError(f"dims: `{name}`: expected a whole number from 1 on, got {shown(size)}")
@@ -54,8 +64,16 @@ class Loop:
 def model_recording(path: str | Path, loop: Loop) -> Recording:
     """The events of the loop over the model. Raises UsageError, InvalidError or UnsupportedError."""
     graph = read_onnx(path, loop.dims)
-    workspaces = Workspaces(table(loop.tf32))
-    events = loop_events(str(path), graph, loop.optimizer, workspaces, loop.zero_grad)
+    workspaces = Workspaces(table("f16" if loop.precision != "f32" else "tf32" if loop.tf32 else "f32"))
+    events = loop_events(
+        str(path),
+        graph,
+        loop.optimizer,
+        workspaces,
+        loop.zero_grad,
+        precision=loop.precision,
+        accumulate=loop.accumulate,
+    )
     in_place = "ReLU and additions before it run in place"
     notes = [in_place if loop.optimizer is None else f"the loss is a cross entropy; {in_place}"]
     similar = sum(workspaces.guessed.values())

@@ -12,6 +12,7 @@ from memc.ir.errors import UnsupportedError
 from .eager import Machine, Storage
 from .events import Events, Origin
 from .frameworks.pytorch_2_11 import OPTIMIZERS, RULES, Context
+from .frameworks.pytorch_2_11.precision import autocast, cast_to, end_region, typed_shapes
 from .onnx_graph import Node, OnnxGraph
 from .recognize import eager_graph
 from .workspaces import Workspaces
@@ -26,12 +27,15 @@ def loop_events(
     workspaces: Workspaces,
     zero_grad: str = "first",
     steps: int = STEPS,
+    *,
+    precision: str = "f32",
+    accumulate: int = 1,
 ) -> Events:
-    """The events from the start of the process: the model is moved to the device, then `steps` steps are run, of inference without
-    an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
+    """The events from the start of the process: the model is moved to the device, then `steps` steps are run, each of `accumulate`
+    batches, of inference without an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
     graph = eager_graph(graph)
     _require_rules(source, graph)
-    return _Loop(graph, optimizer, workspaces, zero_grad).run(steps)
+    return _Loop(graph, optimizer, workspaces, zero_grad, precision, accumulate).run(steps)
 
 
 def _require_rules(source: str, graph: OnnxGraph) -> None:
@@ -95,9 +99,19 @@ def _in_place(graph: OnnxGraph, readers: Mapping[str, Sequence[Node]]) -> Mappin
 class _Loop:
     """A job: parameters, and steps one after another."""
 
-    def __init__(self, graph: OnnxGraph, optimizer: str | None, workspaces: Workspaces, zero_grad: str) -> None:
+    def __init__(
+        self,
+        graph: OnnxGraph,
+        optimizer: str | None,
+        workspaces: Workspaces,
+        zero_grad: str,
+        precision: str,
+        accumulate: int,
+    ) -> None:
         self.graph, self.optimizer, self.zero_grad = graph, optimizer, zero_grad
-        self.machine = Machine(lambda name: graph.shapes[name].nbytes)
+        self.autocast, self.scaled, self.accumulate = precision.startswith("amp-"), precision == "amp-f16", accumulate
+        shapes = typed_shapes(graph.shapes, precision)
+        self.machine = Machine(lambda name: shapes[name].nbytes)
         readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.inputs:
@@ -108,7 +122,7 @@ class _Loop:
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
         training = optimizer is not None
         flows = set(self.trained) if training else set()
-        self.context = Context(self.machine, graph, workspaces, training, flows, in_place)
+        self.context = Context(self.machine, graph, workspaces, training, flows, in_place, shapes)
         self.states: dict[str, list[Storage]] = {}
 
     def run(self, steps: int) -> Events:
@@ -130,7 +144,7 @@ class _Loop:
             for name in node.inputs:
                 if name in stored and name not in loaded:
                     loaded.add(name)
-                    self.machine.bind(name, self.machine.new(self.graph.shapes[name].nbytes, "weights"))
+                    self.machine.bind(name, self.machine.new(self.context.shape(name).nbytes, "weights"))
             if node.op == "Constant":
                 loaded.update(node.outputs)
                 RULES[node.op](self.context, node)
@@ -141,21 +155,26 @@ class _Loop:
         machine = self.machine
         if self.zero_grad == "first":
             self._drop_gradients()
-        machine.origin = Origin("input", "", "forward", step)
-        for name in self.graph.inputs:
-            machine.bind(name, machine.new(self.graph.shapes[name].nbytes, "inputs"))
-        output = self.graph.outputs[0]
-        labels = machine.new(self._labels(), "inputs")
-        self._forward(step)
-        self._loss(output, step)
-        for name in self.graph.inputs:
-            machine.drop(name)
-        machine.release(labels)
+        for _ in range(self.accumulate):
+            self._batch(step)
         if self.optimizer is not None:
             machine.origin = Origin("optimizer", "", "optimizer", step)
             self._update()
         if self.zero_grad == "end":
             self._drop_gradients()
+
+    def _batch(self, step: int) -> None:
+        """Forward and backward pass of a batch."""
+        machine = self.machine
+        machine.origin = Origin("input", "", "forward", step)
+        for name in self.graph.inputs:
+            machine.bind(name, machine.new(self.context.shape(name).nbytes, "inputs"))
+        labels = machine.new(self._labels(), "inputs")
+        self._forward(step)
+        self._loss(self.graph.outputs[0], step)
+        for name in self.graph.inputs:
+            machine.drop(name)
+        machine.release(labels)
 
     def _forward(self, step: int) -> None:
         machine, outputs = self.machine, set(self.graph.outputs)
@@ -165,7 +184,12 @@ class _Loop:
             if node.op == "Constant":
                 continue
             machine.origin = Origin(node.op, node.name, "forward", step)
+            casts: list[str] = []
+            if self.autocast:
+                node, casts = autocast(self.context, node)
             RULES[node.op](self.context, node)
+            for name in casts:
+                machine.drop(name)
             for name in self.leaving.get(at, ()):
                 if name not in kept:
                     machine.drop(name)
@@ -173,8 +197,11 @@ class _Loop:
     def _loss(self, output: str, step: int) -> None:
         """Cross entropy of the first output, and the backward pass."""
         machine, context = self.machine, self.context
-        shape = self.graph.shapes[output]
         machine.origin = Origin("cross_entropy", "", "forward", step)
+        wide = output
+        if self.autocast or self._of_tokens():
+            wide = cast_to(context, output, 4)
+        shape = context.shape(wide)
         shifted = self._shifted_labels()
         log_softmax = machine.new(shape.nbytes, "activations")
         total, loss = machine.new(4, "activations"), machine.new(4, "activations")
@@ -186,13 +213,14 @@ class _Loop:
                 machine.release(picked)
                 return [gradient]
 
-            machine.record(["loss"], [output], [log_softmax, total, *shifted], backward)
+            machine.record(["loss"], [wide], [log_softmax, total, *shifted], backward)
         machine.release(log_softmax)
         machine.release(total)
         for storage in shifted:
             machine.release(storage)
-        for name in self.graph.outputs:
+        for name in {*self.graph.outputs, wide}:
             machine.drop(name)
+        end_region(context)
         if output in context.needs_gradient:
             machine.run_backward("loss", frozenset(self.trained))
         machine.release(loss)
@@ -231,7 +259,7 @@ class _Loop:
         updated = [name for name in self.trained if name in machine.gradients]
         self._make_states(updated)
         lists = [
-            machine.new(self.graph.shapes[name].nbytes, "temporaries")
+            machine.new(self.context.shape(name).nbytes, "temporaries")
             for _ in range(optimizer.lists)
             for name in updated
         ]
@@ -239,7 +267,7 @@ class _Loop:
             machine.release(storage)
         last: Storage | None = None
         for name in updated if optimizer.singles else ():
-            made = [machine.new(self.graph.shapes[name].nbytes, "temporaries") for _ in range(optimizer.singles)]
+            made = [machine.new(self.context.shape(name).nbytes, "temporaries") for _ in range(optimizer.singles)]
             for storage in made[:-1]:
                 machine.release(storage)
             if last is not None:  # The variable of the loop.
@@ -254,6 +282,6 @@ class _Loop:
         for name in names:
             if name in self.states:
                 continue
-            nbytes = self.graph.shapes[name].nbytes
+            nbytes = self.context.shape(name).nbytes
             sizes = [4] * optimizer.counters + [nbytes] * optimizer.states
             self.states[name] = [self.machine.new(each, "optimizer") for each in sizes]

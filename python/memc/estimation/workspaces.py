@@ -52,6 +52,7 @@ class Convolution:
         return prod(self.x) + prod(self.out)
 
 
+Kind = Literal["f32", "tf32", "f16"]
 Ints = tuple[int, ...]
 Shape = tuple[Ints, Ints, Ints, Ints, Ints, Ints, int, bool]
 Table = Mapping[Shape, Mapping[int, tuple[int, ...]]]
@@ -59,9 +60,9 @@ Table = Mapping[Shape, Mapping[int, tuple[int, ...]]]
 
 
 @cache
-def table(tf32: bool) -> Table:
-    """Of cuDNN 9.19 for an H200, in f32, with products in TF32 or without."""
-    name = f"cudnn_9_19_sm90_{'tf32' if tf32 else 'f32'}.json.gz"
+def table(kind: Kind) -> Table:
+    """Of cuDNN 9.19 for an H200: in f32, with products in TF32 or without, or in f16."""
+    name = f"cudnn_9_19_sm90_{kind}.json.gz"
     data = json.loads(gzip.decompress((files("memc.estimation") / "data" / name).read_bytes()))
     found: dict[Shape, Mapping[int, tuple[int, ...]]] = {}
     for *lists, group, transposed, rows in data["convolutions"]:

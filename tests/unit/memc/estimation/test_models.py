@@ -181,7 +181,7 @@ def convolution(batch: int, channels: int = 64, side: int = 56) -> Convolution:
 
 def test_workspaces_of_cudnn() -> None:
     """What an H200 was seen to use: 56,623,104 bytes for the gradient of a convolution of 512 channels, and so on."""
-    f32 = Workspaces(table(False))
+    f32 = Workspaces(table("f32"))
     assert [f32.bytes(d, convolution(32, 512, 7)) for d in ("forward", "input", "weight")] == [
         0,
         0,
@@ -194,7 +194,7 @@ def test_workspaces_of_cudnn() -> None:
 
 
 def test_workspaces_that_the_table_lacks() -> None:
-    f32 = Workspaces(table(False))
+    f32 = Workspaces(table("f32"))
     between = f32.bytes("weight", convolution(40))
     assert 116_195_328 * 40 // 32 <= between <= 1.3 * 116_195_328 * 48 // 32
     assert list(f32.guessed.values()) == [False]

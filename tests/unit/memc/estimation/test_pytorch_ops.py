@@ -181,3 +181,47 @@ def test_shapes_that_depend_on_values(tmp_path) -> None:
     path.write_bytes(_model(nodes, {}, {"x": (2, 3, 4)}))
     graph = eager_graph(read_onnx(path, {}))
     assert [node.op for node in graph.nodes] == ["Reshape", "Tanh"] and graph.shapes["y"].dims == (2, 12)
+
+
+def test_autocast_keeps_casts_of_weights(tmp_path) -> None:
+    """For the region: a weight that two products read is cast once; inputs are cast for each, and the gradient of the weight comes in 16
+    bits, and once for each product in 32."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["t"]),
+        helper.make_node("MatMul", ["t", "w"], ["y"]),
+    ]
+    path = tmp_path / "twice.onnx"
+    path.write_bytes(_model(nodes, {"w": (64, 64)}, {"x": (8, 64)}))
+    events = model_recording(path, Loop("sgd", precision="amp-bf16")).events
+    made = [(events.origin(at), int(events.nbytes[at])) for at in np.flatnonzero(events.makes)]
+    forward = [(origin.op, nbytes) for origin, nbytes in made if (origin.phase, origin.step) == ("forward", 1)]
+    half = 8 * 64 * 2
+    linears = [nbytes for op, nbytes in forward if op == "Linear"]
+    assert linears == [half, 64 * 64 * 2, half, half] and [nbytes for op, nbytes in forward if op == "Tanh"] == [half]
+    weights = [
+        nbytes for origin, nbytes in made if origin.phase == "backward" and origin.step == 1 and nbytes >= 64 * 64 * 2
+    ]
+    assert sorted(weights) == [64 * 64 * 2] * 2 + [64 * 64 * 4]
+
+
+def test_a_model_of_bf16_takes_half(tmp_path) -> None:
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": (512, 512)}, {"x": (64, 512)}))
+    sizes = {
+        name: model_recording(path, Loop("adam", precision=name)).events.live_after().max() - 64 * 2**20
+        for name in ("f32", "bf16")
+    }
+    assert 0.45 < sizes["bf16"] / sizes["f32"] < 0.55
+
+
+def test_gradients_are_added_up_over_batches(tmp_path) -> None:
+    """Of each batch the gradient is made, and added to the one that is there."""
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(_model([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": (512, 512)}, {"x": (64, 512)}))
+    events = model_recording(path, Loop("sgd", accumulate=3)).events
+    made = [events.origin(at) for at in np.flatnonzero(events.makes & (events.nbytes == 512 * 512 * 4))]
+    assert sum(origin.phase == "backward" and origin.step == 1 for origin in made) == 3
+    live = events.live_after()
+    one = model_recording(path, Loop("sgd")).events.live_after()
+    assert live.max() == one.max() + 512 * 512 * 4

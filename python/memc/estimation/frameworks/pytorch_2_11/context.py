@@ -29,16 +29,18 @@ class Context:
     """Tensors through which gradients flow."""
     in_place: Mapping[str, str]
     """By output: which operand the op writes over."""
+    shapes: dict[str, TensorShape]
+    """Of all tensors, with the types that they have in this precision."""
     handles: set[str] = field(default_factory=set)
     """Threads that have a handle of cuBLAS or cuBLASLt."""
 
     def shape(self, name: str) -> TensorShape:
         """Of a tensor."""
-        return self.graph.shapes[name]
+        return self.shapes[name]
 
     def dims(self, name: str) -> Dims:
         """Of a tensor."""
-        return self.graph.shapes[name].dims
+        return self.shapes[name].dims
 
     def strides(self, name: str) -> Dims:
         """Of a tensor that is there, in elements."""

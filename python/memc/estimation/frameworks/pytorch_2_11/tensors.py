@@ -12,7 +12,7 @@ from typing import Any
 
 from ...eager import Dims, Storage
 from ...layouts import contiguous, is_contiguous, like, viewed
-from ...onnx_graph import Node
+from ...onnx_graph import Node, TensorShape
 from .context import Context
 from .reductions import sum_scratch
 
@@ -82,14 +82,23 @@ def _replay(
             results.append(made[number])
     found = iter(results)
     by_name = {each: next(found) for each in names} | {each: machine.hold(gradient) for each in passed}
-    return [summed(context, by_name[each], shape.dims, each) for each in flowing]
+    return [summed(context, by_name[each], out, each) for each in flowing]
 
 
-def summed(context: Context, gradient: Storage, dims: Dims, name: str) -> Storage:
-    """The gradient of a tensor that was broadcast to `dims`: its sum."""
-    machine, own = context.machine, context.dims(name)
+def summed(context: Context, gradient: Storage, out: str, name: str) -> Storage:
+    """The gradient of an operand of `out`, from one of its dims and type: a sum where it was broadcast, a copy in another type."""
+    return summed_from(context, gradient, context.shape(out), name)
+
+
+def summed_from(context: Context, gradient: Storage, of: TensorShape, name: str) -> Storage:
+    """The same, from the dims and type of the gradient."""
+    machine, own, dims = context.machine, context.dims(name), of.dims
     if prod(own) == prod(dims):
-        return gradient
+        if of.itemsize == context.shape(name).itemsize:
+            return gradient
+        found = machine.new(context.shape(name).nbytes, context.gradient_category(name))
+        machine.release(gradient)
+        return found
     padded = (1,) * (len(dims) - len(own)) + own
     axes = [axis for axis, (size, whole) in enumerate(zip(padded, dims)) if size != whole]
     result = context.gradient(name)
@@ -113,11 +122,11 @@ def add(context: Context, node: Node) -> None:
     """The gradient is that of each operand, or is summed to its size; in place where the output writes over an operand."""
     if node.outputs[0] not in context.in_place:
         return elementwise(context, node)
-    machine, dims = context.machine, context.dims(node.outputs[0])
+    machine, out = context.machine, node.outputs[0]
     context.result(node)
     flowing = [name for name in node.inputs if context.flows(name)]
     context.record(
-        node, flowing, [], lambda gradient: [summed(context, machine.hold(gradient), dims, name) for name in flowing]
+        node, flowing, [], lambda gradient: [summed(context, machine.hold(gradient), out, name) for name in flowing]
     )
     return None
 
@@ -137,7 +146,7 @@ def where(context: Context, node: Node) -> None:
 
     def backward(_: Storage) -> list[Storage | None]:
         made = [machine.new(whole.nbytes, "temporaries") for _ in flowing]
-        return [summed(context, each, whole.dims, name) for each, name in zip(made, flowing)]
+        return [summed_from(context, each, whole, name) for each, name in zip(made, flowing)]
 
     kept = [machine.tensors[condition]] if condition in machine.tensors else []
     context.record(node, flowing, kept, backward)
@@ -215,7 +224,7 @@ def expand(context: Context, node: Node) -> None:
     strides = (0,) * (len(dims) - len(own)) + context.strides(x)
     repeated = tuple(0 if size != whole else step for size, whole, step in zip(padded, dims, strides))
     machine.bind(out, machine.view(machine.tensors[x], repeated))
-    context.record(node, [x], [], lambda gradient: [summed(context, machine.hold(gradient), dims, x)])
+    context.record(node, [x], [], lambda gradient: [summed(context, machine.hold(gradient), out, x)])
 
 
 def part(context: Context, node: Node) -> None:

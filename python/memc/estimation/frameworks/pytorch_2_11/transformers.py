@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from ...eager import Dims, Storage
-from ...layouts import is_contiguous, viewed
-from ...onnx_graph import Node
+from ...layouts import is_contiguous, like, viewed
+from ...onnx_graph import Node, TensorShape
 from .context import Context
-from .tensors import reduce_scratch, summed
+from .tensors import reduce_scratch, summed_from
 
 
 def _rounded(number: int, multiple: int) -> int:
@@ -75,7 +75,7 @@ def matmul(context: Context, node: Node) -> None:
             dims = (*batch, *context.dims(name)[-2:])
             made = machine.new(prod(dims) * context.shape(name).itemsize, context.gradient_category(name))
             context.cublas("backward")
-            found.append(summed(context, made, dims, name))
+            found.append(summed_from(context, made, TensorShape(dims, context.shape(name).itemsize), name))
         return found
 
     saved = [operands[1 - at] for at, name in enumerate(node.inputs) if context.flows(name)]
@@ -98,7 +98,51 @@ def _stack(context: Context, name: str, batch: Dims) -> Storage:
 
 
 def attention(context: Context, node: Node) -> None:
-    """scaled_dot_product_attention in f32: the memory-efficient kernel, which keeps a number for each row, and in the backward pass sums
+    """scaled_dot_product_attention: in f16 and bf16 cuDNN's kernel, which PyTorch prefers on compute capability 9.0, else the
+    memory-efficient one."""
+    if context.shape(node.inputs[0]).itemsize == 2:
+        return _half_attention(context, node)
+    return _f32_attention(context, node)
+
+
+def _half_attention(context: Context, node: Node) -> None:
+    """Keeps a number for each row; the backward pass sums the gradient of queries up in f32. Results are laid out as what they
+    are like."""
+    query, key, value, *masks = node.inputs
+    machine = context.machine
+    batch, heads, rows, depth = context.dims(query)
+    value_depth = context.dims(value)[3]
+    bias = machine.new(prod(context.dims(masks[0])) * 2, "activations") if masks else None
+    flowing = [name for name in (query, key, value) if context.flows(name)]
+    result = context.output(node, strides=_laid_out(context, query) if value_depth == depth else None)
+    kept = machine.new(batch * heads * rows * 4, "activations") if flowing else None
+
+    layouts = {name: _laid_out(context, name) for name in (query, key, value)}
+
+    def backward(_: Storage) -> list[Storage | None]:
+        found: dict[str, Storage] = {}
+        for name in (query, key, value):
+            found[name] = machine.new(context.shape(name).nbytes, "temporaries")
+            found[name].strides = layouts[name]
+        machine.scratch(batch * heads * rows * (depth + 1) * 4)
+        for name in (query, key, value):
+            if name not in flowing:
+                machine.release(found.pop(name))
+        return [found[name] for name in flowing]
+
+    tensors = [machine.tensors[name] for name in (query, key, value)]
+    extra = [each for each in (bias, kept) if each is not None]
+    context.record(node, flowing, [*tensors, result, *extra], backward)
+    for storage in extra:
+        machine.release(storage)
+
+
+def _laid_out(context: Context, name: str) -> Dims:
+    return like(context.dims(name), context.strides(name))
+
+
+def _f32_attention(context: Context, node: Node) -> None:
+    """In f32: the memory-efficient kernel, which keeps a number for each row, and in the backward pass sums
     up the gradient of queries beside the results."""
     query, key, value, *masks = node.inputs
     machine, out = context.machine, node.outputs[0]
