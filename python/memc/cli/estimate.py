@@ -110,12 +110,13 @@ def _batches(text: str) -> tuple[str, int, int]:
 
 def _verdict(found: Estimate) -> int:
     """The exit code. What does not fit is told in one line, as errors are."""
-    if found.fits is not False or found.memory_bytes is None:
+    if found.fits is not False:
         return 0
     least = f"the job takes {found.device_bytes:,} bytes of the device where memory suffices"
     ran_out = found.out_of_memory
     if ran_out is not None:
         op = f" at {ran_out.op}" if ran_out.op else ""
         least = f"out of memory at event {ran_out.event}{op}, asking for {ran_out.requested_bytes:,} bytes; {least}"
-    error_line(f"{found.source}: {found.memory_bytes:,} bytes of memory do not suffice: {least}")
+    enough = "the memory fraction does" if found.memory_bytes is None else f"{found.memory_bytes:,} bytes of memory do"
+    error_line(f"{found.source}: {enough} not suffice: {least}")
     return BudgetError.exit_code

@@ -128,7 +128,7 @@ def estimate(
         find_batch: name, least and most of an open dimension: the largest that fits is found, and the figures are those of it.
         alternatives: whether to try other settings and a planned arena.
 
-    Raises UsageError for wrong arguments and files that cannot be read, InvalidError and UnsupportedError for what is in them.
+    Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
     begin = time.perf_counter()
     found_gpu = None if gpu is None else gpu_named(gpu)

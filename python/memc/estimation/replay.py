@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from memc.ir.errors import InvalidError
 from memc.ir.sizes import format_size
 
 from .alloc_conf import parse_alloc_conf
-from .allocators import Allocator, Caching
+from .allocators import Allocator, Bfc, Caching
 from .events import Events
 from .gpus import Gpu
 from .recording import Recording
@@ -60,11 +60,14 @@ class Job:
 
         Raises InvalidError for events that cannot be.
         """
+        total = self.gpu.total if self.gpu_named or self.memory is None else self.memory
+        if isinstance(allocator, Bfc) and self.memory is not None:
+            total = min(total, self.memory)
         try:
             return simulate(
                 self.events,
                 allocator,
-                device_total=self.gpu.total,
+                device_total=total,
                 capacity=self.capacity if limited else None,
                 descending=descending,
                 segment_addresses=segment_addresses,
@@ -135,6 +138,9 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     addresses = recording.segment_addresses(job.gpu.total) if same and not recording.partial else []
     free = job.simulate(allocator, segment_addresses=addresses, series=True)
     limited = job.simulate(allocator, limited=True, segment_addresses=addresses) if job.capacity is not None else None
+    if isinstance(allocator, Caching) and allocator.memory_fraction is not None and free.failed >= 0:
+        limited = free if limited is None else limited  # What fails for the fraction fails in any memory.
+        free = job.simulate(replace(allocator, memory_fraction=None), segment_addresses=addresses, series=True)
     notes = list(recording.modelled)
     if recording.modelled and job.gpu.name not in ("h200", "h100"):
         notes.append("workspaces of convolutions as on an H200")

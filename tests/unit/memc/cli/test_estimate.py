@@ -56,7 +56,7 @@ def test_an_artifact(memc, artifact) -> None:
 def test_mistakes(memc) -> None:
     Path("train.py").write_text("x")
     for arguments, code in (
-        (["none.json"], 2),
+        (["none.json"], 3),
         (["train.py"], 3),
         ([RESNET, "--gpu", "x"], 2),
         ([RESNET, "--memory", "x"], 2),
