@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from memc.frontend.graph import graph_of, import_graph, read_graph
-from memc.ir.errors import InvalidError, MemcError, UsageError
+from memc.ir.errors import InvalidError, MemcError
 from memc.ir.text.parser import parse
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
