@@ -19,7 +19,7 @@ def eager_graph(graph: OnnxGraph) -> OnnxGraph:
     """The model in PyTorch's ops."""
     graph = from_calls(graph)
     graph = _without_dropouts(graph)
-    for rewrite in (_silu, _gelu, _rsqrt, _linear, _attention, _gathers, _packed):
+    for rewrite in (_silu, _gelu, _rsqrt, _linear, _attention, _gathers, _packed, _recurrent):
         graph = rewrite(graph)
     return _without_shape_masks(graph)
 
@@ -64,6 +64,26 @@ def _silu(graph: OnnxGraph) -> OnnxGraph:
                 fused[node.outputs[0]] = replace(node, op="Silu", inputs=(x,))
                 gone.append(gate)
     return index.after(fused, gone)
+
+
+def _recurrent(graph: OnnxGraph) -> OnnxGraph:
+    """LSTM layers with their weights as they are stored: exporters put gates in another order."""
+    maker = {name: node for node in graph.nodes for name in node.outputs}
+    nodes = []
+
+    def stored(name: str) -> list[str]:
+        if name in graph.parameters or name not in maker:
+            return [name] if name in graph.parameters else []
+        if maker[name].op not in ("Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape"):
+            return []
+        return [each for source in maker[name].inputs if source for each in stored(source)]
+
+    for node in graph.nodes:
+        if node.op == "LSTM":
+            weights = dict.fromkeys(each for name in node.inputs[1:4] for each in stored(name))
+            node = replace(node, inputs=(node.inputs[0], *weights))
+        nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _without_dropouts(graph: OnnxGraph) -> OnnxGraph:

@@ -139,6 +139,8 @@ class _Loop:
     def _load(self) -> None:
         """Each module's parameters and then its buffers; batch normalization counts its batches in one of 8 bytes."""
         loaded: set[str] = set()
+        recurrent = [node for node in self.graph.nodes if node.op == "LSTM"]
+        last = {node.scopes: node for node in recurrent}
         stored = {*self.graph.parameters, *self.graph.buffers}
         for node in self.graph.nodes:
             for name in node.inputs:
@@ -150,6 +152,17 @@ class _Loop:
                 RULES[node.op](self.context, node)
             if node.op == "BatchNormalization":
                 self.machine.new(8, "weights")
+            if last.get(node.scopes) is node:
+                self._flatten([name for each in recurrent if each.scopes == node.scopes for name in each.inputs[1:]])
+
+    def _flatten(self, names: Sequence[str]) -> None:
+        """The weights of a recurrent module go into one block."""
+        machine = self.machine
+        whole = machine.new(sum(self.context.shape(name).nbytes for name in names), "weights")
+        for name in names:
+            machine.drop(name)
+            machine.bind(name, machine.view(whole, None, self.context.shape(name).nbytes))
+        machine.release(whole)
 
     def _step(self, step: int) -> None:
         machine = self.machine

@@ -6,12 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...onnx_graph import Node
-from . import convolutions, tensors, transformers
+from . import convolutions, recurrent, tensors, transformers
 from .context import Context
 from .convolutions import convolution_of
 from .optimizers import OPTIMIZERS, Optimizer
 
-RULES: Mapping[str, Callable[[Context, Node], None]] = {**tensors.RULES, **convolutions.RULES, **transformers.RULES}
+RULES: Mapping[str, Callable[[Context, Node], None]] = {
+    **tensors.RULES,
+    **convolutions.RULES,
+    **transformers.RULES,
+    **recurrent.RULES,
+}
 """By the ops of ONNX, and those that `recognize` makes of several."""
 
 __all__ = ["OPTIMIZERS", "RULES", "Context", "Optimizer", "convolution_of"]
