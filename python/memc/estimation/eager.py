@@ -55,6 +55,8 @@ class Machine:
     gradients: dict[str, Storage] = field(default_factory=dict)
     tape: list[Entry] = field(default_factory=list)
     origin: Origin = field(default_factory=Origin)
+    applies_at_once: bool = False
+    """Whether a parameter's gradient is given up once it is there."""
 
     def new(self, nbytes: int, category: str) -> Storage:
         """A new block with one reference."""
@@ -123,7 +125,9 @@ class Machine:
         """Adds a gradient to what there is: in place where nobody else holds it, and it is no part of another."""
         there = self.gradients.get(name)
         nbytes = self.nbytes_of(name)
-        if there is None:
+        if there is None and name in wanted and self.applies_at_once:
+            self.release(found)
+        elif there is None:
             self.gradients[name] = found
         elif name in wanted or (not there.shared and there.nbytes == nbytes):
             self.release(found)

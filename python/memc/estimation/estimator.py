@@ -149,7 +149,11 @@ def estimate(
         job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
     taken = replay(job, settings, alloc_conf is not None or allocator is not None)
     others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
-    return _estimate(job, taken, others, "pytorch" if allocator is None else allocator, batch, begin)
+    return _estimate(job, taken, others, allocator or _allocator_name(taken.allocator), batch, begin)
+
+
+def _allocator_name(found: Allocator) -> str:
+    return next((name for name, each in ALLOCATORS.items() if each == found), "pytorch")
 
 
 @dataclass(frozen=True)

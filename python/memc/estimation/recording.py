@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from memc.ir.errors import InvalidError
 from memc.ir.messages import shown
 
+from .allocators import Allocator
 from .events import EventList, Events, Origin
 
 MOST_BYTES = 2**60
@@ -47,6 +48,10 @@ class Recording:
     """Why the events are not all that happened since the process began; empty if they are."""
     inference: bool = False
     """Whether the job is known not to train."""
+    allocator: Allocator | None = None
+    """Of the framework that a model is of; None for what `alloc_conf` says of PyTorch's."""
+    outside: int | None = None
+    """Bytes outside the allocator, where they are not the GPU's."""
     modelled: tuple[str, ...] = ()
     """What is taken to be so, where a model of the framework made the events; empty if they were recorded."""
 

@@ -40,6 +40,8 @@ class Job:
     @property
     def outside(self) -> int:
         """Bytes of the device outside the allocator."""
+        if self.recording.outside is not None:
+            return self.recording.outside
         return self.gpu.outside_inference if self.recording.inference else self.gpu.outside
 
     @property
@@ -132,7 +134,7 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     `changed`: whether they were asked for.
     """
     recording = job.recording
-    own = parse_alloc_conf(recording.alloc_conf, f"{job.name}: alloc")
+    own = recording.allocator or parse_alloc_conf(recording.alloc_conf, f"{job.name}: alloc")
     allocator = own if asked is None else asked
     same = allocator == own
     addresses = recording.segment_addresses(job.gpu.total) if same and not recording.partial else []

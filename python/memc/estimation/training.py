@@ -11,7 +11,8 @@ from memc.ir.errors import UnsupportedError
 
 from .eager import Machine, Storage
 from .events import Events, Origin
-from .frameworks.pytorch_2_11 import OPTIMIZERS, RULES, Context
+from .frameworks import Framework
+from .frameworks.pytorch_2_11 import OPTIMIZERS, Context
 from .frameworks.pytorch_2_11.precision import autocast, cast_to, end_region, typed_shapes
 from .onnx_graph import Node, OnnxGraph
 from .recognize import eager_graph
@@ -23,6 +24,7 @@ STEPS = 3
 def loop_events(
     source: str,
     graph: OnnxGraph,
+    framework: Framework,
     optimizer: str | None,
     workspaces: Workspaces,
     zero_grad: str = "first",
@@ -34,15 +36,15 @@ def loop_events(
     """The events from the start of the process: the model is moved to the device, then `steps` steps are run, each of `accumulate`
     batches, of inference without an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
     graph = eager_graph(graph)
-    _require_rules(source, graph)
-    return _Loop(graph, optimizer, workspaces, zero_grad, precision, accumulate).run(steps)
+    _require_rules(source, graph, framework)
+    return _Loop(graph, framework, optimizer, workspaces, zero_grad, precision, accumulate).run(steps)
 
 
-def _require_rules(source: str, graph: OnnxGraph) -> None:
+def _require_rules(source: str, graph: OnnxGraph, framework: Framework) -> None:
     for node in graph.nodes:
-        if node.op not in RULES:
+        if node.op not in framework.rules:
             raise UnsupportedError(
-                f"{source}: node `{node.name}` ({node.op}): the model of pytorch-2.11 has no such op yet; "
+                f"{source}: node `{node.name}` ({node.op}): the model of {framework.name} has no such op yet; "
                 "record the job's allocations on a GPU, or leave it out"
             )
 
@@ -102,6 +104,7 @@ class _Loop:
     def __init__(
         self,
         graph: OnnxGraph,
+        framework: Framework,
         optimizer: str | None,
         workspaces: Workspaces,
         zero_grad: str,
@@ -109,9 +112,12 @@ class _Loop:
         accumulate: int,
     ) -> None:
         self.graph, self.optimizer, self.zero_grad = graph, optimizer, zero_grad
+        self.rules = framework.rules
         self.autocast, self.scaled, self.accumulate = precision.startswith("amp-"), precision == "amp-f16", accumulate
         shapes = typed_shapes(graph.shapes, precision)
-        self.machine = Machine(lambda name: shapes[name].nbytes)
+        self.machine = Machine(
+            lambda name: shapes[name].nbytes, applies_at_once=framework.applies_at_once and optimizer == "sgd"
+        )
         readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.inputs:
@@ -122,7 +128,9 @@ class _Loop:
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
         training = optimizer is not None
         flows = set(self.trained) if training else set()
-        self.context = Context(self.machine, graph, workspaces, training, flows, in_place, shapes)
+        self.context = Context(
+            self.machine, graph, workspaces, training, flows, in_place, shapes, framework.matrix_workspaces
+        )
         self.states: dict[str, list[Storage]] = {}
 
     def run(self, steps: int) -> Events:
@@ -149,7 +157,7 @@ class _Loop:
                     self.machine.bind(name, self.machine.new(self.context.shape(name).nbytes, "weights"))
             if node.op == "Constant":
                 loaded.update(node.outputs)
-                RULES[node.op](self.context, node)
+                self.rules[node.op](self.context, node)
             if node.op == "BatchNormalization":
                 self.machine.new(8, "weights")
             if last.get(node.scopes) is node:
@@ -200,7 +208,7 @@ class _Loop:
             casts: list[str] = []
             if self.autocast:
                 node, casts = autocast(self.context, node)
-            RULES[node.op](self.context, node)
+            self.rules[node.op](self.context, node)
             for name in casts:
                 machine.drop(name)
             for name in self.leaving.get(at, ()):

@@ -77,10 +77,17 @@ class Workspaces:
     """Bytes by what is computed."""
 
     known: Table
+    limit: int | None = None
+    """Bytes above which an algorithm is not used."""
     guessed: dict[Shape, bool] = field(default_factory=dict)
     """Convolutions that the table lacks, and whether their shape was taken from a similar one, rather than the batch size."""
 
     def bytes(self, direction: Direction, convolution: Convolution) -> int:
+        """Of one call; what would take more than the limit is done by an algorithm without a workspace."""
+        found = self._bytes(direction, convolution)
+        return 0 if self.limit is not None and found > self.limit else found
+
+    def _bytes(self, direction: Direction, convolution: Convolution) -> int:
         """Of one call: what the table says; for another batch size what its neighbours need for each item, whichever is more; for
         another shape what the most similar one needs for each element."""
         if convolution.depthwise:

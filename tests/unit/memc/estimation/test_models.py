@@ -12,6 +12,7 @@ import pytest
 from memc.estimation import estimate
 from memc.estimation.eager import Machine
 from memc.estimation.events import Events, Kind
+from memc.estimation.frameworks import FRAMEWORKS
 from memc.estimation.models import Loop, largest
 from memc.estimation.onnx_graph import read_onnx
 from memc.estimation.training import loop_events
@@ -28,7 +29,7 @@ VECTOR, LOGITS = BATCH * 8 * 4, BATCH * 10 * 4
 def steps_of(path: Path, optimizer: str | None, steps: int = 2) -> tuple[Events, dict[tuple[str, int], list[str]]]:
     """What each phase and step does, in order: `+bytes` and `-bytes`."""
     graph = read_onnx(path, {"batch": BATCH})
-    events = loop_events("small", graph, optimizer, Workspaces({}), steps=steps)
+    events = loop_events("small", graph, FRAMEWORKS["pytorch-2.11"], optimizer, Workspaces({}), steps=steps)
     sizes = events.sizes()
     found: dict[tuple[str, int], list[str]] = {}
     phase = ("", -1)
@@ -233,8 +234,16 @@ def test_mistakes(network: Path, tmp_path: Path) -> None:
         estimate(network, dims=dims, optimizer="adam")
     with pytest.raises(UsageError, match="optimizer: expected one of pytorch's, got 'adamm'; did you mean adam?"):
         estimate(network, dims=dims, train=True, optimizer="adamm")
-    with pytest.raises(UsageError, match="framework: expected pytorch-2.11, got 'pytorch-1.2'"):
-        estimate(network, dims=dims, framework="pytorch-1.2")
+    with pytest.raises(
+        UsageError, match="framework: expected pytorch-2.11, pytorch-1.2, .* got 'pytorch-1.3'; did you mean"
+    ):
+        estimate(network, dims=dims, framework="pytorch-1.3")
+    with pytest.raises(UsageError, match="precision: expected f32 with mxnet-1.5, got bf16"):
+        estimate(network, dims=dims, framework="mxnet-1.5", precision="bf16")
+    with pytest.raises(UsageError, match="precision: expected f32, bf16, amp-bf16, amp-f16, got 'f16'"):
+        estimate(network, dims=dims, precision="f16")
+    with pytest.raises(UsageError, match="accumulate: expected a whole number from 1 to 1024, got 0"):
+        estimate(network, dims=dims, train=True, accumulate=0)
     with pytest.raises(UsageError, match="zero_grad: expected `first` or `end`, got 'last'"):
         estimate(network, dims=dims, zero_grad="last")
     with pytest.raises(UsageError, match="find_batch: expected memory or gpu with it"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ...onnx_graph import Node
+from ..framework import Framework
 from . import convolutions, recurrent, tensors, transformers
 from .context import Context
 from .convolutions import convolution_of
@@ -19,4 +20,6 @@ RULES: Mapping[str, Callable[[Context, Node], None]] = {
 }
 """By the ops of ONNX, and those that `recognize` makes of several."""
 
-__all__ = ["OPTIMIZERS", "RULES", "Context", "Optimizer", "convolution_of"]
+PYTORCH_2_11 = Framework("pytorch-2.11", RULES)
+
+__all__ = ["OPTIMIZERS", "PYTORCH_2_11", "RULES", "Context", "Optimizer", "convolution_of"]

@@ -31,6 +31,8 @@ class Context:
     """By output: which operand the op writes over."""
     shapes: dict[str, TensorShape]
     """Of all tensors, with the types that they have in this precision."""
+    matrix_workspaces: bool = True
+    """Whether the workspaces of cuBLAS are the allocator's."""
     handles: set[str] = field(default_factory=set)
     """Threads that have a handle of cuBLAS or cuBLASLt."""
 
@@ -83,7 +85,7 @@ class Context:
     def cublas(self, thread: str, bias: bool = False) -> None:
         """A thread's first matrix product takes the workspace of its handle, for good; the first with a bias that of cuBLASLt."""
         for handle, nbytes, needed in ((thread, CUBLAS_BYTES, True), ("lt", CUBLASLT_BYTES, bias)):
-            if needed and handle not in self.handles:
+            if needed and self.matrix_workspaces and handle not in self.handles:
                 self.handles.add(handle)
                 self.machine.new(nbytes, "workspaces")
 
