@@ -38,6 +38,16 @@ FindBatch = Annotated[
     Optional[str],
     typer.Option("--find-batch", metavar="NAME=LEAST..MOST", help="Find the largest that fits: batch=8..1024."),
 ]
+Precision = Annotated[
+    str, typer.Option("--precision", metavar="NAME", help="Of a model: f32 (default), bf16, amp-bf16 or amp-f16.")
+]
+Accumulate = Annotated[
+    int, typer.Option("--accumulate", metavar="N", help="Batches whose gradients are added up in a step.")
+]
+Checkpoint = Annotated[
+    Optional[str],
+    typer.Option("--checkpoint", metavar="PATTERN", help="Modules that are recomputed in training: '*.layer.*'."),
+]
 
 
 def estimate(
@@ -63,12 +73,9 @@ def estimate(
         str,
         typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`."),
     ] = "first",
-    precision: Annotated[
-        str, typer.Option("--precision", metavar="NAME", help="Of a model: f32 (default), bf16, amp-bf16 or amp-f16.")
-    ] = "f32",
-    accumulate: Annotated[
-        int, typer.Option("--accumulate", metavar="N", help="Batches whose gradients are added up in a step.")
-    ] = 1,
+    precision: Precision = "f32",
+    accumulate: Accumulate = 1,
+    checkpoint: Checkpoint = None,
     find_batch: FindBatch = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
@@ -92,6 +99,7 @@ def estimate(
         zero_grad=zero_grad,
         precision=precision,
         accumulate=accumulate,
+        checkpoint=checkpoint,
         find_batch=None if find_batch is None else _batches(find_batch),
     )
     if json is not None:

@@ -55,6 +55,9 @@ class Machine:
     gradients: dict[str, Storage] = field(default_factory=dict)
     tape: list[Entry] = field(default_factory=list)
     origin: Origin = field(default_factory=Origin)
+    given: dict[str, Storage | None] = field(default_factory=dict)
+    """Gradients of the outputs of the op whose backward pass runs."""
+    wanted: frozenset[str] = frozenset()
     applies_at_once: bool = False
     """Whether a parameter's gradient is given up once it is there."""
 
@@ -107,15 +110,20 @@ class Machine:
     def run_backward(self, loss: str, wanted: frozenset[str]) -> None:
         """Runs the tape backwards from the gradient of `loss`, of one element. Gradients of `wanted` stay; others are passed on."""
         self.gradients[loss] = self.new(4, "temporaries")
+        self.wanted = wanted
+        self.unwind()
+
+    def unwind(self) -> None:
+        """The tape, from its end."""
         while self.tape:
             entry = self.tape.pop()
-            gradients = [self.gradients.pop(name, None) for name in entry.outputs]
-            given = [gradient for gradient in gradients if gradient is not None]
+            self.given = {name: self.gradients.pop(name, None) for name in entry.outputs}
+            given = [gradient for gradient in self.given.values() if gradient is not None]
             self.origin = replace(entry.origin, phase="backward")
             if given:
                 for name, found in zip(entry.inputs, entry.backward(given[0])):
                     if found is not None:
-                        self._accumulate(name, found, wanted)
+                        self._accumulate(name, found, self.wanted)
             for gradient in given:
                 self.release(gradient)
             for storage in entry.saved:

@@ -107,6 +107,7 @@ def estimate(
     zero_grad: str = "first",
     precision: str = "f32",
     accumulate: int = 1,
+    checkpoint: str | None = None,
     find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
 ) -> Estimate:
@@ -124,6 +125,7 @@ def estimate(
         framework: that runs a model: `pytorch-2.11`.
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
         precision: of a model's tensors: `f32`, `bf16`, or with autocast `amp-bf16` and `amp-f16`.
+        checkpoint: a pattern of modules' names, such as `*.layer.*`, whose activations are recomputed in training.
         accumulate: batches whose gradients are added up in a step of a model's training.
         find_batch: name, least and most of an open dimension: the largest that fits is found, and the figures are those of it.
         alternatives: whether to try other settings and a planned arena.
@@ -132,9 +134,8 @@ def estimate(
     """
     begin = time.perf_counter()
     found_gpu = None if gpu is None else gpu_named(gpu)
-    limit = _memory(memory, found_gpu)
-    settings = _allocator(allocator, alloc_conf)
-    asked = _Asked(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate)
+    limit, settings = _memory(memory, found_gpu), _allocator(allocator, alloc_conf)
+    asked = _Asked(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate, checkpoint)
     batch = None
     if is_model(source):
         if device is not None:
@@ -168,12 +169,14 @@ class _Asked:
     zero_grad: str = "first"
     precision: str = "f32"
     accumulate: int = 1
+    checkpoint: str | None = None
 
     def loop(self) -> Loop:
         """Raises UsageError."""
-        if not self.train and (self.optimizer is not None or self.accumulate != 1):
-            name = "optimizer" if self.optimizer is not None else "accumulate"
-            raise UsageError(f"{name}: expected train with it, without which a model is only run")
+        training = {"optimizer": None, "accumulate": 1, "checkpoint": None}
+        wrong = next((name for name, unset in training.items() if getattr(self, name) != unset), None)
+        if not self.train and wrong is not None:
+            raise UsageError(f"{wrong}: expected train with it, without which a model is only run")
         trained = (self.optimizer or "sgd") if self.train else None
         return Loop(
             trained,
@@ -183,6 +186,7 @@ class _Asked:
             self.zero_grad,
             self.precision,
             self.accumulate,
+            self.checkpoint,
         )
 
 

@@ -40,6 +40,8 @@ class Loop:
     """One of PRECISIONS."""
     accumulate: int = 1
     """Batches whose gradients are added up in a step."""
+    checkpoint: str | None = None
+    """A pattern of modules' names, whose activations are recomputed."""
 
     def __post_init__(self) -> None:
         if self.framework not in FRAMEWORKS:
@@ -77,6 +79,7 @@ def model_recording(path: str | Path, loop: Loop) -> Recording:
         loop.zero_grad,
         precision=loop.precision,
         accumulate=loop.accumulate,
+        checkpoint=loop.checkpoint,
     )
     in_place = "ReLU and additions before it run in place"
     notes = [in_place if loop.optimizer is None else f"the loss is a cross entropy; {in_place}"]

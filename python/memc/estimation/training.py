@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from math import prod
 
 from memc.ir.errors import UnsupportedError
 
+from .checkpoints import Segment, segments
 from .eager import Machine, Storage
 from .events import Events, Origin
 from .frameworks import Framework
 from .frameworks.pytorch_2_11 import OPTIMIZERS, Context
 from .frameworks.pytorch_2_11.precision import autocast, cast_to, end_region, typed_shapes
+from .lifetimes import in_place_of, leaving
 from .onnx_graph import Node, OnnxGraph
 from .recognize import eager_graph
 from .workspaces import Workspaces
@@ -32,12 +33,14 @@ def loop_events(
     *,
     precision: str = "f32",
     accumulate: int = 1,
+    checkpoint: str | None = None,
 ) -> Events:
     """The events from the start of the process: the model is moved to the device, then `steps` steps are run, each of `accumulate`
     batches, of inference without an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
     graph = eager_graph(graph)
     _require_rules(source, graph, framework)
-    return _Loop(graph, framework, optimizer, workspaces, zero_grad, precision, accumulate).run(steps)
+    found = {} if checkpoint is None else segments(source, graph, checkpoint)
+    return _Loop(graph, framework, optimizer, workspaces, zero_grad, precision, accumulate, found).run(steps)
 
 
 def _require_rules(source: str, graph: OnnxGraph, framework: Framework) -> None:
@@ -47,55 +50,6 @@ def _require_rules(source: str, graph: OnnxGraph, framework: Framework) -> None:
                 f"{source}: node `{node.name}` ({node.op}): the model of {framework.name} has no such op yet; "
                 "record the job's allocations on a GPU, or leave it out"
             )
-
-
-def _leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
-    """By node: the tensors whose names go out of scope after it.
-
-    What a module is given is held by its caller until it returns, however deep inside it is read last.
-    """
-    maker: dict[str, tuple[str, ...]] = {}
-    end: dict[tuple[str, ...], int] = {}
-    last: dict[str, int] = {}
-    for at, node in enumerate(graph.nodes):
-        scopes = node.scopes
-        for depth in range(1, len(scopes) + 1):
-            end[scopes[:depth]] = at
-        for name in node.outputs:
-            maker[name] = scopes
-            last[name] = at
-    for at, node in enumerate(graph.nodes):
-        scopes = node.scopes
-        for name in node.inputs:
-            outside = maker.get(name, ())
-            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(outside, scopes)))
-            until = end.get(scopes[: common + 1], at) if common < len(scopes) else at
-            last[name] = max(last.get(name, at), at, until)
-    leaving: dict[int, list[str]] = {}
-    for name, at in last.items():
-        leaving.setdefault(at, []).append(name)
-    return leaving
-
-
-def _in_place(graph: OnnxGraph, readers: Mapping[str, Sequence[Node]]) -> Mapping[str, str]:
-    """By output: which operand an op writes over. ReLU and ReLU6 do, and additions before them, where nobody else reads the operand
-    and nothing keeps it for the backward pass."""
-    maker = {name: node.op for node in graph.nodes for name in node.outputs}
-    keepers = {"Relu", "Clip", "Sigmoid", "Silu"}
-
-    def free(name: str, out: str) -> bool:
-        alone = len(readers.get(name, ())) == 1 and maker.get(name, "Relu") not in keepers
-        return alone and name not in graph.outputs and graph.shapes[name] == graph.shapes[out]
-
-    found: dict[str, str] = {}
-    for node in graph.nodes:
-        after = [reader.op for reader in readers.get(node.outputs[0], ())] if node.outputs else []
-        if node.op in ("Relu", "Clip") or (node.op == "Add" and after in (["Relu"], ["Clip"])):
-            operands = node.inputs if node.op == "Add" else node.inputs[:1]
-            chosen = next((name for name in operands if free(name, node.outputs[0])), None)
-            if chosen is not None:
-                found[node.outputs[0]] = chosen
-    return found
 
 
 class _Loop:
@@ -110,6 +64,7 @@ class _Loop:
         zero_grad: str,
         precision: str,
         accumulate: int,
+        checkpoints: Mapping[int, Segment],
     ) -> None:
         self.graph, self.optimizer, self.zero_grad = graph, optimizer, zero_grad
         self.rules = framework.rules
@@ -122,8 +77,11 @@ class _Loop:
         for node in graph.nodes:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
-        self.leaving = _leaving(graph)
-        in_place = _in_place(graph, readers)
+        self.leaving = leaving(graph)
+        constants = {name for node in graph.nodes if node.op == "Constant" for name in node.outputs}
+        self.kept = {*graph.parameters, *graph.buffers, *graph.inputs, *graph.outputs, *constants}
+        self.segments = checkpoints
+        in_place = in_place_of(graph, readers)
         statistics = {name for node in graph.nodes if node.op == "BatchNormalization" for name in node.inputs[3:5]}
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
         training = optimizer is not None
@@ -198,22 +156,61 @@ class _Loop:
         machine.release(labels)
 
     def _forward(self, step: int) -> None:
-        machine, outputs = self.machine, set(self.graph.outputs)
-        constants = {name for node in self.graph.nodes if node.op == "Constant" for name in node.outputs}
-        kept = {*self.graph.parameters, *self.graph.buffers, *self.graph.inputs, *outputs, *constants}
-        for at, node in enumerate(self.graph.nodes):
+        at = 0
+        while at < len(self.graph.nodes):
+            segment = self.segments.get(at)
+            if segment is None:
+                self._run(at, at, "forward", step)
+                at += 1
+            else:
+                self._checkpointed(segment, step)
+                at = segment.last + 1
+
+    def _run(self, first: int, last: int, phase: str, step: int) -> None:
+        """Some nodes, one after another, and the end of names after each."""
+        machine = self.machine
+        for at in range(first, last + 1):
+            node = self.graph.nodes[at]
             if node.op == "Constant":
                 continue
-            machine.origin = Origin(node.op, node.name, "forward", step)
+            machine.origin = Origin(node.op, node.name, phase, step)
             casts: list[str] = []
             if self.autocast:
                 node, casts = autocast(self.context, node)
             self.rules[node.op](self.context, node)
-            for name in casts:
+            for name in (*casts, *(name for name in self.leaving.get(at, ()) if name not in self.kept)):
                 machine.drop(name)
-            for name in self.leaving.get(at, ()):
-                if name not in kept:
-                    machine.drop(name)
+
+    def _checkpointed(self, segment: Segment, step: int) -> None:
+        """Keeps what the module reads, and recomputes the rest in the backward pass."""
+        machine, context = self.machine, self.context
+        held = [machine.hold(machine.tensors[name]) for name in segment.inputs]
+        context.recording = False
+        self._run(segment.first, segment.last, "forward", step)
+        context.recording = True
+        flowing = [name for name in segment.inputs if name in context.needs_gradient]
+        outputs = [name for name in segment.outputs if context.shape(name).floating]
+        context.needs_gradient.update(outputs)
+
+        def backward(_: Storage) -> list[Storage | None]:
+            given = dict(machine.given)
+            outer, machine.tape = machine.tape, []
+            rebound = [name for name in segment.inputs if name not in machine.tensors]
+            for name, storage in zip(segment.inputs, held):
+                if name in rebound:
+                    machine.bind(name, machine.hold(storage))
+            self._run(segment.first, segment.last, "backward", step)
+            end_region(context)
+            for name in (*segment.inside, *rebound):
+                machine.drop(name)
+            machine.gradients.update({name: machine.hold(storage) for name, storage in given.items() if storage})
+            machine.unwind()
+            machine.tape = outer
+            return [machine.gradients.pop(name, None) for name in flowing]
+
+        machine.record(outputs, flowing, held, backward)
+        for storage in held:
+            machine.release(storage)
 
     def _loss(self, output: str, step: int) -> None:
         """Cross entropy of the first output, and the backward pass."""

@@ -73,7 +73,7 @@ def test_each_has_its_allocator_and_context(network: Path) -> None:
     for name in ("pytorch-1.2", "tensorflow-1.12", "mxnet-1.5"):
         assert found[name].breakdown["outside"] == 379 * 2**20
         assert any("DNNMem" in note for note in found[name].assumed)
-    assert found["pytorch-2.11"].requested_bytes > found["pytorch-1.2"].requested_bytes + 64 * 2**20
+    assert found["pytorch-2.11"].requested_bytes >= found["pytorch-1.2"].requested_bytes + 64 * 2**20
 
 
 def test_a_gradient_that_is_applied_at_once(network: Path) -> None:

@@ -33,6 +33,8 @@ class Context:
     """Of all tensors, with the types that they have in this precision."""
     matrix_workspaces: bool = True
     """Whether the workspaces of cuBLAS are the allocator's."""
+    recording: bool = True
+    """Whether ops go on the tape."""
     handles: set[str] = field(default_factory=set)
     """Threads that have a handle of cuBLAS or cuBLASLt."""
 
@@ -70,7 +72,7 @@ class Context:
 
     def flows(self, name: str) -> bool:
         """Whether a gradient flows through the tensor."""
-        return self.training and name in self.needs_gradient
+        return self.training and self.recording and name in self.needs_gradient
 
     def gradient(self, name: str) -> Storage | None:
         """A new block for a gradient, if the tensor needs one."""
@@ -97,7 +99,7 @@ class Context:
         backward: Callable[[Storage], Sequence[Storage | None]],
     ) -> None:
         """On the tape, if a gradient flows through the node."""
-        if not self.training or not any(name in self.needs_gradient for name in inputs):
+        if not self.training or not self.recording or not any(name in self.needs_gradient for name in inputs):
             return
         outputs = [name for name in node.outputs if name]
         self.needs_gradient.update(outputs)
