@@ -7,14 +7,15 @@ import os
 import stat
 from pathlib import Path
 
-from .errors import UsageError
+from .errors import InvalidError
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """What a file holds. Raises UsageError if it cannot be read, or is a device, such as /dev/zero, that never ends."""
+    """What a file holds. Raises InvalidError if it cannot be read, or is a device, such as /dev/zero, that never ends."""
+    name = " ".join(str(path).splitlines())  # So that a message has one line.
     try:
         if stat.S_ISCHR(os.stat(path).st_mode) and str(path) != os.devnull:
-            raise UsageError(f"{path}: cannot read: expected a file, got a device")
+            raise InvalidError(f"{name}: cannot read: expected a file, got a device")
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
-        raise UsageError(f"{path}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+        raise InvalidError(f"{name}: cannot read: {getattr(error, 'strerror', None) or error}") from None

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the tables of cuDNN's workspaces that `memc estimate` uses, without a GPU.
 
-    python scripts/cudnn_workspaces.py CUDNN MODEL.onnx ... [--only f32|tf32]
+    python scripts/cudnn_workspaces.py CUDNN MODEL.onnx ... [--only f32|tf32|f16]
 
 CUDNN is the folder `lib` of the wheel nvidia-cudnn-cu13 9.19. It plans for a GPU that is only described (an H200): the heuristics'
-first engine that PyTorch would take, in f32 with TF32 and without, for every convolution of the models (their batch open as
+first engine that PyTorch would take, in f32 with TF32 and without and in f16, for every convolution of the models (their batch open as
 `batch`) and of a U-Net of 64 channels at 256 pixels, at the batch sizes of BATCHES. Engines that use cuBLASLt are offered only if that
 can be loaded; a library of its functions that do nothing takes its place. It needs gcc. The tables are written into
 `python/memc/estimation/data/`.
@@ -62,6 +62,7 @@ I64, FLOAT, DESCRIPTOR = 3, 4, 15
 DEVICE_PROPERTIES, TENSOR, CONVOLUTION, GRAPH, HEURISTICS, CONFIG, ENGINE, PLAN = 38, 17, 1, 15, 4, 3, 2, 5
 OPERATIONS = {"forward": (10, 700), "input": (12, 706), "weight": (11, 712)}
 TENSOR_CORE, DOWN_CONVERT = 0, 1
+F32, F16 = 0, 2
 
 
 HEURISTIC = """
@@ -81,6 +82,7 @@ class Cudnn:
     def __init__(self, folder: Path) -> None:
         self.library = ctypes.CDLL(str(folder / "libcudnn.so.9"), mode=ctypes.RTLD_GLOBAL)
         self.made: list[ctypes.c_void_p] = []
+        self.element = F32
         self.properties = self.make(DEVICE_PROPERTIES)
         text = json.dumps(H200).encode()
         self.call(
@@ -118,7 +120,7 @@ class Cudnn:
         for axis in reversed(range(len(dims) - 1)):
             strides[axis] = strides[axis + 1] * dims[axis + 1]
         made = self.make(TENSOR)
-        self.set(made, 901, 1, [0], ctypes.c_int)  # f32
+        self.set(made, 901, 1, [self.element], ctypes.c_int)
         for attribute, values in ((903, strides), (902, dims), (906, [ord(name)]), (900, [32])):
             self.set(made, attribute, I64, values, ctypes.c_int64)
         self.finish(made)
@@ -179,10 +181,10 @@ class Cudnn:
             self.library.cudnnBackendDestroyDescriptor(descriptor)
         del self.made[1:]
 
-    def workspace(self, direction: str, convolution: Convolution, tf32: bool) -> int:
-        """Bytes of the first plan that PyTorch would take: with `tf32` also those on tensor cores."""
+    def workspace(self, direction: str, convolution: Convolution, tensor_cores: bool) -> int:
+        """Bytes of the first plan that PyTorch would take: with `tensor_cores` also those on tensor cores."""
         graph = self.graph(direction, convolution)
-        refused = {DOWN_CONVERT} if tf32 else {DOWN_CONVERT, TENSOR_CORE}
+        refused = {DOWN_CONVERT} if tensor_cores else {DOWN_CONVERT, TENSOR_CORE}
         for mode in (0, 1):  # The heuristics' choice, then what always works.
             for config in self.configs(graph, mode):
                 if self.notes(config) & refused:
@@ -256,29 +258,32 @@ def unet(channels: int = 64, size: int = 256) -> Iterator[Convolution]:
 
 
 def main() -> None:
-    """Write both tables."""
+    """Write the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cudnn", type=Path)
     parser.add_argument("models", type=Path, nargs="+")
-    parser.add_argument("--only", choices=["f32", "tf32"])
+    parser.add_argument("--only", choices=["f32", "tf32", "f16"])
     options = parser.parse_args()
     found = convolutions(options.models)
     with tempfile.TemporaryDirectory() as scratch:
         cudnn = load(options.cudnn, Path(scratch))
-        for tf32 in (False, True):
-            if options.only == ("f32" if tf32 else "tf32"):
+        for kind in ("f32", "tf32", "f16"):
+            if options.only not in (None, kind):
                 continue
+            cudnn.element = F16 if kind == "f16" else F32
             rows = []
             for at, each in enumerate(found):
                 print(f"{at + 1} of {len(found)}", end="\r", flush=True)
                 sized = [replace(each, x=(batch, *each.x[1:]), out=(batch, *each.out[1:])) for batch in BATCHES]
-                bytes_of = [[cudnn.workspace(direction, one, tf32) for direction in OPERATIONS] for one in sized]
+                bytes_of = [
+                    [cudnn.workspace(direction, one, kind != "f32") for direction in OPERATIONS] for one in sized
+                ]
                 rows.append([*each.shape, bytes_of])
                 cudnn.tidy_up()
             text = json.dumps(
                 {"cudnn": "9.19.0", "gpu": "h200", "batches": BATCHES, "convolutions": rows}, separators=(",", ":")
             )
-            name = f"cudnn_9_19_sm90_{'tf32' if tf32 else 'f32'}.json.gz"
+            name = f"cudnn_9_19_sm90_{kind}.json.gz"
             (DATA / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
             print(f"{name}: {len(rows)} convolutions")
 

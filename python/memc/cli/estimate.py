@@ -38,6 +38,16 @@ FindBatch = Annotated[
     Optional[str],
     typer.Option("--find-batch", metavar="NAME=LEAST..MOST", help="Find the largest that fits: batch=8..1024."),
 ]
+Precision = Annotated[
+    str, typer.Option("--precision", metavar="NAME", help="Of a model: f32 (default), bf16, amp-bf16 or amp-f16.")
+]
+Accumulate = Annotated[
+    int, typer.Option("--accumulate", metavar="N", help="Batches whose gradients are added up in a step.")
+]
+Checkpoint = Annotated[
+    Optional[str],
+    typer.Option("--checkpoint", metavar="PATTERN", help="Modules that are recomputed in training: '*.layer.*'."),
+]
 
 
 def estimate(
@@ -63,6 +73,9 @@ def estimate(
         str,
         typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`."),
     ] = "first",
+    precision: Precision = "f32",
+    accumulate: Accumulate = 1,
+    checkpoint: Checkpoint = None,
     find_batch: FindBatch = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
@@ -84,6 +97,9 @@ def estimate(
         framework=framework,
         tf32=tf32,
         zero_grad=zero_grad,
+        precision=precision,
+        accumulate=accumulate,
+        checkpoint=checkpoint,
         find_batch=None if find_batch is None else _batches(find_batch),
     )
     if json is not None:
@@ -102,12 +118,13 @@ def _batches(text: str) -> tuple[str, int, int]:
 
 def _verdict(found: Estimate) -> int:
     """The exit code. What does not fit is told in one line, as errors are."""
-    if found.fits is not False or found.memory_bytes is None:
+    if found.fits is not False:
         return 0
     least = f"the job takes {found.device_bytes:,} bytes of the device where memory suffices"
     ran_out = found.out_of_memory
     if ran_out is not None:
         op = f" at {ran_out.op}" if ran_out.op else ""
         least = f"out of memory at event {ran_out.event}{op}, asking for {ran_out.requested_bytes:,} bytes; {least}"
-    error_line(f"{found.source}: {found.memory_bytes:,} bytes of memory do not suffice: {least}")
+    enough = "the memory fraction does" if found.memory_bytes is None else f"{found.memory_bytes:,} bytes of memory do"
+    error_line(f"{found.source}: {enough} not suffice: {least}")
     return BudgetError.exit_code

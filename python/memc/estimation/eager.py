@@ -8,14 +8,25 @@ from dataclasses import dataclass, field, replace
 
 from .events import EventList, Origin
 
+Dims = tuple[int, ...]
+
 
 @dataclass(eq=False)
 class Storage:
-    """A block, freed with the last reference to it."""
+    """A tensor's block, freed with the last reference to it; or a view of another tensor's."""
 
     block: int
     nbytes: int
     references: int = 1
+    strides: Dims | None = None
+    """Of the tensor, in elements; None for rows one after another."""
+    base: Storage | None = None
+    """Whose block it is, for a view, and who counts the references."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether another holds the block, too."""
+        return (self.base or self).references > 1
 
 
 Backward = Callable[[Storage], Sequence[Storage | None]]
@@ -26,7 +37,7 @@ Backward = Callable[[Storage], Sequence[Storage | None]]
 class Entry:
     """An op on the tape."""
 
-    output: str
+    outputs: tuple[str, ...]
     inputs: tuple[str, ...]
     saved: list[Storage]
     backward: Backward
@@ -44,6 +55,11 @@ class Machine:
     gradients: dict[str, Storage] = field(default_factory=dict)
     tape: list[Entry] = field(default_factory=list)
     origin: Origin = field(default_factory=Origin)
+    given: dict[str, Storage | None] = field(default_factory=dict)
+    """Gradients of the outputs of the op whose backward pass runs."""
+    wanted: frozenset[str] = frozenset()
+    applies_at_once: bool = False
+    """Whether a parameter's gradient is given up once it is there."""
 
     def new(self, nbytes: int, category: str) -> Storage:
         """A new block with one reference."""
@@ -52,14 +68,21 @@ class Machine:
 
     def hold(self, storage: Storage) -> Storage:
         """The storage with one more reference."""
-        storage.references += 1
+        (storage.base or storage).references += 1
         return storage
+
+    def view(self, storage: Storage, strides: Dims | None, nbytes: int | None = None) -> Storage:
+        """Another tensor in the block of this one, which holds a reference of its own."""
+        base = storage.base or storage
+        base.references += 1
+        return Storage(base.block, storage.nbytes if nbytes is None else nbytes, 0, strides, base)
 
     def release(self, storage: Storage) -> None:
         """One reference less."""
-        storage.references -= 1
-        if storage.references == 0:
-            self.events.free(storage.block)
+        owner = storage.base or storage
+        owner.references -= 1
+        if owner.references == 0:
+            self.events.free(owner.block)
 
     def scratch(self, nbytes: int, category: str = "workspaces") -> None:
         """Bytes that the op at hand needs for itself."""
@@ -77,22 +100,31 @@ class Machine:
         if name in self.tensors:
             self.release(self.tensors.pop(name))
 
-    def record(self, output: str, inputs: Sequence[str], saved: Sequence[Storage], backward: Backward) -> None:
+    def record(
+        self, outputs: Sequence[str], inputs: Sequence[str], saved: Sequence[Storage], backward: Backward
+    ) -> None:
         """Puts the op at hand on the tape, which keeps what it saves."""
         held = [self.hold(storage) for storage in saved]
-        self.tape.append(Entry(output, tuple(inputs), held, backward, self.origin))
+        self.tape.append(Entry(tuple(outputs), tuple(inputs), held, backward, self.origin))
 
     def run_backward(self, loss: str, wanted: frozenset[str]) -> None:
         """Runs the tape backwards from the gradient of `loss`, of one element. Gradients of `wanted` stay; others are passed on."""
         self.gradients[loss] = self.new(4, "temporaries")
+        self.wanted = wanted
+        self.unwind()
+
+    def unwind(self) -> None:
+        """The tape, from its end."""
         while self.tape:
             entry = self.tape.pop()
-            gradient = self.gradients.pop(entry.output, None)
+            self.given = {name: self.gradients.pop(name, None) for name in entry.outputs}
+            given = [gradient for gradient in self.given.values() if gradient is not None]
             self.origin = replace(entry.origin, phase="backward")
-            if gradient is not None:
-                for name, found in zip(entry.inputs, entry.backward(gradient)):
+            if given:
+                for name, found in zip(entry.inputs, entry.backward(given[0])):
                     if found is not None:
-                        self._accumulate(name, found, wanted)
+                        self._accumulate(name, found, self.wanted)
+            for gradient in given:
                 self.release(gradient)
             for storage in entry.saved:
                 self.release(storage)
@@ -101,9 +133,11 @@ class Machine:
         """Adds a gradient to what there is: in place where nobody else holds it, and it is no part of another."""
         there = self.gradients.get(name)
         nbytes = self.nbytes_of(name)
-        if there is None:
+        if there is None and name in wanted and self.applies_at_once:
+            self.release(found)
+        elif there is None:
             self.gradients[name] = found
-        elif name in wanted or (there.references == 1 and there.nbytes == nbytes):
+        elif name in wanted or (not there.shared and there.nbytes == nbytes):
             self.release(found)
         else:
             self.gradients[name] = self.new(nbytes, "temporaries")

@@ -105,6 +105,9 @@ def estimate(
     framework: str | None = None,
     tf32: bool = True,
     zero_grad: str = "first",
+    precision: str = "f32",
+    accumulate: int = 1,
+    checkpoint: str | None = None,
     find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
 ) -> Estimate:
@@ -121,54 +124,69 @@ def estimate(
         dims: of a model's open dimensions.
         framework: that runs a model: `pytorch-2.11`.
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
+        precision: of a model's tensors: `f32`, `bf16`, or with autocast `amp-bf16` and `amp-f16`.
+        checkpoint: a pattern of modules' names, such as `*.layer.*`, whose activations are recomputed in training.
+        accumulate: batches whose gradients are added up in a step of a model's training.
         find_batch: name, least and most of an open dimension: the largest that fits is found, and the figures are those of it.
         alternatives: whether to try other settings and a planned arena.
 
-    Raises UsageError for wrong arguments and files that cannot be read, InvalidError and UnsupportedError for what is in them.
+    Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
     begin = time.perf_counter()
     found_gpu = None if gpu is None else gpu_named(gpu)
-    limit = _memory(memory, found_gpu)
-    settings = _allocator(allocator, alloc_conf)
+    limit, settings = _memory(memory, found_gpu), _allocator(allocator, alloc_conf)
+    asked = _Asked(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate, checkpoint)
     batch = None
     if is_model(source):
         if device is not None:
             raise UsageError("device: expected none with a model, which no recording of several devices is")
-        loop = _loop(train, optimizer, dims, framework, tf32, zero_grad)
-        job, batch = model_job(str(source), loop, find_batch, found_gpu, limit, settings)
+        job, batch = model_job(str(source), asked.loop(), find_batch, found_gpu, limit, settings)
     else:
-        _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, find_batch)
+        if asked != _Asked() or find_batch is not None:
+            raise UsageError(f"{', '.join(vars(asked))} and find_batch: expected with an .onnx model alone")
         if isinstance(source, (str, Path)) and is_artifact(source):
-            if alloc_conf is not None or allocator is not None:
-                raise UsageError(
-                    f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
-                )
-            return _of_artifact(source, limit, begin)
+            return _of_artifact(source, limit, begin, settings is not None)
         name, recording = read_source(source, device)
         job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
     taken = replay(job, settings, alloc_conf is not None or allocator is not None)
     others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
-    return _estimate(job, taken, others, "pytorch" if allocator is None else allocator, batch, begin)
+    return _estimate(job, taken, others, allocator or _allocator_name(taken.allocator), batch, begin)
 
 
-def _loop(
-    train: bool,
-    optimizer: str | None,
-    dims: Mapping[str, int] | None,
-    framework: str | None,
-    tf32: bool,
-    zero_grad: str,
-) -> Loop:
-    if optimizer is not None and not train:
-        raise UsageError("optimizer: expected train with it, without which a model is only run")
-    trained = (optimizer or "sgd") if train else None
-    return Loop(trained, dims or {}, framework or "pytorch-2.11", tf32, zero_grad)
+def _allocator_name(found: Allocator) -> str:
+    return next((name for name, each in ALLOCATORS.items() if each == found), "pytorch")
 
 
-def _refuse_model_options(train: bool, *others: object) -> None:
-    if train or any(other is not None for other in others):
-        raise UsageError(
-            "train, optimizer, dims, framework, tf32, zero_grad and find_batch: expected with an .onnx model alone"
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked of a model."""
+
+    train: bool = False
+    optimizer: str | None = None
+    dims: Mapping[str, int] | None = None
+    framework: str | None = None
+    tf32: bool = True
+    zero_grad: str = "first"
+    precision: str = "f32"
+    accumulate: int = 1
+    checkpoint: str | None = None
+
+    def loop(self) -> Loop:
+        """Raises UsageError."""
+        training = {"optimizer": None, "accumulate": 1, "checkpoint": None}
+        wrong = next((name for name, unset in training.items() if getattr(self, name) != unset), None)
+        if not self.train and wrong is not None:
+            raise UsageError(f"{wrong}: expected train with it, without which a model is only run")
+        trained = (self.optimizer or "sgd") if self.train else None
+        return Loop(
+            trained,
+            self.dims or {},
+            self.framework or "pytorch-2.11",
+            self.tf32,
+            self.zero_grad,
+            self.precision,
+            self.accumulate,
+            self.checkpoint,
         )
 
 
@@ -192,8 +210,10 @@ def _allocator(name: str | None, alloc_conf: str | None) -> Allocator | None:
     return parse_alloc_conf(alloc_conf, "alloc_conf")
 
 
-def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estimate:
+def _of_artifact(source: str | Path, memory: int | None, begin: float, changed: bool) -> Estimate:
     """memc's own programs take what their plan says."""
+    if changed:
+        raise UsageError(f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed")
     found = artifact_bytes(source)
     notes = () if found.on_host else ("the CUDA context and the libraries loaded are not counted",)
     confidence = "exact" if found.on_host else "assumed"

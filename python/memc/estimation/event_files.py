@@ -24,7 +24,7 @@ def read_json(path: str | Path) -> Recording:
     """The recording of a .json or .json.gz file: `events`, a list of [action, address, bytes, stream], and where they are known
     `alloc`, the allocator's settings, and `peak`, what PyTorch counted.
 
-    Raises UsageError if the file cannot be read, InvalidError naming file, event and field if it is malformed.
+    Raises InvalidError if the file cannot be read, or naming file, event and field if it is malformed.
     """
     data = _json(path)
     if not isinstance(data, dict) or not isinstance(data.get("events"), list):

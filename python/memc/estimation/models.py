@@ -10,16 +10,16 @@ from pathlib import Path
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest, shown
 
-from .allocators import Allocator, Caching
+from .allocators import Allocator
+from .frameworks import FRAMEWORKS
 from .frameworks.pytorch_2_11 import OPTIMIZERS
+from .frameworks.pytorch_2_11.precision import PRECISIONS
 from .gpus import DEFAULT, Gpu
 from .onnx_graph import read_onnx
 from .recording import Recording
 from .replay import Job
 from .training import loop_events
-from .workspaces import Workspaces, table
-
-FRAMEWORKS = ("pytorch-2.11",)
+from .workspaces import Kind, Workspaces, table
 
 MOST_BATCH = 2**20
 
@@ -36,6 +36,12 @@ class Loop:
     """Whether convolutions may use it, as they do by default."""
     zero_grad: str = "first"
     """`first` in a step, or at its `end`."""
+    precision: str = "f32"
+    """One of PRECISIONS."""
+    accumulate: int = 1
+    """Batches whose gradients are added up in a step."""
+    checkpoint: str | None = None
+    """A pattern of modules' names, whose activations are recomputed."""
 
     def __post_init__(self) -> None:
         if self.framework not in FRAMEWORKS:
@@ -46,6 +52,13 @@ class Loop:
             raise UsageError(f"optimizer: expected one of pytorch's, got {shown(self.optimizer)}{near}")
         if self.zero_grad not in ("first", "end"):
             raise UsageError(f"zero_grad: expected `first` or `end`, got {shown(self.zero_grad)}")
+        if self.precision not in PRECISIONS:
+            near = nearest(str(self.precision), PRECISIONS)
+            raise UsageError(f"precision: expected {', '.join(PRECISIONS)}, got {shown(self.precision)}{near}")
+        if self.precision != "f32" and self.framework != "pytorch-2.11":
+            raise UsageError(f"precision: expected f32 with {self.framework}, got {self.precision}")
+        if type(self.accumulate) is not int or not 0 < self.accumulate <= 1024:
+            raise UsageError(f"accumulate: expected a whole number from 1 to 1024, got {shown(self.accumulate)}")
         for name, size in self.dims.items():
             if type(size) is not int or not 0 < size <= 2**31:
                 raise UsageError(f"dims: `{name}`: expected a whole number from 1 on, got {shown(size)}")
@@ -54,8 +67,20 @@ class Loop:
 def model_recording(path: str | Path, loop: Loop) -> Recording:
     """The events of the loop over the model. Raises UsageError, InvalidError or UnsupportedError."""
     graph = read_onnx(path, loop.dims)
-    workspaces = Workspaces(table(loop.tf32))
-    events = loop_events(str(path), graph, loop.optimizer, workspaces, loop.zero_grad)
+    framework = FRAMEWORKS[loop.framework]
+    kind: Kind = "f16" if loop.precision != "f32" else "tf32" if loop.tf32 else "f32"
+    workspaces = Workspaces(table(kind), framework.workspace_limit)
+    events = loop_events(
+        str(path),
+        graph,
+        framework,
+        loop.optimizer,
+        workspaces,
+        loop.zero_grad,
+        precision=loop.precision,
+        accumulate=loop.accumulate,
+        checkpoint=loop.checkpoint,
+    )
     in_place = "ReLU and additions before it run in place"
     notes = [in_place if loop.optimizer is None else f"the loss is a cross entropy; {in_place}"]
     similar = sum(workspaces.guessed.values())
@@ -63,7 +88,15 @@ def model_recording(path: str | Path, loop: Loop) -> Recording:
         notes.append(f"workspaces of {similar} convolutions as of similar ones")
     if len(workspaces.guessed) > similar:
         notes.append(f"workspaces of {len(workspaces.guessed) - similar} convolutions as at other batch sizes")
-    return Recording(events, inference=loop.optimizer is None, modelled=tuple(notes))
+    if framework.source:
+        notes.append(f"{framework.name}: {framework.source}")
+    return Recording(
+        events,
+        allocator=framework.allocator,
+        outside=framework.outside,
+        inference=loop.optimizer is None,
+        modelled=tuple(notes),
+    )
 
 
 def largest(fits: Callable[[int], bool], least: int, most: int) -> int | None:
@@ -111,7 +144,7 @@ def model_job(
         raise UsageError(f"find_batch: `{name}`: expected a range within 1 to {MOST_BATCH}, got {least} to {most}")
     if name in loop.dims:
         raise UsageError(f"find_batch: `{name}`: expected a dimension that dims does not bind")
-    settings = Caching() if allocator is None else allocator
+    settings = FRAMEWORKS[loop.framework].allocator if allocator is None else allocator
     found = largest(
         lambda batch: job({**loop.dims, name: batch}).simulate(settings, limited=True).failed < 0, least, most
     )

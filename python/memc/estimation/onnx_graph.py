@@ -4,14 +4,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.ir.files import read_bytes
 from memc.ir.messages import nearest, shown
+
+from .host_values import MOST, Array, dims_of, value_of
+
+FLOATS = (1, 10, 11, 16)
+"""ONNX's numbers of floating-point types of tensors."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,7 @@ class TensorShape:
 
     dims: tuple[int, ...]
     itemsize: int
+    floating: bool = True
 
     @property
     def nbytes(self) -> int:
@@ -37,6 +45,10 @@ class Node:
     """Empty text for an input that is left out."""
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    call: str = ""
+    """Of PyTorch's op that the node is of, as its newer exporter says; empty if it does not."""
+    scopes: tuple[str, ...] = ()
+    """The modules that the node is in, outermost first."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +61,10 @@ class OnnxGraph:
     outputs: tuple[str, ...]
     parameters: tuple[str, ...]
     """Stored tensors of floating-point type that ops read, in the order in which they first do."""
+    buffers: tuple[str, ...] = ()
+    """Other stored tensors that ops on the device read."""
+    scalars: Mapping[str, Array] = field(default_factory=dict)
+    """Numbers and shapes, which the host knows and hands to ops."""
 
 
 def read_onnx(path: str | Path, dims: Mapping[str, int]) -> OnnxGraph:
@@ -69,7 +85,9 @@ def read_onnx(path: str | Path, dims: Mapping[str, int]) -> OnnxGraph:
     except Exception as error:  # protobuf's, and onnx's own of many kinds.
         what = " ".join(str(error).split())[:200]
         raise InvalidError(f"{path}: expected an ONNX model, got: {what or type(error).__name__}") from None
-    return _graph(path, model.graph)
+    if not model.graph.output:
+        raise InvalidError(f"{path}: expected a model with an output, got none")
+    return _Reader(path, model.graph).read()
 
 
 def _bind(path: str | Path, model: Any, dims: Mapping[str, int]) -> None:
@@ -96,51 +114,148 @@ def _bind(path: str | Path, model: Any, dims: Mapping[str, int]) -> None:
     del model.graph.value_info[:]
 
 
-def _graph(path: str | Path, graph: Any) -> OnnxGraph:
-    import onnx
+class _Reader:
+    """Makes the graph, node by node: shapes that onnx could not tell are found from what is known of values on the host."""
 
-    if not graph.output:
-        raise InvalidError(f"{path}: expected a model with an output, got none")
+    def __init__(self, path: str | Path, graph: Any) -> None:
+        import onnx
 
-    def itemsize(name: str, number: int) -> int:
+        self.path, self.graph, self.onnx = path, graph, onnx
+        self.stored = {tensor.name: tensor for tensor in graph.initializer}
+        self.shapes: dict[str, TensorShape] = {}
+        self.types: dict[str, int] = {}
+        self.values: dict[str, Array] = {}
+        self.nodes: list[Node] = []
+        for name, tensor in self.stored.items():
+            self.types[name] = tensor.data_type
+            self.shapes[name] = self._shape(name, tuple(tensor.dims))
+            if prod(tensor.dims) <= MOST and (tensor.data_type not in FLOATS or not tensor.dims):
+                self._know(name, tensor)
+        for info in (*graph.input, *graph.value_info, *graph.output):
+            self._declare(info)
+
+    def _shape(self, name: str, dims: tuple[int, ...]) -> TensorShape:
+        number = self.types[name]
         try:
-            return int(onnx.helper.tensor_dtype_to_np_dtype(number).itemsize)
+            itemsize = int(self.onnx.helper.tensor_dtype_to_np_dtype(number).itemsize)
         except KeyError:
-            raise InvalidError(f"{path}: {name}: expected a type of elements that ONNX has, got {number}") from None
+            raise InvalidError(
+                f"{self.path}: {name}: expected a type of elements that ONNX has, got {number}"
+            ) from None
+        return TensorShape(dims, itemsize, number in FLOATS)
 
-    def shape_of(info: Any) -> TensorShape | None:
+    def _know(self, name: str, tensor: Any) -> None:
+        if tensor.data_location == self.onnx.TensorProto.EXTERNAL:
+            return
+        self.values[name] = self.onnx.numpy_helper.to_array(tensor)
+
+    def _declare(self, info: Any) -> None:
         tensor = info.type.tensor_type
-        if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
-            return None
-        sizes = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
-        return TensorShape(sizes, itemsize(info.name, tensor.elem_type))
+        if not tensor.elem_type:
+            return
+        self.types.setdefault(info.name, tensor.elem_type)
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            dims = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+            self.shapes.setdefault(info.name, self._shape(info.name, dims))
 
-    stored = {tensor.name: tensor for tensor in graph.initializer}
-    shapes = {
-        name: TensorShape(tuple(tensor.dims), itemsize(name, tensor.data_type)) for name, tensor in stored.items()
-    }
-    floats = {name for name, tensor in stored.items() if tensor.data_type in (1, 10, 11, 16)}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        found = shape_of(info)
-        if found is not None:
-            shapes.setdefault(info.name, found)
-    nodes = []
-    for node in graph.node:
-        if node.op_type == "Identity" and node.input[0] in stored:  # The exporter stores equal tensors once.
-            shapes[node.output[0]] = shapes[node.input[0]]
-            stored[node.output[0]] = stored[node.input[0]]
-            floats |= {node.output[0]} if node.input[0] in floats else set()
-            continue
-        attributes = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-        nodes.append(Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes))
-    inputs = tuple(each.name for each in graph.input if each.name not in stored)
-    read: list[str] = []
-    for node in nodes:
-        for name in (*node.inputs, *node.outputs):
-            if name and name not in shapes and node.op not in ("Constant",):
-                raise UnsupportedError(f"{path}: node `{node.name}` ({node.op}): the shape of `{name}` is not known")
-        read += [name for name in node.inputs if name in floats]
-    return OnnxGraph(tuple(nodes), shapes, inputs, tuple(o.name for o in graph.output), tuple(dict.fromkeys(read)))
+    def read(self) -> OnnxGraph:
+        """All of it."""
+        for node in self.graph.node:
+            self._read(node)
+        given = tuple(each.name for each in self.graph.input if each.name not in self.stored)
+        read = dict.fromkeys(name for node in self.nodes for name in node.inputs if name in self.stored)
+        floats = tuple(name for name in read if self.shapes[name].floating and name not in self.values)
+        rows = {name for name, value in self.values.items() if value.dtype.kind == "f" and value.size > 1}
+        known = {name: value for name, value in self.values.items() if name not in rows}
+        used = {name for node in self.nodes for name in node.inputs}
+        buffers = (*(name for name in read if name not in floats and name not in known), *sorted(rows & used - {*read}))
+        outputs = tuple(each.name for each in self.graph.output)
+        return OnnxGraph(tuple(self.nodes), self.shapes, given, outputs, floats, buffers, known)
+
+    def _read(self, node: Any) -> None:
+        if node.op_type == "Identity" and node.input[0] in self.stored:  # The exporter stores equal tensors once.
+            name = node.output[0]
+            self.stored[name], self.types[name] = self.stored[node.input[0]], self.types[node.input[0]]
+            self.shapes[name] = self.shapes[node.input[0]]
+            if node.input[0] in self.values:
+                self.values[name] = self.values[node.input[0]]
+            return
+        attributes = {each.name: self.onnx.helper.get_attribute_value(each) for each in node.attribute}
+        attributes["outputs"] = len(node.output)
+        if self._on_host(node, attributes):
+            return
+        self._infer(node, attributes)
+        metadata = {each.key: each.value for each in node.metadata_props}
+        call = metadata.get("pkg.torch.onnx.fx_node", "")
+        scopes = _scopes(node.name, metadata.get("pkg.torch.onnx.name_scopes", ""))
+        self.nodes.append(
+            Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes, call, scopes)
+        )
+
+    def _on_host(self, node: Any, attributes: dict[str, Any]) -> bool:
+        """Whether the node is arithmetic on shapes or a number, whose value is then known."""
+        name = node.output[0] if node.output else ""
+        found: Array | None = None
+        if node.op_type == "Constant":
+            found = self._constant(attributes)
+        elif node.op_type in ("Shape", "Size") and node.input[0] in self.shapes:
+            dims = self.shapes[node.input[0]].dims
+            start, end = attributes.get("start", 0), attributes.get("end", len(dims))
+            found = np.array(dims[start:end] if node.op_type == "Shape" else prod(dims), np.int64)
+        elif all(each in self.values for each in node.input if each):
+            if node.op_type == "ConstantOfShape" and "value" in attributes:
+                attributes["fill"] = self.onnx.numpy_helper.to_array(attributes["value"]).reshape(-1)[0]
+            found = value_of(node.op_type, [self.values[each] for each in node.input if each], attributes)
+        if found is None or found.size > MOST:
+            return False
+        self.values[name] = found
+        self.types[name] = int(self.onnx.helper.np_dtype_to_tensor_dtype(found.dtype))
+        self.shapes[name] = self._shape(name, tuple(found.shape))
+        return True
+
+    def _constant(self, attributes: Mapping[str, Any]) -> Array | None:
+        if "value" in attributes:
+            return np.asarray(self.onnx.numpy_helper.to_array(attributes["value"]))
+        for name in ("value_int", "value_ints"):
+            if name in attributes:
+                return np.array(attributes[name], np.int64)
+        for name in ("value_float", "value_floats"):
+            if name in attributes:
+                return np.array(attributes[name], np.float32)
+        return None
+
+    def _infer(self, node: Any, attributes: Mapping[str, Any]) -> None:
+        unknown = [name for name in (*node.input, *node.output) if name and name not in self.shapes]
+        if unknown and all(name in self.shapes for name in node.input if name):
+            given = [name for name in node.input if name]
+            found = dims_of(
+                node.op_type,
+                [self.shapes[name].dims for name in given],
+                [self.values.get(name) for name in given],
+                attributes,
+            )
+            for name, dims in zip(node.output, found or ()):
+                if name and name not in self.shapes:
+                    self.types.setdefault(name, self.types[_typed(node.op_type, given)])
+                    self.shapes[name] = self._shape(name, dims)
+        for name in (*node.input, *node.output):
+            if name and name not in self.shapes:
+                raise UnsupportedError(
+                    f"{self.path}: node `{node.name}` ({node.op_type}): the shape of `{name}` is not known"
+                )
+
+
+def _typed(op: str, inputs: Sequence[str]) -> str:
+    """The operand whose type the result has."""
+    return inputs[1] if op == "Where" else inputs[0]
+
+
+def _scopes(name: str, metadata: str) -> tuple[str, ...]:
+    """The modules that a node is in, as PyTorch's exporters name it: /layer1/layer1.0/conv1/Conv, or in the metadata
+    ['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d']."""
+    if metadata:
+        return tuple(part.strip(" '\"") for part in metadata.strip("[]").split(","))[1:-1]
+    return tuple(name.split("/")[1:-1]) if name.startswith("/") else ()
 
 
 def spatial(attributes: Mapping[str, Any], name: str, rank: int, default: int) -> tuple[int, ...]:

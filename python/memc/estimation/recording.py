@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from memc.ir.errors import InvalidError
 from memc.ir.messages import shown
 
+from .allocators import Allocator
 from .events import EventList, Events, Origin
 
 MOST_BYTES = 2**60
@@ -46,6 +48,10 @@ class Recording:
     """Why the events are not all that happened since the process began; empty if they are."""
     inference: bool = False
     """Whether the job is known not to train."""
+    allocator: Allocator | None = None
+    """Of the framework that a model is of; None for what `alloc_conf` says of PyTorch's."""
+    outside: int | None = None
+    """Bytes outside the allocator, where they are not the GPU's."""
     modelled: tuple[str, ...] = ()
     """What is taken to be so, where a model of the framework made the events; empty if they were recorded."""
 
@@ -72,6 +78,9 @@ class _Recorder:
         self.live: dict[int, int] = {}
         """Blocks by address; `requested` those that were given back."""
         self.requested: dict[int, int] = {}
+        self._starts: list[int] = []
+        """Addresses of blocks that are in use, in order; `_ends` where each ends."""
+        self._ends: dict[int, int] = {}
         self.addresses: list[int] = []
         self.skipped = 0
         self.ran_out: Action | None = None
@@ -92,6 +101,7 @@ class _Recorder:
         elif name in ("free", "free_requested"):
             self._free(at, action, name == "free" or _completes(then, action))
         elif name == "free_completed" and action.address in self.requested:
+            self._vacate(action.address)
             self.events.complete_free(self.requested.pop(action.address))
         elif name == "oom":
             self.ran_out = action
@@ -101,9 +111,30 @@ class _Recorder:
             raise InvalidError(
                 f"{self.source}: event {at}: allocates address {action.address}, which is in use since an earlier event"
             )
+        self._occupy(at, action)
         block = self.events.allocate(action.nbytes, action.stream, action.pool, action.origin)
         self.live[action.address] = block
         self.addresses.append(action.address)
+
+    def _occupy(self, at: int, action: Action) -> None:
+        """Refuses blocks that share bytes, which no allocator hands out."""
+        if action.nbytes == 0:
+            return
+        place = bisect_left(self._starts, action.address)
+        near = [self._starts[n] for n in (place - 1, place) if 0 <= n < len(self._starts)]
+        end = action.address + action.nbytes
+        for start in near:
+            if start < end and action.address < self._ends[start]:
+                raise InvalidError(
+                    f"{self.source}: event {at}: allocates {action.nbytes} bytes at address {action.address}, of which a block at "
+                    f"address {start} has some, which is in use since an earlier event"
+                )
+        self._starts.insert(place, action.address)
+        self._ends[action.address] = end
+
+    def _vacate(self, address: int) -> None:
+        if self._ends.pop(address, None) is not None:
+            del self._starts[bisect_left(self._starts, address)]
 
     def _free(self, at: int, action: Action, at_once: bool) -> None:
         block = self.live.pop(action.address, None)
@@ -114,6 +145,7 @@ class _Recorder:
         if block is None:  # From before a recording that began late.
             self.skipped += 1
         elif at_once:
+            self._vacate(action.address)
             self.events.free(block, action.origin)
         else:
             self.events.request_free(block)

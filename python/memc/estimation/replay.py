@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from memc.ir.errors import InvalidError
 from memc.ir.sizes import format_size
 
 from .alloc_conf import parse_alloc_conf
-from .allocators import Allocator, Caching
+from .allocators import Allocator, Bfc, Caching
 from .events import Events
 from .gpus import Gpu
 from .recording import Recording
@@ -40,6 +40,8 @@ class Job:
     @property
     def outside(self) -> int:
         """Bytes of the device outside the allocator."""
+        if self.recording.outside is not None:
+            return self.recording.outside
         return self.gpu.outside_inference if self.recording.inference else self.gpu.outside
 
     @property
@@ -60,11 +62,14 @@ class Job:
 
         Raises InvalidError for events that cannot be.
         """
+        total = self.gpu.total if self.gpu_named or self.memory is None else self.memory
+        if isinstance(allocator, Bfc) and self.memory is not None:
+            total = min(total, self.memory)
         try:
             return simulate(
                 self.events,
                 allocator,
-                device_total=self.gpu.total,
+                device_total=total,
                 capacity=self.capacity if limited else None,
                 descending=descending,
                 segment_addresses=segment_addresses,
@@ -129,12 +134,15 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     `changed`: whether they were asked for.
     """
     recording = job.recording
-    own = parse_alloc_conf(recording.alloc_conf, f"{job.name}: alloc")
+    own = recording.allocator or parse_alloc_conf(recording.alloc_conf, f"{job.name}: alloc")
     allocator = own if asked is None else asked
     same = allocator == own
     addresses = recording.segment_addresses(job.gpu.total) if same and not recording.partial else []
     free = job.simulate(allocator, segment_addresses=addresses, series=True)
     limited = job.simulate(allocator, limited=True, segment_addresses=addresses) if job.capacity is not None else None
+    if isinstance(allocator, Caching) and allocator.memory_fraction is not None and free.failed >= 0:
+        limited = free if limited is None else limited  # What fails for the fraction fails in any memory.
+        free = job.simulate(replace(allocator, memory_fraction=None), segment_addresses=addresses, series=True)
     notes = list(recording.modelled)
     if recording.modelled and job.gpu.name not in ("h200", "h100"):
         notes.append("workspaces of convolutions as on an H200")

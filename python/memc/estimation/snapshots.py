@@ -31,7 +31,7 @@ def read_snapshot(path: str | Path, device: int | None = None) -> Recording:
     """The events of a snapshot's device, by default of the only one with any.
 
     A history that began late is put after the blocks that were live before it, as the snapshot's segments and the events themselves
-    tell. Raises UsageError for a file that cannot be read or a device that is not there, InvalidError for what is no snapshot.
+    tell. Raises UsageError for a device that is not there, InvalidError for a file that cannot be read or is no snapshot.
     """
     data = _plain(path)
     if not isinstance(data, dict) or "segments" not in data or "device_traces" not in data:

@@ -3,18 +3,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
 from math import prod
 
 from memc.ir.errors import UnsupportedError
 
+from .checkpoints import Segment, segments
 from .eager import Machine, Storage
 from .events import Events, Origin
-from .frameworks.pytorch_2_11 import OPTIMIZERS, RULES, Context
-from .onnx_graph import Node, OnnxGraph, TensorShape
+from .frameworks import Framework
+from .frameworks.pytorch_2_11 import OPTIMIZERS, Context
+from .frameworks.pytorch_2_11.precision import autocast, cast_to, end_region, typed_shapes
+from .lifetimes import in_place_of, leaving
+from .onnx_graph import Node, OnnxGraph
+from .recognize import eager_graph
 from .workspaces import Workspaces
 
 STEPS = 3
@@ -23,120 +25,70 @@ STEPS = 3
 def loop_events(
     source: str,
     graph: OnnxGraph,
+    framework: Framework,
     optimizer: str | None,
     workspaces: Workspaces,
     zero_grad: str = "first",
     steps: int = STEPS,
+    *,
+    precision: str = "f32",
+    accumulate: int = 1,
+    checkpoint: str | None = None,
 ) -> Events:
-    """The events from the start of the process: the model is moved to the device, then `steps` steps are run, of inference without
-    an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
-    graph = _with_silu(graph)
-    _require_rules(source, graph)
-    return _Loop(graph, optimizer, workspaces, zero_grad).run(steps)
+    """The events from the start of the process: the model is moved to the device, then `steps` steps are run, each of `accumulate`
+    batches, of inference without an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
+    graph = eager_graph(graph)
+    _require_rules(source, graph, framework)
+    found = {} if checkpoint is None else segments(source, graph, checkpoint)
+    return _Loop(graph, framework, optimizer, workspaces, zero_grad, precision, accumulate, found).run(steps)
 
 
-def _require_rules(source: str, graph: OnnxGraph) -> None:
+def _require_rules(source: str, graph: OnnxGraph, framework: Framework) -> None:
     for node in graph.nodes:
-        if node.op != "Constant" and node.op not in RULES:
+        if node.op not in framework.rules:
             raise UnsupportedError(
-                f"{source}: node `{node.name}` ({node.op}): the model of pytorch-2.11 has no such op yet; "
+                f"{source}: node `{node.name}` ({node.op}): the model of {framework.name} has no such op yet; "
                 "record the job's allocations on a GPU, or leave it out"
             )
-
-
-def _with_silu(graph: OnnxGraph) -> OnnxGraph:
-    """x * sigmoid(x) as the one op that PyTorch has."""
-    uses = Counter(name for node in graph.nodes for name in node.inputs)
-    sigmoids = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Sigmoid"}
-    fused = {}
-    for node in graph.nodes:
-        if node.op != "Mul" or len(node.inputs) != 2:
-            continue
-        for x, gate in (node.inputs, node.inputs[::-1]):
-            if sigmoids.get(gate) == x and uses[gate] == 1:
-                fused[node.outputs[0]] = (x, gate)
-    gone = {gate for _, gate in fused.values()}
-    nodes = []
-    for node in graph.nodes:
-        if node.op == "Sigmoid" and node.outputs[0] in gone:
-            continue
-        if node.outputs and node.outputs[0] in fused:
-            node = replace(node, op="Silu", inputs=(fused[node.outputs[0]][0],))
-        nodes.append(node)
-    return replace(graph, nodes=tuple(nodes))
-
-
-def _scopes(node: Node) -> tuple[str, ...]:
-    """The modules that a node is in, outermost first, as PyTorch's exporter names it: /layer1/layer1.0/conv1/Conv."""
-    return tuple(node.name.split("/")[1:-1]) if node.name.startswith("/") else ()
-
-
-def _leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
-    """By node: the tensors whose names go out of scope after it.
-
-    What a module is given is held by its caller until it returns, however deep inside it is read last.
-    """
-    maker: dict[str, tuple[str, ...]] = {}
-    end: dict[tuple[str, ...], int] = {}
-    last: dict[str, int] = {}
-    for at, node in enumerate(graph.nodes):
-        scopes = _scopes(node)
-        for depth in range(1, len(scopes) + 1):
-            end[scopes[:depth]] = at
-        for name in node.outputs:
-            maker[name] = scopes
-            last[name] = at
-    for at, node in enumerate(graph.nodes):
-        scopes = _scopes(node)
-        for name in node.inputs:
-            outside = maker.get(name, ())
-            common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(outside, scopes)))
-            until = end.get(scopes[: common + 1], at) if common < len(scopes) else at
-            last[name] = max(last.get(name, at), at, until)
-    leaving: dict[int, list[str]] = {}
-    for name, at in last.items():
-        leaving.setdefault(at, []).append(name)
-    return leaving
-
-
-def _in_place(graph: OnnxGraph, readers: Mapping[str, Sequence[Node]]) -> Mapping[str, str]:
-    """By output: which operand an op writes over. ReLU and ReLU6 do, and additions before them, where nobody else reads the operand
-    and nothing keeps it for the backward pass."""
-    maker = {name: node.op for node in graph.nodes for name in node.outputs}
-    keepers = {"Relu", "Clip", "Sigmoid", "Silu"}
-
-    def free(name: str, out: str) -> bool:
-        alone = len(readers.get(name, ())) == 1 and maker.get(name, "Relu") not in keepers
-        return alone and name not in graph.outputs and graph.shapes[name] == graph.shapes[out]
-
-    found: dict[str, str] = {}
-    for node in graph.nodes:
-        after = [reader.op for reader in readers.get(node.outputs[0], ())] if node.outputs else []
-        if node.op in ("Relu", "Clip") or (node.op == "Add" and after in (["Relu"], ["Clip"])):
-            operands = node.inputs if node.op == "Add" else node.inputs[:1]
-            chosen = next((name for name in operands if free(name, node.outputs[0])), None)
-            if chosen is not None:
-                found[node.outputs[0]] = chosen
-    return found
 
 
 class _Loop:
     """A job: parameters, and steps one after another."""
 
-    def __init__(self, graph: OnnxGraph, optimizer: str | None, workspaces: Workspaces, zero_grad: str) -> None:
+    def __init__(
+        self,
+        graph: OnnxGraph,
+        framework: Framework,
+        optimizer: str | None,
+        workspaces: Workspaces,
+        zero_grad: str,
+        precision: str,
+        accumulate: int,
+        checkpoints: Mapping[int, Segment],
+    ) -> None:
         self.graph, self.optimizer, self.zero_grad = graph, optimizer, zero_grad
-        self.machine = Machine(lambda name: graph.shapes[name].nbytes)
+        self.rules = framework.rules
+        self.autocast, self.scaled, self.accumulate = precision.startswith("amp-"), precision == "amp-f16", accumulate
+        shapes = typed_shapes(graph.shapes, precision)
+        self.machine = Machine(
+            lambda name: shapes[name].nbytes, applies_at_once=framework.applies_at_once and optimizer == "sgd"
+        )
         readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
-        self.leaving = _leaving(graph)
-        in_place = _in_place(graph, readers)
+        self.leaving = leaving(graph)
+        constants = {name for node in graph.nodes if node.op == "Constant" for name in node.outputs}
+        self.kept = {*graph.parameters, *graph.buffers, *graph.inputs, *graph.outputs, *constants}
+        self.segments = checkpoints
+        in_place = in_place_of(graph, readers)
         statistics = {name for node in graph.nodes if node.op == "BatchNormalization" for name in node.inputs[3:5]}
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
         training = optimizer is not None
         flows = set(self.trained) if training else set()
-        self.context = Context(self.machine, graph, workspaces, training, flows, set(), in_place)
+        self.context = Context(
+            self.machine, graph, workspaces, training, flows, in_place, shapes, framework.matrix_workspaces
+        )
         self.states: dict[str, list[Storage]] = {}
 
     def run(self, steps: int) -> Events:
@@ -153,51 +105,122 @@ class _Loop:
     def _load(self) -> None:
         """Each module's parameters and then its buffers; batch normalization counts its batches in one of 8 bytes."""
         loaded: set[str] = set()
+        recurrent = [node for node in self.graph.nodes if node.op == "LSTM"]
+        last = {node.scopes: node for node in recurrent}
+        stored = {*self.graph.parameters, *self.graph.buffers}
         for node in self.graph.nodes:
             for name in node.inputs:
-                if name in self.graph.parameters and name not in loaded:
+                if name in stored and name not in loaded:
                     loaded.add(name)
-                    self.machine.bind(name, self.machine.new(self.graph.shapes[name].nbytes, "weights"))
+                    self.machine.bind(name, self.machine.new(self.context.shape(name).nbytes, "weights"))
+            if node.op == "Constant":
+                loaded.update(node.outputs)
+                self.rules[node.op](self.context, node)
             if node.op == "BatchNormalization":
                 self.machine.new(8, "weights")
+            if last.get(node.scopes) is node:
+                self._flatten([name for each in recurrent if each.scopes == node.scopes for name in each.inputs[1:]])
+
+    def _flatten(self, names: Sequence[str]) -> None:
+        """The weights of a recurrent module go into one block."""
+        machine = self.machine
+        whole = machine.new(sum(self.context.shape(name).nbytes for name in names), "weights")
+        for name in names:
+            machine.drop(name)
+            machine.bind(name, machine.view(whole, None, self.context.shape(name).nbytes))
+        machine.release(whole)
 
     def _step(self, step: int) -> None:
         machine = self.machine
         if self.zero_grad == "first":
             self._drop_gradients()
-        machine.origin = Origin("input", "", "forward", step)
-        for name in self.graph.inputs:
-            machine.bind(name, machine.new(self.graph.shapes[name].nbytes, "inputs"))
-        output = self.graph.outputs[0]
-        labels = machine.new(_labels(self.graph.shapes[output]), "inputs")
-        self._forward(step)
-        self._loss(output, step)
-        for name in self.graph.inputs:
-            machine.drop(name)
-        machine.release(labels)
+        for _ in range(self.accumulate):
+            self._batch(step)
         if self.optimizer is not None:
             machine.origin = Origin("optimizer", "", "optimizer", step)
             self._update()
         if self.zero_grad == "end":
             self._drop_gradients()
 
+    def _batch(self, step: int) -> None:
+        """Forward and backward pass of a batch."""
+        machine = self.machine
+        machine.origin = Origin("input", "", "forward", step)
+        for name in self.graph.inputs:
+            machine.bind(name, machine.new(self.context.shape(name).nbytes, "inputs"))
+        labels = machine.new(self._labels(), "inputs")
+        self._forward(step)
+        self._loss(self.graph.outputs[0], step)
+        for name in self.graph.inputs:
+            machine.drop(name)
+        machine.release(labels)
+
     def _forward(self, step: int) -> None:
-        machine, outputs = self.machine, set(self.graph.outputs)
-        kept = set(self.graph.parameters) | set(self.graph.inputs) | outputs
-        for at, node in enumerate(self.graph.nodes):
+        at = 0
+        while at < len(self.graph.nodes):
+            segment = self.segments.get(at)
+            if segment is None:
+                self._run(at, at, "forward", step)
+                at += 1
+            else:
+                self._checkpointed(segment, step)
+                at = segment.last + 1
+
+    def _run(self, first: int, last: int, phase: str, step: int) -> None:
+        """Some nodes, one after another, and the end of names after each."""
+        machine = self.machine
+        for at in range(first, last + 1):
+            node = self.graph.nodes[at]
             if node.op == "Constant":
                 continue
-            machine.origin = Origin(node.op, node.name, "forward", step)
-            RULES[node.op](self.context, node)
-            for name in self.leaving.get(at, ()):
-                if name not in kept:
-                    machine.drop(name)
+            machine.origin = Origin(node.op, node.name, phase, step)
+            casts: list[str] = []
+            if self.autocast:
+                node, casts = autocast(self.context, node)
+            self.rules[node.op](self.context, node)
+            for name in (*casts, *(name for name in self.leaving.get(at, ()) if name not in self.kept)):
+                machine.drop(name)
+
+    def _checkpointed(self, segment: Segment, step: int) -> None:
+        """Keeps what the module reads, and recomputes the rest in the backward pass."""
+        machine, context = self.machine, self.context
+        held = [machine.hold(machine.tensors[name]) for name in segment.inputs]
+        context.recording = False
+        self._run(segment.first, segment.last, "forward", step)
+        context.recording = True
+        flowing = [name for name in segment.inputs if name in context.needs_gradient]
+        outputs = [name for name in segment.outputs if context.shape(name).floating]
+        context.needs_gradient.update(outputs)
+
+        def backward(_: Storage) -> list[Storage | None]:
+            given = dict(machine.given)
+            outer, machine.tape = machine.tape, []
+            rebound = [name for name in segment.inputs if name not in machine.tensors]
+            for name, storage in zip(segment.inputs, held):
+                if name in rebound:
+                    machine.bind(name, machine.hold(storage))
+            self._run(segment.first, segment.last, "backward", step)
+            end_region(context)
+            for name in (*segment.inside, *rebound):
+                machine.drop(name)
+            machine.gradients.update({name: machine.hold(storage) for name, storage in given.items() if storage})
+            machine.unwind()
+            machine.tape = outer
+            return [machine.gradients.pop(name, None) for name in flowing]
+
+        machine.record(outputs, flowing, held, backward)
+        for storage in held:
+            machine.release(storage)
 
     def _loss(self, output: str, step: int) -> None:
         """Cross entropy of the first output, and the backward pass."""
         machine, context = self.machine, self.context
-        shape = self.graph.shapes[output]
         machine.origin = Origin("cross_entropy", "", "forward", step)
+        wide = output
+        if self.autocast or self._of_tokens():
+            wide = cast_to(context, output, 4)
+        shape = context.shape(wide)
+        shifted = self._shifted_labels()
         log_softmax = machine.new(shape.nbytes, "activations")
         total, loss = machine.new(4, "activations"), machine.new(4, "activations")
         if output in context.needs_gradient:
@@ -208,14 +231,40 @@ class _Loop:
                 machine.release(picked)
                 return [gradient]
 
-            machine.record("loss", [output], [log_softmax, total], backward)
+            machine.record(["loss"], [wide], [log_softmax, total, *shifted], backward)
         machine.release(log_softmax)
         machine.release(total)
-        for name in self.graph.outputs:
+        for storage in shifted:
+            machine.release(storage)
+        for name in {*self.graph.outputs, wide}:
             machine.drop(name)
+        end_region(context)
         if output in context.needs_gradient:
             machine.run_backward("loss", frozenset(self.trained))
         machine.release(loss)
+
+    def _of_tokens(self) -> bool:
+        """Whether the first output has a distribution over the last axis for each token of an input."""
+        dims = self.graph.shapes[self.graph.outputs[0]].dims
+        inputs = (self.graph.shapes[name] for name in self.graph.inputs)
+        return len(dims) == 3 and any(not each.floating and each.dims == dims[:2] for each in inputs)
+
+    def _labels(self) -> int:
+        """Bytes of class numbers: one for each vector of the first output along its second axis, or its last for tokens."""
+        dims = self.graph.shapes[self.graph.outputs[0]].dims
+        axis = -1 if self._of_tokens() else 1
+        classes = dims[axis] if len(dims) > 1 else 1
+        return prod(dims) // max(classes, 1) * 8
+
+    def _shifted_labels(self) -> list[Storage]:
+        """Labels of tokens, each of the next one, with one appended."""
+        if not self._of_tokens():
+            return []
+        rows, length = self.graph.shapes[self.graph.outputs[0]].dims[:2]
+        padded = self.machine.new(rows * (length + 1) * 8, "temporaries")
+        shifted = self.machine.new(rows * length * 8, "temporaries")
+        self.machine.release(padded)
+        return [shifted]
 
     def _drop_gradients(self) -> None:
         for name in self.trained:
@@ -228,7 +277,7 @@ class _Loop:
         updated = [name for name in self.trained if name in machine.gradients]
         self._make_states(updated)
         lists = [
-            machine.new(self.graph.shapes[name].nbytes, "temporaries")
+            machine.new(self.context.shape(name).nbytes, "temporaries")
             for _ in range(optimizer.lists)
             for name in updated
         ]
@@ -236,7 +285,7 @@ class _Loop:
             machine.release(storage)
         last: Storage | None = None
         for name in updated if optimizer.singles else ():
-            made = [machine.new(self.graph.shapes[name].nbytes, "temporaries") for _ in range(optimizer.singles)]
+            made = [machine.new(self.context.shape(name).nbytes, "temporaries") for _ in range(optimizer.singles)]
             for storage in made[:-1]:
                 machine.release(storage)
             if last is not None:  # The variable of the loop.
@@ -251,12 +300,6 @@ class _Loop:
         for name in names:
             if name in self.states:
                 continue
-            nbytes = self.graph.shapes[name].nbytes
+            nbytes = self.context.shape(name).nbytes
             sizes = [4] * optimizer.counters + [nbytes] * optimizer.states
             self.states[name] = [self.machine.new(each, "optimizer") for each in sizes]
-
-
-def _labels(output: TensorShape) -> int:
-    """Bytes of class numbers for the output: one for each vector along its second axis."""
-    classes = output.dims[1] if len(output.dims) > 1 else 1
-    return prod(output.dims) // max(classes, 1) * 8

@@ -52,6 +52,7 @@ class Convolution:
         return prod(self.x) + prod(self.out)
 
 
+Kind = Literal["f32", "tf32", "f16"]
 Ints = tuple[int, ...]
 Shape = tuple[Ints, Ints, Ints, Ints, Ints, Ints, int, bool]
 Table = Mapping[Shape, Mapping[int, tuple[int, ...]]]
@@ -59,9 +60,9 @@ Table = Mapping[Shape, Mapping[int, tuple[int, ...]]]
 
 
 @cache
-def table(tf32: bool) -> Table:
-    """Of cuDNN 9.19 for an H200, in f32, with products in TF32 or without."""
-    name = f"cudnn_9_19_sm90_{'tf32' if tf32 else 'f32'}.json.gz"
+def table(kind: Kind) -> Table:
+    """Of cuDNN 9.19 for an H200: in f32, with products in TF32 or without, or in f16."""
+    name = f"cudnn_9_19_sm90_{kind}.json.gz"
     data = json.loads(gzip.decompress((files("memc.estimation") / "data" / name).read_bytes()))
     found: dict[Shape, Mapping[int, tuple[int, ...]]] = {}
     for *lists, group, transposed, rows in data["convolutions"]:
@@ -76,10 +77,17 @@ class Workspaces:
     """Bytes by what is computed."""
 
     known: Table
+    limit: int | None = None
+    """Bytes above which an algorithm is not used."""
     guessed: dict[Shape, bool] = field(default_factory=dict)
     """Convolutions that the table lacks, and whether their shape was taken from a similar one, rather than the batch size."""
 
     def bytes(self, direction: Direction, convolution: Convolution) -> int:
+        """Of one call; what would take more than the limit is done by an algorithm without a workspace."""
+        found = self._bytes(direction, convolution)
+        return 0 if self.limit is not None and found > self.limit else found
+
+    def _bytes(self, direction: Direction, convolution: Convolution) -> int:
         """Of one call: what the table says; for another batch size what its neighbours need for each item, whichever is more; for
         another shape what the most similar one needs for each element."""
         if convolution.depthwise:

@@ -23,13 +23,14 @@ STDIN = "-"
 
 
 def read_text(path: str | Path) -> str:
-    """The text of a file, or of standard input for `-`. Raises UsageError if it cannot be read, or is no UTF-8."""
+    """The text of a file, or of standard input for `-`. Raises InvalidError if the file cannot be read or is no
+    UTF-8, UsageError for a closed standard input."""
     name = "<stdin>" if str(path) == STDIN else str(path)
     data = _standard_input() if str(path) == STDIN else read_bytes(path)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UsageError(f"{name}: expected UTF-8 text, got {error.reason} at byte {error.start}") from None
+        raise InvalidError(f"{name}: expected UTF-8 text, got {error.reason} at byte {error.start}") from None
 
 
 def _standard_input() -> bytes:

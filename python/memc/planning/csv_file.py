@@ -39,7 +39,7 @@ ROWS = 1 << 16
 def read_csv(path: str | Path) -> tuple[TensorColumns, int]:
     """The tensors of a file and their alignment in bytes.
 
-    Raises UsageError if the file cannot be read, InvalidError with file, line and field if it is malformed,
+    Raises InvalidError if the file cannot be read, or with file, line and field if it is malformed,
     UnsupportedError for gaps of a part of the bytes only.
     """
     parts = _parts(path, _text(path))

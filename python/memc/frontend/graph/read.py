@@ -87,7 +87,7 @@ class Graph:
 def read_graph(path: str | Path) -> Graph:
     """The graph in a .json or .json.gz file.
 
-    Raises UsageError if the file cannot be read, InvalidError if it holds no sound graph: an index out of range, a
+    Raises InvalidError if the file cannot be read, or if it holds no sound graph: an index out of range, a
     negative size, a tensor that is read before it is there (as in a cycle), or anything else, named with its place.
     """
     return graph_of(_load(Path(path)), str(path))

@@ -88,8 +88,8 @@ def test_lists(memc) -> None:
     ("arguments", "code", "message"),
     [
         ([], 2, "missing FILE: give .memir text, an .onnx model, or - for standard input"),
-        (["none.memir"], 2, "none.memir: cannot read: No such file or directory"),
-        (["latin.memir"], 2, "latin.memir: expected UTF-8 text, got unexpected end of data at byte 6"),
+        (["none.memir"], 3, "none.memir: cannot read: No such file or directory"),
+        (["latin.memir"], 3, "latin.memir: expected UTF-8 text, got unexpected end of data at byte 6"),
         (
             ["small.memir", "-p", "in-place{"],
             2,

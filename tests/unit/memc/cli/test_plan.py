@@ -221,7 +221,6 @@ def test_sums_that_overflow(memc) -> None:
     ("arguments", "message"),
     [
         ([], "missing FILE"),
-        (["absent.csv"], "absent.csv: cannot read: No such file or directory"),
         (["p.csv", "--solver", "magic"], "solver `magic`: expected one of auto"),
         (["p.csv", "--order-solver", "magic", "--reorder"], "order solver `magic`: expected one of auto"),
         (["p.csv", "--order-solver", "list"], "--order-solver: expected --reorder with it"),
@@ -235,8 +234,6 @@ def test_sums_that_overflow(memc) -> None:
         (["p.csv", "--alignment", str(2**63)], "alignment: expected bytes, got 9223372036854775808"),
         (["p.csv", "--threads", str(10**40)], "threads: expected a whole number of 64 bits, got 1000"),
         (["p.csv", "--threads", "2000"], "threads: expected a whole number from 1 to 1024, got 2000"),
-        (["/dev/zero"], "/dev/zero: cannot read: expected a file, got a device"),
-        (["p.csv\n.csv"], "p.csv .csv: cannot read"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
         (["p.csv", "--alignment", "0"], "alignment: expected bytes from 1 to 1099511627776, got 0"),
         (["p.csv", "--json", "-", "--csv", "-"], "--json and --csv: expected one of them on standard output, got both"),
@@ -247,6 +244,19 @@ def test_bad_usage(memc, arguments: list[str], message: str) -> None:
     Path("p.csv").write_text(PROBLEM)
     result = memc("plan", *arguments)
     assert result.code == 2 and result.err.startswith(f"memc: error: {message}") and result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("absent.csv", "absent.csv: cannot read: No such file or directory"),
+        ("/dev/zero", "/dev/zero: cannot read: expected a file, got a device"),
+        ("q.csv\n.csv", "q.csv .csv: cannot read"),
+    ],
+)
+def test_a_file_that_cannot_be_read(memc, name: str, message: str) -> None:
+    result = memc("plan", name)
+    assert result.code == 3 and result.err.startswith(f"memc: error: {message}") and result.err.count("\n") == 1
 
 
 def test_binary_file(memc) -> None:

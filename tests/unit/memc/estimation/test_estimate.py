@@ -148,3 +148,24 @@ def test_public_names() -> None:
 def test_options_of_models_are_refused_for_recordings(option: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="zero_grad"):
         estimate(RESNET, **option)  # type: ignore[arg-type]
+
+
+def test_a_memory_fraction_that_does_not_suffice() -> None:
+    """The figures are those where it does, and the job does not fit, whether or not memory is given."""
+    events = EventList()
+    events.allocate(30 * MIB)
+    events.allocate(5 * MIB)
+    whole = estimate(events.events())
+    for memory in (None, 2 * 1024 * MIB):
+        found = estimate(events.events(), alloc_conf="per_process_memory_fraction:0.0002", memory=memory)
+        assert (found.reserved_bytes, found.fits) == (whole.reserved_bytes, False)
+        assert found.out_of_memory is not None and found.out_of_memory.requested_bytes == 30 * MIB
+    assert estimate(events.events(), alloc_conf="per_process_memory_fraction:0.5").fits is None
+
+
+def test_a_share_of_the_memory_given() -> None:
+    """XLA takes three quarters of what there is."""
+    events = EventList()
+    events.allocate(30 * MIB)
+    found = estimate(events.events(), allocator="xla", memory=4096 * MIB)
+    assert found.fits and found.reserved_bytes == 3072 * MIB and found.device_bytes <= 4096 * MIB

@@ -12,6 +12,7 @@ import pytest
 from memc.estimation import estimate
 from memc.estimation.eager import Machine
 from memc.estimation.events import Events, Kind
+from memc.estimation.frameworks import FRAMEWORKS
 from memc.estimation.models import Loop, largest
 from memc.estimation.onnx_graph import read_onnx
 from memc.estimation.training import loop_events
@@ -28,7 +29,7 @@ VECTOR, LOGITS = BATCH * 8 * 4, BATCH * 10 * 4
 def steps_of(path: Path, optimizer: str | None, steps: int = 2) -> tuple[Events, dict[tuple[str, int], list[str]]]:
     """What each phase and step does, in order: `+bytes` and `-bytes`."""
     graph = read_onnx(path, {"batch": BATCH})
-    events = loop_events("small", graph, optimizer, Workspaces({}), steps=steps)
+    events = loop_events("small", graph, FRAMEWORKS["pytorch-2.11"], optimizer, Workspaces({}), steps=steps)
     sizes = events.sizes()
     found: dict[tuple[str, int], list[str]] = {}
     phase = ("", -1)
@@ -143,9 +144,9 @@ def test_a_second_gradient_is_added_in_place_if_nobody_else_holds_the_first() ->
     m = machine()
     for name in ("x", "y", "z"):
         m.bind(name, m.new(100, "activations"))
-    m.record("y", ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record("z", ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record("loss", ["y", "z"], [], lambda gradient: [m.hold(gradient), m.hold(gradient)])
+    m.record(["y"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
+    m.record(["z"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
+    m.record(["loss"], ["y", "z"], [], lambda gradient: [m.hold(gradient), m.hold(gradient)])
     m.run_backward("loss", frozenset())
     events = m.events.events()
     assert events.kinds.tolist()[3:] == [Kind.ALLOCATE] * 2 + [Kind.ALLOCATE, Kind.FREE, Kind.FREE]
@@ -154,8 +155,8 @@ def test_a_second_gradient_is_added_in_place_if_nobody_else_holds_the_first() ->
 def test_a_part_of_another_gradient_is_not_written_to() -> None:
     """As for the gradient of a concatenation's operand: the sum is a tensor of its own, of the operand's size."""
     m = machine()
-    m.record("y", ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record("loss", ["x", "y"], [], lambda gradient: [m.new(300, "temporaries"), m.new(100, "temporaries")])
+    m.record(["y"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
+    m.record(["loss"], ["x", "y"], [], lambda gradient: [m.new(300, "temporaries"), m.new(100, "temporaries")])
     m.run_backward("loss", frozenset())
     assert m.events.events().nbytes.tolist() == [4, 300, 100, 0, 100, 100, 0, 0, 0]
 
@@ -181,7 +182,7 @@ def convolution(batch: int, channels: int = 64, side: int = 56) -> Convolution:
 
 def test_workspaces_of_cudnn() -> None:
     """What an H200 was seen to use: 56,623,104 bytes for the gradient of a convolution of 512 channels, and so on."""
-    f32 = Workspaces(table(False))
+    f32 = Workspaces(table("f32"))
     assert [f32.bytes(d, convolution(32, 512, 7)) for d in ("forward", "input", "weight")] == [
         0,
         0,
@@ -194,7 +195,7 @@ def test_workspaces_of_cudnn() -> None:
 
 
 def test_workspaces_that_the_table_lacks() -> None:
-    f32 = Workspaces(table(False))
+    f32 = Workspaces(table("f32"))
     between = f32.bytes("weight", convolution(40))
     assert 116_195_328 * 40 // 32 <= between <= 1.3 * 116_195_328 * 48 // 32
     assert list(f32.guessed.values()) == [False]
@@ -233,8 +234,16 @@ def test_mistakes(network: Path, tmp_path: Path) -> None:
         estimate(network, dims=dims, optimizer="adam")
     with pytest.raises(UsageError, match="optimizer: expected one of pytorch's, got 'adamm'; did you mean adam?"):
         estimate(network, dims=dims, train=True, optimizer="adamm")
-    with pytest.raises(UsageError, match="framework: expected pytorch-2.11, got 'pytorch-1.2'"):
-        estimate(network, dims=dims, framework="pytorch-1.2")
+    with pytest.raises(
+        UsageError, match="framework: expected pytorch-2.11, pytorch-1.2, .* got 'pytorch-1.3'; did you mean"
+    ):
+        estimate(network, dims=dims, framework="pytorch-1.3")
+    with pytest.raises(UsageError, match="precision: expected f32 with mxnet-1.5, got bf16"):
+        estimate(network, dims=dims, framework="mxnet-1.5", precision="bf16")
+    with pytest.raises(UsageError, match="precision: expected f32, bf16, amp-bf16, amp-f16, got 'f16'"):
+        estimate(network, dims=dims, precision="f16")
+    with pytest.raises(UsageError, match="accumulate: expected a whole number from 1 to 1024, got 0"):
+        estimate(network, dims=dims, train=True, accumulate=0)
     with pytest.raises(UsageError, match="zero_grad: expected `first` or `end`, got 'last'"):
         estimate(network, dims=dims, zero_grad="last")
     with pytest.raises(UsageError, match="find_batch: expected memory or gpu with it"):

@@ -258,9 +258,32 @@ def test_other_files(tmp_path: Path) -> None:
         estimate(tmp_path / "train.py")
     with pytest.raises(UnsupportedError, match="a memory snapshot of PyTorch"):
         estimate(tmp_path / "model.bin")
-    with pytest.raises(UsageError, match="cannot read"):
+    with pytest.raises(InvalidError, match="cannot read"):
         estimate(tmp_path / "none.json")
     with pytest.raises(InvalidError, match="expected an artifact folder"):
         estimate(tmp_path / "none.memc")
     with pytest.raises(UsageError, match="expected a path or events, got 3"):
         estimate(3)  # type: ignore[arg-type]
+
+
+def test_blocks_that_share_bytes_are_refused(tmp_path: Path) -> None:
+    """But not those that lie side by side, or come after one another at the same place."""
+    path = tmp_path / "e.json"
+    beside = [
+        ["alloc", 0, 512, 0],
+        ["alloc", 512, 512, 0],
+        ["alloc", 1536, 0, 0],
+        ["free", 0, 512, 0],
+        ["alloc", 0, 100, 0],
+    ]
+    path.write_text(json.dumps({"events": beside}))
+    assert estimate(path).requested_bytes == 1024
+    for address, nbytes in ((511, 1), (1000, 600), (0, 4096)):
+        path.write_text(json.dumps({"events": [*beside[1:2], ["alloc", 4096, 8, 0], ["alloc", address, nbytes, 0]]}))
+        if address == 511:
+            assert estimate(path).requested_bytes == 512 + 8 + 1
+            continue
+        with pytest.raises(
+            InvalidError, match=f"event 2: allocates {nbytes} bytes at address {address}, of which a block"
+        ):
+            estimate(path)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from memc.frontend.graph import graph_of, import_graph, read_graph
-from memc.ir.errors import InvalidError, MemcError, UsageError
+from memc.ir.errors import InvalidError, MemcError
 from memc.ir.text.parser import parse
 from memc.ir.verify.structure import verify
 from memc.passes.manager import PassManager
@@ -189,7 +189,7 @@ def test_output_that_nothing_produces() -> None:
 @pytest.mark.parametrize(
     ("name", "content", "kind", "message"),
     [
-        ("g.json", None, UsageError, "cannot read: No such file"),
+        ("g.json", None, InvalidError, "cannot read: No such file"),
         ("g.json", b"", InvalidError, "got an empty file"),
         ("g.json", b'{"ops": [\n1,', InvalidError, r"g.json:2:3: expected JSON"),
         ("g.json", b"[]", InvalidError, r"graph: expected an object, got \[\]"),

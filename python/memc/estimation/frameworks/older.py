@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ops of frameworks of 2019, where they differ from PyTorch 2.11's: nothing was measured here, the sources are DNNMem
+(Gao et al. 2020) and the frameworks' own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..eager import Storage
+from ..onnx_graph import Node
+from .pytorch_2_11 import RULES as PYTORCH_RULES
+from .pytorch_2_11 import Context
+
+Rules = Mapping[str, Callable[[Context, Node], None]]
+
+MIB = 2**20
+CONTEXT = 379 * MIB
+"""The CUDA context of TensorFlow 1.12 on a P40, which DNNMem's table 8 has as 0.37 GB; taken for the other frameworks, too."""
+WORKSPACE_LIMIT = 2**32
+"""DNNMem's table 1 has 4 GB; it is TensorFlow's default, too."""
+
+
+def in_place(context: Context, node: Node) -> None:
+    """The result has the place of the operand; what the backward pass needs of it is the result."""
+    x = node.inputs[0]
+    context.alias(node, x)
+    out = context.machine.tensors[node.outputs[0]]
+    flowing = [name for name in node.inputs[:3] if context.flows(name)]
+    context.record(node, flowing, [out], lambda _: [context.gradient(name) for name in flowing])
+
+
+def both_kept(context: Context, node: Node) -> None:
+    """Operand and result are kept, and no indices."""
+    x = node.inputs[0]
+    out = context.output(node)
+    context.record(node, [x], [context.machine.tensors[x], out], lambda _: [context.gradient(x)])
+
+
+def float_mask(context: Context, node: Node) -> None:
+    """Dropout with a mask of floats."""
+    x, machine = node.inputs[0], context.machine
+    if not context.training:
+        return context.alias(node, x)
+    mask = machine.new(context.shape(x).nbytes, "activations")
+    context.output(node)
+    context.record(
+        Node(node.op, node.name, node.inputs, node.outputs[:1], {}), [x], [mask], lambda _: [context.gradient(x)]
+    )
+    machine.release(mask)
+    return None
+
+
+def with_copies(context: Context, node: Node) -> None:
+    """Two temporaries beside a convolution, of the size of its weights and its result."""
+    machine = context.machine
+    made = [machine.new(context.shape(name).nbytes, "temporaries") for name in (node.inputs[1], node.outputs[0])]
+    PYTORCH_RULES["Conv"](context, node)
+    for storage in made:
+        machine.release(storage)
+
+
+def lstm_of(kept: int) -> Callable[[Context, Node], None]:
+    """A layer that keeps so many vectors of the hidden size for each step and item, beside its outputs."""
+
+    def lstm(context: Context, node: Node) -> None:
+        x, *weights = (name for name in node.inputs if name)
+        machine = context.machine
+        steps, batch = context.dims(x)[:2]
+        unit = steps * batch * int(node.attributes["hidden_size"]) * 4
+        for name in filter(None, node.outputs):
+            machine.bind(name, machine.new(context.shape(name).nbytes, "activations"))
+        flowing = [name for name in (x, *weights) if context.flows(name)]
+        gates = [machine.new(unit, "activations") for _ in range(kept)]
+        out = machine.tensors[node.outputs[0]]
+
+        def backward(_: Storage) -> list[Storage | None]:
+            return [context.gradient(name) for name in flowing]
+
+        context.record(Node(node.op, node.name, node.inputs, node.outputs[:1], {}), flowing, [*gates, out], backward)
+        for storage in gates:
+            machine.release(storage)
+
+    return lstm

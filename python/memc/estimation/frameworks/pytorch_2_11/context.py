@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the rules of ops know of the run, and what they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...eager import Dims, Machine, Storage
+from ...layouts import contiguous
+from ...onnx_graph import Node, OnnxGraph, TensorShape
+from ...workspaces import Workspaces
+
+CUBLAS_BYTES = 32 * 2**20
+"""That a thread's handle of cuBLAS takes for good on compute capability 9.0."""
+CUBLASLT_BYTES = 2**20
+"""That cuBLASLt takes, which adds the bias of linear layers."""
+
+
+@dataclass
+class Context:
+    """A run of a model."""
+
+    machine: Machine
+    graph: OnnxGraph
+    workspaces: Workspaces
+    training: bool
+    needs_gradient: set[str]
+    """Tensors through which gradients flow."""
+    in_place: Mapping[str, str]
+    """By output: which operand the op writes over."""
+    shapes: dict[str, TensorShape]
+    """Of all tensors, with the types that they have in this precision."""
+    matrix_workspaces: bool = True
+    """Whether the workspaces of cuBLAS are the allocator's."""
+    recording: bool = True
+    """Whether ops go on the tape."""
+    handles: set[str] = field(default_factory=set)
+    """Threads that have a handle of cuBLAS or cuBLASLt."""
+
+    def shape(self, name: str) -> TensorShape:
+        """Of a tensor."""
+        return self.shapes[name]
+
+    def dims(self, name: str) -> Dims:
+        """Of a tensor."""
+        return self.shapes[name].dims
+
+    def strides(self, name: str) -> Dims:
+        """Of a tensor that is there, in elements."""
+        storage = self.machine.tensors[name]
+        return contiguous(self.dims(name)) if storage.strides is None else storage.strides
+
+    def output(self, node: Node, category: str = "activations", strides: Dims | None = None) -> Storage:
+        """A new block for the node's first output."""
+        storage = self.machine.new(self.shape(node.outputs[0]).nbytes, category)
+        storage.strides = strides
+        self.machine.bind(node.outputs[0], storage)
+        return storage
+
+    def result(self, node: Node) -> None:
+        """The output in the place of an operand, where the op runs in place, or in a new block."""
+        source = self.in_place.get(node.outputs[0])
+        if source is None:
+            self.output(node)
+        else:
+            self.alias(node, source)
+
+    def alias(self, node: Node, source: str) -> None:
+        """The node's output has the bytes of its input."""
+        self.machine.bind(node.outputs[0], self.machine.hold(self.machine.tensors[source]))
+
+    def flows(self, name: str) -> bool:
+        """Whether a gradient flows through the tensor."""
+        return self.training and self.recording and name in self.needs_gradient
+
+    def gradient(self, name: str) -> Storage | None:
+        """A new block for a gradient, if the tensor needs one."""
+        if name not in self.needs_gradient:
+            return None
+        return self.machine.new(self.shape(name).nbytes, self.gradient_category(name))
+
+    def gradient_category(self, name: str) -> str:
+        """Gradients of parameters stay; others are passed on."""
+        return "gradients" if name in self.graph.parameters else "temporaries"
+
+    def cublas(self, thread: str, bias: bool = False) -> None:
+        """A thread's first matrix product takes the workspace of its handle, for good; the first with a bias that of cuBLASLt."""
+        for handle, nbytes, needed in ((thread, CUBLAS_BYTES, True), ("lt", CUBLASLT_BYTES, bias)):
+            if needed and self.matrix_workspaces and handle not in self.handles:
+                self.handles.add(handle)
+                self.machine.new(nbytes, "workspaces")
+
+    def record(
+        self,
+        node: Node,
+        inputs: Sequence[str],
+        saved: Sequence[Storage],
+        backward: Callable[[Storage], Sequence[Storage | None]],
+    ) -> None:
+        """On the tape, if a gradient flows through the node."""
+        if not self.training or not self.recording or not any(name in self.needs_gradient for name in inputs):
+            return
+        outputs = [name for name in node.outputs if name]
+        self.needs_gradient.update(outputs)
+        self.machine.record(outputs, inputs, saved, backward)
