@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MEMC_PHANTOM_ADDRESS_SPACE_H_
+#define MEMC_PHANTOM_ADDRESS_SPACE_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace phantom {
+
+// Address ranges of the device, in whole pages. The driver reserves chunks of a multiple of 32 MiB,
+// mostly each below the last, and puts later ranges into the ends of chunks that are left.
+//
+//     chunk of 32 MiB:  | 20 MiB          | 12 MiB left |   <- 12 MiB, or less, go here
+//
+// Reading gives zeros; a page of the host is used only once it is written to. 0 where the host has
+// no address space left.
+uintptr_t ReserveRange(size_t bytes);
+void ReleaseRange(uintptr_t address, size_t bytes);
+
+// A range of its own for an expandable segment, apart from chunks.
+uintptr_t ReserveLongRange(size_t bytes);
+void ReleaseLongRange(uintptr_t address, size_t bytes);
+
+// Whether an address lies on the device.
+bool OnDevice(const void* address);
+
+}  // namespace phantom
+
+#endif  // MEMC_PHANTOM_ADDRESS_SPACE_H_
