@@ -7,19 +7,16 @@
 
 namespace phantom {
 
-// Address ranges of the device, in whole pages. The driver reserves chunks of a multiple of 32 MiB,
-// mostly each below the last, and puts later ranges into the ends of chunks that are left.
-//
-//     chunk of 32 MiB:  | 20 MiB          | 12 MiB left |   <- 12 MiB, or less, go here
-//
-// Reading gives zeros; a page of the host is used only once it is written to. 0 where the host has
-// no address space left.
+// Address ranges of the device, in whole pages, each below the last, as the driver mostly has them; no
+// address is given twice. Reading gives zeros; a page of the host is used only once it is written
+// to. 0 where the host has no address space left.
 uintptr_t ReserveRange(size_t bytes);
-void ReleaseRange(uintptr_t address, size_t bytes);
 
-// A range of its own for an expandable segment, apart from chunks.
+// A range for an expandable segment, apart from the others and above the last of its kind.
 uintptr_t ReserveLongRange(size_t bytes);
-void ReleaseLongRange(uintptr_t address, size_t bytes);
+
+// Of either kind.
+void ReleaseRange(uintptr_t address, size_t bytes);
 
 // Whether an address lies on the device.
 bool OnDevice(const void* address);

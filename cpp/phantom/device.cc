@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -33,7 +32,7 @@ const Lines& Description() {
   return *lines;
 }
 
-std::atomic<size_t> used{0};
+std::atomic<size_t> used{0}, limit{~size_t{0} >> 1};
 std::atomic<int> blas_handles{0}, dnn_handles{0};
 std::atomic<uintptr_t> next_handle{0x10000};
 
@@ -47,10 +46,7 @@ const std::string& Text(const char* key) {
 
 long long Number(const char* key) { return std::atoll(Text(key).c_str()); }
 
-size_t Limit() {
-  static const size_t limit = static_cast<size_t>(Number("limit"));
-  return limit;
-}
+size_t Limit() { return limit; }
 
 size_t Outside() {
   static const size_t context = Number("outsideContext"), blas = Number("outsideBlasHandle"),
@@ -87,5 +83,6 @@ void Refuse(const char* what, const char* why) {
 }  // namespace phantom
 
 // For the process that runs the script.
+MEMC_PHANTOM_EXPORT void memc_phantom_set_limit(size_t bytes) { phantom::limit = bytes; }
 MEMC_PHANTOM_EXPORT size_t memc_phantom_outside() { return phantom::Outside(); }
 MEMC_PHANTOM_EXPORT size_t memc_phantom_used() { return phantom::Used(); }

@@ -36,7 +36,7 @@ MEMC_PHANTOM_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, size_t by
   return *address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 MEMC_PHANTOM_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
-  ReleaseLongRange(address, bytes);
+  ReleaseRange(address, bytes);
   return CUDA_SUCCESS;
 }
 MEMC_PHANTOM_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* made, size_t bytes,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NVML, of which scripts and PyTorch ask how many devices there are and what is used of them.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "device.h"
@@ -38,6 +39,18 @@ MEMC_PHANTOM_EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** han
   *handle = reinterpret_cast<void*>(uintptr_t{64} * (index + 1));
   return 0;
 }
+// The bus of the number NN is 0000:NN:00.0, as the runtime says.
+MEMC_PHANTOM_EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char* text, void** handle) {
+  const char* colon = std::strchr(text, ':');
+  const long bus = colon == nullptr ? 0 : std::strtol(colon + 1, nullptr, 16);
+  return nvmlDeviceGetHandleByIndex_v2(static_cast<unsigned>(bus), handle);
+}
+MEMC_PHANTOM_EXPORT int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  *version = static_cast<int>(Number("driverVersion"));
+  return 0;
+}
+// No fabric (3: not supported), in nvmlGpuFabricInfoV_t.
+MEMC_PHANTOM_EXPORT int nvmlDeviceGetGpuFabricInfoV(void*, void*) { return 3; }
 MEMC_PHANTOM_EXPORT int nvmlDeviceGetName(void*, char* text, unsigned size) {
   std::snprintf(text, size, "%s", Text("name").c_str());
   return 0;

@@ -126,7 +126,7 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t,
 }
 
 // All matrices come first, layer by layer: those of the input, then the recurrent ones, then the
-// projection; after them all biases in the same order.
+// projection; after them all biases in the same order. A caller asks for either, or both.
 MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNWeightParams(
     cudnnHandle_t, cudnnRNNDescriptor_t descriptor, int32_t pseudo_layer, size_t,
     const void* weights, int32_t which, cudnnTensorDescriptor_t matrix, void** matrix_at,
@@ -134,29 +134,28 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNWeightParams(
   const Network network = Find(descriptor);
   const size_t gates = network.Gates(), hidden = network.hidden, size = Bytes(network.type);
   const size_t layer = pseudo_layer, linear = which;
-  size_t at = 0;
-  for (size_t before = 0; before < layer; ++before) at += network.MatrixElements(before);
   const size_t inputs = network.Inputs(layer), outputs = network.Outputs();
   const bool recurrent = linear >= gates, projection = linear >= 2 * gates;
-  if (projection && network.projected == 0) {
-    *matrix_at = *bias_at = nullptr;
-    return CUDNN_STATUS_SUCCESS;
-  }
-  at += std::min(linear, gates) * hidden * inputs;
-  if (recurrent) at += std::min(linear - gates, gates) * hidden * outputs;
   char* const base = static_cast<char*>(const_cast<void*>(weights));
-  *matrix_at = base + at * size;
-  if (projection) {
-    Describe(matrix, network.type, outputs, hidden);
-  } else {
-    Describe(matrix, network.type, hidden, recurrent ? outputs : inputs);
+  if (matrix_at != nullptr) *matrix_at = nullptr;
+  if (bias_at != nullptr) *bias_at = nullptr;
+  if (projection && network.projected == 0) return CUDNN_STATUS_SUCCESS;
+  if (matrix_at != nullptr) {
+    size_t at = 0;
+    for (size_t before = 0; before < layer; ++before) at += network.MatrixElements(before);
+    at += std::min(linear, gates) * hidden * inputs;
+    if (recurrent) at += std::min(linear - gates, gates) * hidden * outputs;
+    *matrix_at = base + at * size;
+    if (projection) {
+      Describe(matrix, network.type, outputs, hidden);
+    } else {
+      Describe(matrix, network.type, hidden, recurrent ? outputs : inputs);
+    }
   }
-  if (!network.bias || projection) {
-    *bias_at = nullptr;
-    return CUDNN_STATUS_SUCCESS;
+  if (bias_at != nullptr && network.bias && !projection) {
+    *bias_at = base + network.MatrixBytes() + (layer * 2 * gates + linear) * hidden * size;
+    Describe(bias, network.type, hidden, 1);
   }
-  *bias_at = base + network.MatrixBytes() + (layer * 2 * gates + linear) * hidden * size;
-  Describe(bias, network.type, hidden, 1);
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -22,7 +22,7 @@ from .values import parse_dims
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="Recorded events (.json[.gz]), a snapshot (.pickle), a .csv trace, .onnx, an artifact."
+        metavar="FILE", help="A script (.py), recorded events (.json[.gz]), a snapshot (.pickle), .csv, .onnx, an artifact."
     ),
 ]
 Optimizer = Annotated[
@@ -39,9 +39,20 @@ FindBatch = Annotated[
     typer.Option("--find-batch", metavar="NAME=LEAST..MOST", help="Find the largest that fits: batch=8..1024."),
 ]
 
+Arguments = Annotated[
+    Optional[list[str]], typer.Argument(metavar="-- ARGUMENTS", help="Of a script, after two dashes.", show_default=False)
+]
+Steps = Annotated[
+    Optional[int], typer.Option("--steps", min=0, help="Of a script's optimizer (3); 0: run it to its end.")
+]
+Python = Annotated[
+    Optional[str], typer.Option("--python", metavar="PATH", help="The interpreter with PyTorch, for a script.")
+]
+
 
 def estimate(
     file: File,
+    arguments: Arguments = None,
     gpu: Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")] = None,
     memory: Annotated[
         Optional[str], typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB.")
@@ -64,6 +75,8 @@ def estimate(
         typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`."),
     ] = "first",
     find_batch: FindBatch = None,
+    steps: Steps = None,
+    python: Python = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -85,6 +98,10 @@ def estimate(
         tf32=tf32,
         zero_grad=zero_grad,
         find_batch=None if find_batch is None else _batches(find_batch),
+        steps=steps,
+        python=python,
+        arguments=arguments or (),
+        show=verbose > 0,
     )
     if json is not None:
         write_text(json, json_module.dumps(found.to_dict()))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union
@@ -18,13 +18,15 @@ from .artifact import artifact_bytes
 from .events import Events
 from .gpus import DEFAULT, Gpu, gpu_named
 from .models import Loop, model_job
+from .phantom import Script
 from .planned import planned_arena
 from .recording import Recording
 from .replay import Job, Taken, replay
+from .scripts import is_script, script_job
 from .sources import is_artifact, is_model, read_source
 
 Source = Union[str, Path, Events, Recording]
-"""A file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
+"""A script of PyTorch's, a file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
 
 ADVICE = ("", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8")
 """Settings that the report compares, beside a planned arena."""
@@ -107,11 +109,16 @@ def estimate(
     zero_grad: str = "first",
     find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
+    steps: int | None = None,
+    python: str | None = None,
+    arguments: Sequence[str] = (),
+    show: bool = False,
 ) -> Estimate:
     """How much GPU memory the job takes.
 
     Args:
-        source: a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, the folder of an artifact, or events.
+        source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact's folder,
+            or events.
         gpu: whose memory and constants count: `h200`, `h100`, `a100`, `rtx4090`. Without it, an H200's constants are taken.
         memory: bytes of the device that the job may take; by default the GPU's, if one is named.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
@@ -121,8 +128,13 @@ def estimate(
         dims: of a model's open dimensions.
         framework: that runs a model: `pytorch-2.11`.
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        find_batch: name, least and most of an open dimension: the largest that fits is found, and the figures are those of it.
+        find_batch: name, least and most of an open dimension, or of a number of a script's: the largest that fits is found, and the
+            figures are those of it.
         alternatives: whether to try other settings and a planned arena.
+        steps: of an optimizer, after which a script is stopped (3); 0: it runs to its end.
+        python: the interpreter with PyTorch for a script; by default that of MEMC_PHANTOM_PYTHON, or the running one.
+        arguments: of a script.
+        show: whether what a script prints goes to stderr.
 
     Raises UsageError for wrong arguments and files that cannot be read, InvalidError and UnsupportedError for what is in them.
     """
@@ -130,6 +142,14 @@ def estimate(
     found_gpu = None if gpu is None else gpu_named(gpu)
     limit = _memory(memory, found_gpu)
     settings = _allocator(allocator, alloc_conf)
+    if is_script(source):
+        _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, device)
+        script = Script(str(source), arguments, 3 if steps is None else steps, python, alloc_conf)
+        ran = script_job(script, find_batch, found_gpu, limit, settings if allocator is not None else None, show)
+        job, taken, batch = ran.job, ran.taken, ran.batch
+        return _estimate(job, taken, alternatives, "pytorch" if allocator is None else allocator, batch, begin)
+    if steps is not None or python is not None or len(arguments):
+        raise UsageError("steps, python and arguments: expected with a .py script alone")
     batch = None
     if is_model(source):
         if device is not None:
@@ -139,16 +159,13 @@ def estimate(
     else:
         _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, find_batch)
         if isinstance(source, (str, Path)) and is_artifact(source):
-            if alloc_conf is not None or allocator is not None:
-                raise UsageError(
-                    f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
-                )
+            if settings is not None:
+                raise UsageError(f"{source}: alloc_conf, allocator: expected neither for an artifact's fixed plan")
             return _of_artifact(source, limit, begin)
         name, recording = read_source(source, device)
         job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
-    taken = replay(job, settings, alloc_conf is not None or allocator is not None)
-    others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
-    return _estimate(job, taken, others, "pytorch" if allocator is None else allocator, batch, begin)
+    taken = replay(job, settings, settings is not None)
+    return _estimate(job, taken, alternatives, "pytorch" if allocator is None else allocator, batch, begin)
 
 
 def _loop(
@@ -220,8 +237,9 @@ def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estima
 
 
 def _estimate(
-    job: Job, taken: Taken, others: tuple[Alternative, ...], allocator: str, batch: int | None, begin: float
+    job: Job, taken: Taken, alternatives: bool, allocator: str, batch: int | None, begin: float
 ) -> Estimate:
+    others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
     free = taken.free
     origin = job.events.origin(free.peak_allocated_at)
     return Estimate(

@@ -4,6 +4,8 @@ kernels do nothing, and cuDNN plans for a described card."""
 
 from __future__ import annotations
 
-from .run import Script, run_script
+from .failures import ScriptOutOfMemory
+from .process import Process
+from .run import UNLIMITED, Script, run_in, run_script
 
-__all__ = ["Script", "run_script"]
+__all__ = ["UNLIMITED", "Process", "Script", "ScriptOutOfMemory", "run_in", "run_script"]

@@ -26,17 +26,13 @@ def properties(gpu: Gpu) -> dict[str, Any]:
     return found
 
 
-def description(gpu: Gpu, limit: int, count: int = 1) -> str:
-    """The lines that the phantom device reads: `key value`.
-
-    `limit`: bytes of the device that the process may take, what is outside the allocator included. `count`: of devices.
-    """
+def description(gpu: Gpu, count: int = 1) -> str:
+    """The lines that the phantom device reads: `key value`. `count`: of devices."""
     known = properties(gpu)
     about = known.pop("about")
     assert isinstance(about, str)
     values: Mapping[str, Any] = {
         **known,
-        "limit": limit,
         "count": count,
         "outsideContext": CONTEXT,
         "outsideBlasHandle": BLAS_HANDLE,

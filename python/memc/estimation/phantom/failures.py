@@ -20,6 +20,10 @@ _NETWORK = (
 _NETWORK_WORDS = ("couldn't connect", "internet connection", "name resolution", "network is unreachable", "max retries exceeded")
 
 
+class ScriptOutOfMemory(InvalidError):
+    """The device's memory does not suffice for the script."""
+
+
 def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> MemcError:
     """The error for what the process of the script wrote down."""
     where = f"{script}: line {error['line']}" if error.get("line") else script
@@ -40,5 +44,5 @@ def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> M
     if "builtins.ModuleNotFoundError" in bases:
         return InvalidError(f"{where}: the script needs a package ({said}); install it in {installed.python}")
     if "torch.OutOfMemoryError" in bases:
-        return InvalidError(f"{where}: the script runs out of memory ({said})")
+        return ScriptOutOfMemory(f"{where}: the script runs out of memory ({said})")
     return InvalidError(f"{where}: the script fails ({said}); -v shows what it prints")

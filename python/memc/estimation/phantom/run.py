@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,15 +11,11 @@ from typing import Any
 
 from memc.estimation.gpus import Gpu
 from memc.estimation.recording import Recording, recording_of
-from memc.ir.errors import InvalidError, UnsupportedError, UsageError
+from memc.ir.errors import InvalidError, UsageError
 
-from .build import libraries
-from .description import description
 from .failures import failure
-from .installation import Installation, find_installation
+from .process import Process
 from .trace import assumptions, peaks, read_trace
-
-CHILD = Path(__file__).parent / "child/run_script.py"
 
 UNLIMITED = 2**45
 """Bytes of memory with which no job runs out."""
@@ -45,66 +37,41 @@ class Script:
     environment: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 1800.0
     """After which a script without enough steps is given up."""
-    show: bool = False
-    """Whether what the script prints goes to stderr."""
+
+    def __post_init__(self) -> None:
+        if not Path(self.path).is_file():
+            raise UsageError(f"{self.path}: cannot read: expected a file with a script")
+        if type(self.steps) is not int or not 0 <= self.steps <= 10**6:
+            raise UsageError(f"steps: expected a whole number from 0 to 1000000, got {self.steps!r}")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the process of the script is told."""
+        settings = {} if self.alloc_conf is None else {"PYTORCH_CUDA_ALLOC_CONF": self.alloc_conf}
+        return {
+            "script": self.path,
+            "arguments": list(self.arguments),
+            "steps": self.steps,
+            "assign": dict(self.assign),
+            "environment": settings | dict(self.environment),
+        }
 
 
-def run_script(script: Script, gpu: Gpu, limit: int = UNLIMITED) -> Recording:
-    """The script's events, of a device with `limit` bytes.
+def run_script(script: Script, gpu: Gpu, limit: int = UNLIMITED, show: bool = False) -> Recording:
+    """The script's events, on a device with `limit` bytes. `show`: whether what it prints goes to stderr.
 
-    Raises UsageError for a script that cannot be read, InvalidError for one that fails or takes no step, UnsupportedError without a
-    PyTorch that the phantom device knows, and for what it does not do.
+    Raises UsageError for a script that cannot be read, InvalidError for one that fails or takes no step, ScriptOutOfMemory for one that
+    runs out of memory, UnsupportedError without a PyTorch that the phantom device knows, and for what that does not do.
     """
-    if not Path(script.path).is_file():
-        raise UsageError(f"{script.path}: cannot read: expected a file with a script")
-    installed = find_installation(script.python)
-    with tempfile.TemporaryDirectory(prefix="memc-phantom-") as place:
-        folder = Path(place)
-        result = _run(script, installed, folder, description(gpu, limit))
-        trace = read_trace(folder / "rows", folder / "names", result["modules"])
-    counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
-    made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
-    return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads)))
+    with Process(script.python, gpu, show) as process:
+        return run_in(process, script, limit)
 
 
-def _run(script: Script, installed: Installation, folder: Path, device: str) -> dict[str, Any]:
-    """What the process wrote. Raises what `run_script` does."""
-    built = libraries(installed)
-    (folder / "device").write_text(device)
-    config = {
-        "script": script.path,
-        "arguments": list(script.arguments),
-        "steps": script.steps,
-        "assign": dict(script.assign),
-        "tracker": str(built.tracker),
-    } | {name: str(folder / name) for name in ("rows", "names", "result")}
-    (folder / "config").write_text(json.dumps(config))
-    environment = {name: value for name, value in os.environ.items() if name not in _DEVICE_VARIABLES}
-    environment |= {
-        "LD_PRELOAD": ":".join(filter(None, [built.preload, os.environ.get("LD_PRELOAD", "")])),
-        "MEMC_PHANTOM_DEVICE": str(folder / "device"),
-        "MEMC_PHANTOM_ERROR": str(folder / "refused"),
-        **({} if script.alloc_conf is None else {"PYTORCH_CUDA_ALLOC_CONF": script.alloc_conf}),
-        **script.environment,
-    }
-    with open(folder / "output", "wb") as output:
-        printed = None if script.show else output
-        process = subprocess.Popen(
-            [installed.python, str(CHILD), str(folder / "config")],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=2 if script.show else printed,
-            stderr=None if script.show else subprocess.STDOUT,
-            start_new_session=True,
-        )
-        code = _wait(process, script)
-    if (folder / "refused").is_file():
-        raise UnsupportedError(f"{script.path}: {(folder / 'refused').read_text().strip()}")
-    if not (folder / "result").is_file():
-        raise InvalidError(f"{script.path}: {_ending(code, folder / 'output')}")
-    result: dict[str, Any] = json.loads((folder / "result").read_text())
+def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recording:
+    """The same in a process that has PyTorch loaded, for one run after another."""
+    result, rows, names = process.run(script.path, script.config | {"limit": limit}, script.seconds)
     if result["error"] is not None:
-        raise failure(script.path, installed, result["error"])
+        raise failure(script.path, process.installed, result["error"])
     if script.steps and not result["steps"]:
         raise InvalidError(
             f"{script.path}: expected at least one step of an optimizer, got none until the script's end; "
@@ -112,34 +79,7 @@ def _run(script: Script, installed: Installation, folder: Path, device: str) -> 
         )
     if "stats" not in result:
         raise InvalidError(f"{script.path}: expected tensors on the device `cuda`, got none; move the model and its inputs there")
-    return result
-
-
-_DEVICE_VARIABLES = frozenset({"CUDA_VISIBLE_DEVICES", "PYTORCH_NO_CUDA_MEMORY_CACHING"})
-"""Of the environment that would hide the phantom device, or its allocator."""
-
-
-def _wait(process: subprocess.Popen[bytes], script: Script) -> int:
-    """The exit code. What the script has started ends with it."""
-    try:
-        return process.wait(script.seconds)
-    except subprocess.TimeoutExpired:
-        raise InvalidError(
-            f"{script.path}: expected {script.steps} steps of an optimizer within {script.seconds:.0f} s, got fewer; "
-            "make its data smaller, or ask for fewer with --steps"
-        ) from None
-    finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
-        process.wait()
-
-
-def _ending(code: int, output: Path) -> str:
-    """How a process ended that wrote no result."""
-    lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
-    last = f": {lines[-1][:200]}" if lines else ""
-    if code < 0:
-        return f"the script's process ended with signal {-code} on the phantom device{last}"
-    return f"the script's process ended with code {code} before it took enough steps{last}"
+    trace = read_trace(rows, names, result["modules"])
+    counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
+    made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
+    return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads)))

@@ -44,6 +44,17 @@ REFUSED = re.compile(
 """Functions without which a script may do; one that calls them is told so."""
 
 
+LOOKED_UP = (
+    *("cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemRetainAllocationHandle", "cuMemsetD32Async"),
+    *("cuStreamWriteValue32", "cuCtxFromGreenCtx", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuGreenCtxCreate"),
+    *("cuGreenCtxDestroy", "cuGreenCtxStreamCreate", "cuDevSmResourceSplitByCount", "cuDeviceGetDevResource"),
+    *("cuDevResourceGenerateDesc", "cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind"),
+    *("cuMemGetAllocationPropertiesFromHandle", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGpuFabricInfoV"),
+    *("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"),
+)
+"""Functions of the driver and of NVML that PyTorch looks up by name when it starts to use one of them; they are refused when they are called."""
+
+
 @dataclass(frozen=True)
 class Stubs:
     """Functions to generate, by what they do."""
@@ -84,6 +95,7 @@ def stubs(needed: Iterable[str], offered: Iterable[str], implemented: Iterable[s
     for name in set(offered) - done - nothing - refused:
         if LIBRARIES.fullmatch(name) and not REAL.fullmatch(name):
             (nothing if NOTHING.fullmatch(name) else refused).add(name)
+    refused.update(set(LOOKED_UP) - done - nothing)
     return Stubs(tuple(sorted(nothing)), tuple(sorted(refused)))
 
 

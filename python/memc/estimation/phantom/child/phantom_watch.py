@@ -1,34 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a script of PyTorch's on the phantom device and writes what its allocator did. A program of its own: it runs in the
-Python that has PyTorch, where memc need not be.
-
-    python run_script.py CONFIG.json
-
-CONFIG: `script`, `arguments`, `steps` (of an optimizer, after which the process ends; 0 for the script's end), `assign` (values
-by name that the script's own assignments at its top level get instead), `tracker` (a library), and the paths `rows`, `names`, `result`.
-"""
+"""Follows a script of PyTorch's on the phantom device: its modules, the steps of its optimizers, and what its tensors hold."""
 
 from __future__ import annotations
 
-import ast
 import ctypes
 import importlib
 import json
 import os
 import sys
-import traceback
-import types
 from pathlib import Path
 from typing import Any, NoReturn
-
-SMALL = 4096
-"""Bytes up to which the phantom device copies, so that what is larger need not be filled."""
-
-FILLS = (
-    *("uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "xavier_uniform_", "xavier_normal_"),
-    *("kaiming_uniform_", "kaiming_normal_"),
-)
-"""Functions of torch.nn.init that only fill a tensor."""
 
 WEIGHTS, GRADIENTS, OPTIMIZER = range(3)
 """What marks say, as `trace.py` reads them."""
@@ -48,6 +29,7 @@ class Watch:
         self.marked_roots: Any = importlib.import_module("weakref").WeakSet()
         self.pid = os.getpid()
         self.peaks_were_reset = False
+        self.loaded = set(sys.modules)
 
     def begin(self) -> None:
         """Follow the allocator as soon as CUDA is initialized, modules and optimizers."""
@@ -125,6 +107,7 @@ class Watch:
     def finish(self, error: dict[str, Any] | None) -> NoReturn:
         """Write what happened, and end the process without what the script would do at its end."""
         result: dict[str, Any] = {"error": error, "modules": self.modules, "steps": max(self.steps.values(), default=0)}
+        result["imported"] = sorted(name for name in set(sys.modules) - self.loaded if _is_package(name))
         if self.tracker is not None:
             if not self.tracker.memc_phantom_write(self.config["rows"].encode(), self.config["names"].encode()):
                 result["error"] = error or {"kind": "write", "message": "cannot write the events", "line": 0}
@@ -148,93 +131,6 @@ def _address(tensor: Any) -> int:
         return 0
 
 
-def _quiet_fills(torch: Any) -> None:
-    """Weights are not read, so filling large ones costs time only."""
-
-    def quiet(fill: Any) -> Any:
-        def filled(tensor: Any, *arguments: Any, **keywords: Any) -> Any:
-            if torch.is_tensor(tensor) and tensor.numel() * tensor.element_size() > SMALL:
-                return tensor
-            return fill(tensor, *arguments, **keywords)
-
-        return filled
-
-    for name in FILLS:
-        setattr(torch.nn.init, name, quiet(getattr(torch.nn.init, name)))
-
-
-def _refuse_compile(torch: Any, watch: Watch) -> None:
-    def compiled(model: Any = None, *arguments: Any, **keywords: Any) -> Any:
-        def refused(*_: Any, **__: Any) -> NoReturn:
-            watch.finish({"kind": "compile", "message": "", "line": 0})
-
-        return compiled_module(torch, refused) if isinstance(model, torch.nn.Module) else refused
-
-    torch.compile = compiled
-    torch.nn.Module.compile = lambda self, *arguments, **keywords: watch.finish({"kind": "compile", "message": "", "line": 0})
-
-
-def compiled_module(torch: Any, refused: Any) -> Any:
-    """A module that says so when it is called."""
-    made = torch.nn.Module()
-    made.forward = refused
-    return made
-
-
-def _assigned(source: str, path: str, values: dict[str, int]) -> ast.Module:
-    """The script, with other values in its assignments of some names at its top level."""
-    tree = ast.parse(source, path)
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign):
-            names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
-        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            names = [statement.target.id]
-        else:
-            continue
-        for name in names:
-            if name in values:
-                statement.value = ast.copy_location(ast.Constant(values[name]), statement)
-    return ast.fix_missing_locations(tree)
-
-
-def _error(error: BaseException, script: str) -> dict[str, Any]:
-    """What went wrong, and on which line of the script."""
-    line = 0
-    for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == script:
-            line = frame.lineno or 0
-    if isinstance(error, SyntaxError) and error.filename == script:
-        line = error.lineno or 0
-    names = [f"{each.__module__}.{each.__name__}" for each in type(error).__mro__]
-    message = str(error).strip().splitlines()
-    return {"kind": "raised", "type": type(error).__name__, "bases": names, "message": message[0] if message else "", "line": line}
-
-
-def main() -> NoReturn:
-    """Run the script as `__main__`."""
-    config: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text())
-    torch = importlib.import_module("torch")
-    script = config["script"]
-    watch = Watch(torch, config)
-    _quiet_fills(torch)
-    _refuse_compile(torch, watch)
-    watch.begin()
-    sys.argv = [script, *config["arguments"]]
-    sys.path[0] = str(Path(script).resolve().parent)
-    program = types.ModuleType("__main__")
-    program.__file__ = script
-    sys.modules["__main__"] = program
-    try:
-        tree = _assigned(Path(script).read_text(encoding="utf-8"), script, config["assign"])
-        exec(compile(tree, script, "exec"), program.__dict__)
-    except SystemExit as error:
-        if error.code not in (None, 0):
-            watch.finish({"kind": "exit", "message": str(error.code), "line": _error(error, script)["line"]})
-    except BaseException as error:
-        traceback.print_exc()
-        watch.finish(_error(error, script))
-    watch.finish(None)
-
-
-if __name__ == "__main__":
-    main()
+def _is_package(name: str) -> bool:
+    """Whether a module is installed, rather than a file of the script's."""
+    return "site-packages" in (getattr(sys.modules.get(name), "__file__", None) or "")

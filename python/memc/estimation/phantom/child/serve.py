@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs scripts of PyTorch's on the phantom device, each in a process forked from this one, which has PyTorch loaded already. A program
+of its own: it runs in the Python that has PyTorch, where memc need not be.
+
+    python serve.py        each line on stdin: the path of a CONFIG; each on stdout: how its process ended, as a number
+
+CONFIG, in JSON: `script`, `arguments`, `steps` (of an optimizer, after which the process ends; 0 for the script's end), `assign` (values
+that names at the script's top level get instead of their own), `environment`, `limit` (bytes of the device), `tracker` (a library), and
+the paths `rows`, `names`, `result`, `refused` that are written.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import importlib
+import json
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any, NoReturn
+
+from phantom_changes import quiet_fills, refuse_compile
+from phantom_watch import Watch
+
+
+def _assigned(source: str, path: str, values: dict[str, int]) -> ast.Module:
+    """The script, with other values in its assignments of some names at its top level."""
+    tree = ast.parse(source, path)
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign):
+            names = [target.id for target in statement.targets if isinstance(target, ast.Name)]
+        elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            names = [statement.target.id]
+        else:
+            continue
+        for name in names:
+            if name in values:
+                statement.value = ast.copy_location(ast.Constant(values[name]), statement)
+    return ast.fix_missing_locations(tree)
+
+
+def _error(error: BaseException, script: str) -> dict[str, Any]:
+    """What went wrong, and on which line of the script."""
+    line = 0
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == script:
+            line = frame.lineno or 0
+    if isinstance(error, SyntaxError) and error.filename == script:
+        line = error.lineno or 0
+    names = [f"{each.__module__}.{each.__name__}" for each in type(error).__mro__]
+    message = str(error).strip().splitlines()
+    return {"kind": "raised", "type": type(error).__name__, "bases": names, "message": message[0] if message else "", "line": line}
+
+
+def run(torch: Any, config: dict[str, Any]) -> NoReturn:
+    """Run the script as `__main__`, in a process that ends with it."""
+    script = config["script"]
+    os.environ.update(config["environment"])
+    ctypes.CDLL(None).memc_phantom_set_limit(ctypes.c_size_t(config["limit"]))
+    watch = Watch(torch, config)
+    quiet_fills(torch)
+    refuse_compile(torch, watch)
+    watch.begin()
+    sys.argv = [script, *config["arguments"]]
+    sys.path[0] = str(Path(script).resolve().parent)
+    program = types.ModuleType("__main__")
+    program.__file__ = script
+    sys.modules["__main__"] = program
+    try:
+        tree = _assigned(Path(script).read_text(encoding="utf-8"), script, config["assign"])
+        exec(compile(tree, script, "exec"), program.__dict__)
+    except SystemExit as error:
+        if error.code not in (None, 0):
+            watch.finish({"kind": "exit", "message": str(error.code), "line": _error(error, script)["line"]})
+    except BaseException as error:
+        traceback.print_exc()
+        watch.finish(_error(error, script))
+    watch.finish(None)
+
+
+def _load(torch: Any, result: Path) -> None:
+    """Load packages that a script has loaded, for those after it. One that starts CUDA would spoil them: then it is left out."""
+    try:
+        names = json.loads(result.read_text())["imported"]
+    except (OSError, ValueError, KeyError):
+        return
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception:  # Whatever a package raises where it is loaded in another order.
+            continue
+        if torch.cuda.is_initialized():
+            return
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # What scripts print is no answer.
+    torch = importlib.import_module("torch")
+    for line in sys.stdin:
+        config = json.loads(Path(line.strip()).read_text())
+        if torch.cuda.is_initialized():
+            sys.exit("a package that the script loads starts CUDA; this process cannot run it twice")
+        child = os.fork()
+        if child == 0:
+            answers.close()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            run(torch, config)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        _load(torch, Path(config["result"]))
+
+
+if __name__ == "__main__":
+    main()
