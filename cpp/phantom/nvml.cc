@@ -49,6 +49,11 @@ MEMC_PHANTOM_EXPORT int nvmlSystemGetCudaDriverVersion_v2(int* version) {
   *version = static_cast<int>(Number("driverVersion"));
   return 0;
 }
+// PyTorch asks it for the message of an error when memory runs out.
+MEMC_PHANTOM_EXPORT int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, void*) {
+  *count = 0;
+  return 0;
+}
 // No fabric (3: not supported), in nvmlGpuFabricInfoV_t.
 MEMC_PHANTOM_EXPORT int nvmlDeviceGetGpuFabricInfoV(void*, void*) { return 3; }
 MEMC_PHANTOM_EXPORT int nvmlDeviceGetName(void*, char* text, unsigned size) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
@@ -146,8 +146,13 @@ def estimate(
         _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, device)
         script = Script(str(source), arguments, 3 if steps is None else steps, python, alloc_conf)
         ran = script_job(script, find_batch, found_gpu, limit, settings if allocator is not None else None, show)
-        job, taken, batch = ran.job, ran.taken, ran.batch
-        return _estimate(job, taken, alternatives, "pytorch" if allocator is None else allocator, batch, begin)
+        name = "pytorch" if allocator is None else allocator
+        found = _estimate(ran.job, ran.taken, alternatives, name, ran.batch, begin)
+        if ran.refused is None:
+            return found
+        at = ran.refused
+        refused = OutOfMemory(at.event, str(at.origin or ""), at.requested, at.allocated, at.reserved)
+        return replace(found, out_of_memory=refused)
     if steps is not None or python is not None or len(arguments):
         raise UsageError("steps, python and arguments: expected with a .py script alone")
     batch = None

@@ -14,7 +14,7 @@ from .allocators import Allocator, Caching
 from .events import Events
 from .gpus import DEFAULT, Gpu
 from .models import MOST_BATCH, largest
-from .phantom import Process, Script, ScriptOutOfMemory, run_in
+from .phantom import Process, Refused, Script, ScriptOutOfMemory, run_in
 from .recording import Recording
 from .replay import Job, Taken, replay
 
@@ -32,6 +32,8 @@ class ScriptJob:
     batch: int | None
     """The largest that fits, 0 if none does; None if none was asked for."""
     taken: Taken
+    refused: Refused | None = None
+    """The request for which the memory given did not suffice, where the script was run in it."""
 
 
 def script_job(
@@ -61,9 +63,15 @@ def script_job(
             batch = found or 0
         job = Job(script.path, run_in(process, script), gpu or DEFAULT, gpu is not None, memory)
         taken = replay(job, allocator if changed else None, changed)
-        if taken.limited is not None and taken.limited.failed >= 0 and not changed and memory is not None:
-            taken = _tried(process, script, job, taken)
-    return ScriptJob(job, batch, taken)
+        if taken.limited is None or taken.limited.failed < 0 or changed or memory is None:
+            return ScriptJob(job, batch, taken)
+        try:
+            recording = run_in(process, script, memory)
+        except ScriptOutOfMemory as error:
+            return ScriptJob(job, batch, taken, error.refused)
+    other = replay(replace(job, recording=recording), None, False)
+    note = "in the memory given the job asks for other blocks, with which it fits"
+    return ScriptJob(job, batch, replace(taken, limited=other.limited, assumed=(*taken.assumed, note)))
 
 
 def _fits(process: Process, script: Script, memory: int) -> bool:
@@ -72,18 +80,6 @@ def _fits(process: Process, script: Script, memory: int) -> bool:
     except ScriptOutOfMemory:
         return False
     return True
-
-
-def _tried(process: Process, script: Script, job: Job, taken: Taken) -> Taken:
-    """What becomes of the job in the memory that there is."""
-    assert job.memory is not None
-    try:
-        recording = run_in(process, script, job.memory)
-    except ScriptOutOfMemory:
-        return taken
-    other = replay(replace(job, recording=recording), None, False)
-    note = "in the memory given the job asks for other blocks, with which it fits"
-    return replace(taken, limited=other.limited, assumed=(*taken.assumed, note))
 
 
 def with_number(script: Script, name: str, value: int) -> Script:

@@ -4,8 +4,8 @@ kernels do nothing, and cuDNN plans for a described card."""
 
 from __future__ import annotations
 
-from .failures import ScriptOutOfMemory
+from .failures import Refused, ScriptOutOfMemory
 from .process import Process
 from .run import UNLIMITED, Script, run_in, run_script
 
-__all__ = ["UNLIMITED", "Process", "Script", "ScriptOutOfMemory", "run_in", "run_script"]
+__all__ = ["UNLIMITED", "Process", "Refused", "Script", "ScriptOutOfMemory", "run_in", "run_script"]

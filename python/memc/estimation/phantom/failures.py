@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
+
+from memc.estimation.events import Origin
 
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError
 
@@ -20,8 +23,22 @@ _NETWORK = (
 _NETWORK_WORDS = ("couldn't connect", "internet connection", "name resolution", "network is unreachable", "max retries exceeded")
 
 
+@dataclass(frozen=True)
+class Refused:
+    """The last request that was refused before a script gave up. Bytes."""
+
+    event: int
+    """How many events there were before."""
+    origin: Origin | None
+    requested: int
+    allocated: int
+    reserved: int
+
+
 class ScriptOutOfMemory(InvalidError):
     """The device's memory does not suffice for the script."""
+
+    refused: Refused | None = None
 
 
 def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> MemcError:

@@ -13,9 +13,9 @@ from memc.estimation.gpus import Gpu
 from memc.estimation.recording import Recording, recording_of
 from memc.ir.errors import InvalidError, UsageError
 
-from .failures import failure
+from .failures import Refused, ScriptOutOfMemory, failure
 from .process import Process
-from .trace import assumptions, peaks, read_trace
+from .trace import Trace, assumptions, peaks, read_trace
 
 UNLIMITED = 2**45
 """Bytes of memory with which no job runs out."""
@@ -71,7 +71,10 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
     """The same in a process that has PyTorch loaded, for one run after another."""
     result, rows, names = process.run(script.path, script.config | {"limit": limit}, script.seconds)
     if result["error"] is not None:
-        raise failure(script.path, process.installed, result["error"])
+        error = failure(script.path, process.installed, result["error"])
+        if isinstance(error, ScriptOutOfMemory) and "stats" in result:
+            error.refused = _refused(read_trace(rows, names, result["modules"]), result["stats"])
+        raise error
     if script.steps and not result["steps"]:
         raise InvalidError(
             f"{script.path}: expected at least one step of an optimizer, got none until the script's end; "
@@ -83,3 +86,13 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
     counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
     made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
     return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads)))
+
+
+def _refused(trace: Trace, stats: Mapping[str, int]) -> Refused | None:
+    """The last request that was refused."""
+    actions = trace.actions()
+    at = max((at for at, action in enumerate(actions) if action.name == "oom"), default=-1)
+    if at < 0:
+        return None
+    allocated, reserved = (int(stats[f"{name}_bytes.all.current"]) for name in ("allocated", "reserved"))
+    return Refused(at, actions[at].origin, actions[at].nbytes, allocated, reserved)

@@ -29,6 +29,8 @@ PHASES = ("forward", "backward", "optimizer")
 
 _INPUTS = ("aten::to", "aten::rand", "aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::tensor", "aten::clone")
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul", "aten::addmv", "aten::dot")
+_VALUES = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
+_COPIES = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::cpu", "a copy")
 _LIBRARY = ("aten::cudnn_", "aten::_cudnn_", "aten::convolution_backward")
 
 
@@ -168,13 +170,12 @@ def assumptions(reads: Iterable[Read]) -> list[str]:
     sizes: dict[str, int] = {}
     values: dict[str, int] = {}
     for read in reads:
-        inner = [op for op in read.ops if op.startswith(("aten::", "torchvision::"))] or ["a copy"]
-        if inner[-1] == "aten::_local_scalar_dense":
-            outer = inner[0]
-            if outer == "aten::is_nonzero" or read.nbytes in (1, 8):
-                values[outer] = values.get(outer, 0) + read.count
-        elif not inner[-1].startswith(("aten::copy_", "aten::_to_copy", "a copy")):
-            sizes[inner[-1]] = sizes.get(inner[-1], 0) + read.count
+        ops = [op for op in read.ops if op.startswith(("aten::", "torchvision::"))] or ["a copy"]
+        if ops[0] in _VALUES:
+            if ops[0] == "aten::is_nonzero" or read.nbytes in (1, 8):
+                values[ops[0]] = values.get(ops[0], 0) + read.count
+        elif not ops[0].startswith(_COPIES):
+            sizes[ops[0]] = sizes.get(ops[0], 0) + read.count
     notes = [f"{op} ({_times(count)}): the size of its result depends on data, which is zero here" for op, count in sizes.items()]
     notes += [f"{op} ({_times(count)}): a value read from the device is zero here" for op, count in values.items()]
     return notes
