@@ -8,11 +8,15 @@ import importlib
 import json
 import os
 import sys
+import weakref
 from pathlib import Path
 from typing import Any, NoReturn
 
 WEIGHTS, GRADIENTS, OPTIMIZER = range(3)
 """What marks say, as `trace.py` reads them."""
+
+PATIENCE = 20
+"""How many times the steps asked for all optimizers may take together, where one of them takes fewer, or none."""
 
 
 class Watch:
@@ -23,11 +27,12 @@ class Watch:
         self.config = config
         self.tracker: Any = None
         self.modules: list[str] = [""]
-        self.number_of: Any = importlib.import_module("weakref").WeakKeyDictionary()
+        self.number_of: Any = weakref.WeakKeyDictionary()
         self.stack: list[int] = []
-        self.steps: dict[int, int] = {}
-        self.marked_roots: Any = importlib.import_module("weakref").WeakSet()
+        self.steps: Any = weakref.WeakKeyDictionary()  # Of each optimizer, those that have taken none included.
+        self.marked_roots: Any = weakref.WeakSet()
         self.pid = os.getpid()
+        self.most = self.total = 0
         self.peaks_were_reset = False
         self.loaded = set(sys.modules)
 
@@ -37,7 +42,15 @@ class Watch:
         modules = importlib.import_module("torch.nn.modules.module")
         modules.register_module_forward_pre_hook(self._enter)
         modules.register_module_forward_hook(self._leave, always_call=True)
-        importlib.import_module("torch.optim.optimizer").register_optimizer_step_post_hook(self._stepped)
+        optimizers = importlib.import_module("torch.optim.optimizer")
+        optimizers.register_optimizer_step_post_hook(self._stepped)
+        make = optimizers.Optimizer.__init__
+
+        def made(optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+            self.steps.setdefault(optimizer, 0)
+            make(optimizer, *arguments, **keywords)
+
+        optimizers.Optimizer.__init__ = made
         reset = self.torch.cuda.memory.reset_peak_memory_stats
 
         def reset_peaks(*arguments: Any, **keywords: Any) -> Any:
@@ -80,12 +93,14 @@ class Watch:
     def _stepped(self, optimizer: Any, arguments: Any, keywords: Any) -> None:
         if os.getpid() != self.pid:
             return
-        self.steps[id(optimizer)] = self.steps.get(id(optimizer), 0) + 1
-        done = max(self.steps.values())
+        self.steps[optimizer] = self.steps.get(optimizer, 0) + 1
+        self.most = max(self.most, self.steps[optimizer])
+        self.total += 1
         if self.tracker is not None:
             self._mark(optimizer)
-            self.tracker.memc_phantom_set_step(ctypes.c_int64(done))
-        if done >= self.config["steps"] > 0:
+            self.tracker.memc_phantom_set_step(ctypes.c_int64(self.most))
+        asked = self.config["steps"]
+        if asked and (min(self.steps.values()) >= asked or self.total >= PATIENCE * asked):
             self.finish(None)
 
     def _mark(self, optimizer: Any) -> None:
@@ -106,7 +121,7 @@ class Watch:
 
     def finish(self, error: dict[str, Any] | None) -> NoReturn:
         """Write what happened, and end the process without what the script would do at its end."""
-        result: dict[str, Any] = {"error": error, "modules": self.modules, "steps": max(self.steps.values(), default=0)}
+        result: dict[str, Any] = {"error": error, "modules": self.modules, "steps": self.most}
         result["imported"] = sorted(name for name in set(sys.modules) - self.loaded if _is_package(name))
         if self.tracker is not None:
             if not self.tracker.memc_phantom_write(self.config["rows"].encode(), self.config["names"].encode()):
