@@ -4,11 +4,14 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "device.h"
 #include "export.h"
+#include "reads.h"
 #include "real_cudnn.h"
 
 namespace phantom {
@@ -26,6 +29,7 @@ namespace {
 struct Kinds {
   std::mutex mutex;
   std::map<cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t> of;
+  std::set<cudnnBackendDescriptor_t> on_tensor_cores;  // plans
 };
 
 Kinds& Descriptors() {
@@ -50,6 +54,34 @@ cudnnBackendDescriptor_t Properties() {
     return descriptor;
   }();
   return made;
+}
+
+// What one descriptor has of another: a plan of its configuration, and that of its engine.
+cudnnBackendDescriptor_t Part(cudnnBackendDescriptor_t whole, cudnnBackendAttributeName_t name,
+                              cudnnBackendDescriptorType_t kind) {
+  cudnnBackendDescriptor_t part = nullptr;
+  int64_t count = 0;
+  MEMC_PHANTOM_REAL(cudnnBackendCreateDescriptor)(kind, &part);
+  MEMC_PHANTOM_REAL(cudnnBackendGetAttribute)
+  (whole, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &part);
+  return part;
+}
+
+// Whether a finalized plan's engine says that it uses tensor cores.
+bool OnTensorCores(cudnnBackendDescriptor_t plan) {
+  cudnnBackendDescriptor_t config =
+      Part(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+  cudnnBackendDescriptor_t engine =
+      Part(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+  int64_t count = 0;
+  MEMC_PHANTOM_REAL(cudnnBackendGetAttribute)
+  (engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes);
+  auto destroy = MEMC_PHANTOM_REAL(cudnnBackendDestroyDescriptor);
+  destroy(engine);
+  destroy(config);
+  return std::find(notes, notes + count, CUDNN_NUMERICAL_NOTE_TENSOR_CORE) != notes + count;
 }
 
 void Describe(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name) {
@@ -81,6 +113,7 @@ cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
     Kinds& kinds = Descriptors();
     const std::lock_guard<std::mutex> lock(kinds.mutex);
     kinds.of.erase(descriptor);
+    kinds.on_tensor_cores.erase(descriptor);
   }
   return MEMC_PHANTOM_REAL(cudnnBackendDestroyDescriptor)(descriptor);
 }
@@ -114,11 +147,25 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t 
   } else if (kind == CUDNN_BACKEND_ENGINE_DESCRIPTOR) {
     Describe(descriptor, CUDNN_ATTR_ENGINE_DEVICEPROP);
   }
-  return MEMC_PHANTOM_REAL(cudnnBackendFinalize)(descriptor);
+  const cudnnStatus_t status = MEMC_PHANTOM_REAL(cudnnBackendFinalize)(descriptor);
+  if (kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && status == CUDNN_STATUS_SUCCESS &&
+      OnTensorCores(descriptor)) {
+    Kinds& kinds = Descriptors();
+    const std::lock_guard<std::mutex> lock(kinds.mutex);
+    kinds.on_tensor_cores.insert(descriptor);
+  }
+  return status;
 }
 
-MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t,
+MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
                                                       cudnnBackendDescriptor_t) {
+  bool tensor_cores = false;
+  {
+    Kinds& kinds = Descriptors();
+    const std::lock_guard<std::mutex> lock(kinds.mutex);
+    tensor_cores = kinds.on_tensor_cores.count(plan) > 0;
+  }
+  if (tensor_cores) CountTensorCores();
   return CUDNN_STATUS_SUCCESS;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What PyTorch asks of the driver itself: address ranges of expandable segments, and NVRTC's modules.
 #include <cuda.h>
+#include <cuda_runtime_api.h>
 #include <sys/mman.h>
 
 #include <map>
@@ -87,9 +88,12 @@ MEMC_PHANTOM_EXPORT CUresult cuDeviceGetCount(int* count) {
   *count = static_cast<int>(Number("count"));
   return CUDA_SUCCESS;
 }
-MEMC_PHANTOM_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute, CUdevice) {
-  *value = 0;
-  return CUDA_SUCCESS;
+// The runtime's attributes have the same numbers.
+MEMC_PHANTOM_EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute,
+                                                  CUdevice device) {
+  const auto same = static_cast<cudaDeviceAttr>(attribute);
+  return cudaDeviceGetAttribute(value, same, device) == cudaSuccess ? CUDA_SUCCESS
+                                                                    : CUDA_ERROR_INVALID_DEVICE;
 }
 MEMC_PHANTOM_EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
   *context = reinterpret_cast<CUcontext>(uintptr_t{64});
@@ -120,6 +124,9 @@ MEMC_PHANTOM_EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void*, u
                                                 CUjit_option*, void**) {
   return cuModuleLoad(module, nullptr);
 }
+MEMC_PHANTOM_EXPORT CUresult cuModuleLoadFatBinary(CUmodule* module, const void*) {
+  return cuModuleLoad(module, nullptr);
+}
 MEMC_PHANTOM_EXPORT CUresult cuModuleUnload(CUmodule) { return CUDA_SUCCESS; }
 MEMC_PHANTOM_EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
   *function = reinterpret_cast<CUfunction>(NewHandle());
@@ -143,4 +150,42 @@ MEMC_PHANTOM_EXPORT CUresult cuPointerGetAttribute(void* value, CUpointer_attrib
     *static_cast<int*>(value) = 0;
   }
   return CUDA_SUCCESS;
+}
+
+// What cuDNN wants to be there before it plans with engines that are compiled at run time.
+MEMC_PHANTOM_EXPORT CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*,
+                                               void**, unsigned, CUlibraryOption*, void**,
+                                               unsigned) {
+  *library = reinterpret_cast<CUlibrary>(NewHandle());
+  return CUDA_SUCCESS;
+}
+MEMC_PHANTOM_EXPORT CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary, const char*) {
+  *kernel = reinterpret_cast<CUkernel>(NewHandle());
+  return CUDA_SUCCESS;
+}
+MEMC_PHANTOM_EXPORT CUresult cuKernelGetAttribute(int* value, CUfunction_attribute, CUkernel,
+                                                  CUdevice) {
+  *value = 0;
+  return CUDA_SUCCESS;
+}
+MEMC_PHANTOM_EXPORT CUresult cuLinkComplete(CUlinkState, void** cubin, size_t* bytes) {
+  static char nothing[1];
+  *cubin = nothing;
+  *bytes = 0;
+  return CUDA_SUCCESS;
+}
+MEMC_PHANTOM_EXPORT CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction,
+                                                                const CUlaunchConfig*) {
+  *size = 8;
+  return CUDA_SUCCESS;
+}
+MEMC_PHANTOM_EXPORT CUresult cuStreamGetCtx(CUstream, CUcontext* context) {
+  return cuCtxGetCurrent(context);
+}
+MEMC_PHANTOM_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
+  *device = 0;
+  return CUDA_SUCCESS;
+}
+MEMC_PHANTOM_EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
+  return cuGetErrorString(error, text);
 }

@@ -9,6 +9,9 @@ namespace phantom {
 // The host reads bytes that the device computed. Whoever watches ops is told, in this thread.
 void CountRead(size_t bytes);
 
+// A plan of cuDNN's for tensor cores would run.
+void CountTensorCores();
+
 }  // namespace phantom
 
 #endif  // MEMC_PHANTOM_READS_H_

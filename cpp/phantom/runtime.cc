@@ -19,7 +19,8 @@ namespace {
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int current_device = 0;
-std::atomic<void (*)(size_t)> watcher{nullptr};
+std::atomic<void (*)(size_t)> read_watcher{nullptr};
+std::atomic<void (*)()> plan_watcher{nullptr};
 
 struct Launch {
   dim3 grid, block;
@@ -39,14 +40,21 @@ cudaError_t New(Handle* made) {
 cudaError_t Failed(cudaError_t error) { return last = error; }
 
 void CountRead(size_t bytes) {
-  if (void (*told)(size_t) = watcher) told(bytes);
+  if (void (*told)(size_t) = read_watcher) told(bytes);
+}
+
+void CountTensorCores() {
+  if (void (*told)() = plan_watcher) told();
 }
 
 }  // namespace phantom
 
 using namespace phantom;
 
-MEMC_PHANTOM_EXPORT void memc_phantom_watch_reads(void (*told)(size_t)) { watcher = told; }
+MEMC_PHANTOM_EXPORT void memc_phantom_watch(void (*read)(size_t), void (*plan)()) {
+  read_watcher = read;
+  plan_watcher = plan;
+}
 
 MEMC_PHANTOM_EXPORT cudaError_t cudaGetDevice(int* device) {
   *device = current_device;

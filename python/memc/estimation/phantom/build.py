@@ -24,7 +24,7 @@ from .symbols import Stubs, stub_source, stubs
 MAIN = "libmemc_phantom.so"
 TRACKER = "libmemc_phantom_torch.so"
 
-REPLACED = ("libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13")
+REPLACED = ("libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libnvrtc.so.13")
 """Libraries that the phantom device stands for altogether: PyTorch does not load them. cuDNN, which looks for cuBLASLt, plans
 with all its engines only where one is there that needs no driver."""
 

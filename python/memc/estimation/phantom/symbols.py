@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from memc.ir.errors import UnsupportedError
 
-LIBRARIES = re.compile(r"(__cuda|cuda|cublas|cudnn|cufft|cusolver|cusparse|nccl|cuFile|cu[A-Z])\w*")
+LIBRARIES = re.compile(r"(__cuda|__nvrtc|cuda|cublas|cudnn|cufft|cusolver|cusparse|nccl|nvrtc|cuFile|cu[A-Z])\w*")
 """Names of functions that the phantom device stands for."""
 
 NOTHING = re.compile(
@@ -24,7 +24,7 @@ NOTHING = re.compile(
     r"|nccl(AllGather|AllReduce|AlltoAll|Bcast|Broadcast|Recv|Reduce|ReduceScatter|Send|Group(Start|End))"
     r"|nccl(RedOp(CreatePreMulSum|Destroy)|Comm(Abort|Destroy|Finalize|Register|Deregister))"
     r"|cu(FuncSet(Attribute|CacheConfig)|Launch(Cooperative)?Kernel|LinkAddData_v2|LinkComplete|LinkCreate_v2)"
-    r"|cuTensorMapEncodeTiled"
+    r"|cuTensorMapEncodeTiled|__nvrtcCPEx|nvrtc(CompileProgram|DestroyProgram|AddNameExpression)"
 )
 """Functions that report success and do no more: a device's work is not done."""
 
@@ -46,13 +46,21 @@ REFUSED = re.compile(
 
 LOOKED_UP = (
     *("cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemRetainAllocationHandle", "cuMemsetD32Async"),
-    *("cuStreamWriteValue32", "cuCtxFromGreenCtx", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuGreenCtxCreate"),
+    *("cuStreamWriteValue32", "cuCtxFromGreenCtx", "cuGreenCtxCreate", "cuLibraryLoadFromFile", "cuModuleGetGlobal_v2"),
+    "cuMemcpyDtoH_v2",
     *("cuGreenCtxDestroy", "cuGreenCtxStreamCreate", "cuDevSmResourceSplitByCount", "cuDeviceGetDevResource"),
     *("cuDevResourceGenerateDesc", "cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind"),
     *("cuMemGetAllocationPropertiesFromHandle", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGpuFabricInfoV"),
     *("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"),
 )
 """Functions of the driver and of NVML that PyTorch looks up by name when it starts to use one of them; they are refused when they are called."""
+
+LOOKED_UP_FOR_NOTHING = (
+    *("cuLaunchKernelEx", "cuKernelSetAttribute", "cuLibraryUnload", "cuLinkAddData", "cuLinkAddFile_v2", "cuLinkCreate"),
+    *("cuLinkDestroy", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset", "cuStreamSynchronize", "cuCtxPopCurrent"),
+    *("cuCtxPushCurrent", "cuCtxGetLimit"),
+)
+"""The same, which report success."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +103,7 @@ def stubs(needed: Iterable[str], offered: Iterable[str], implemented: Iterable[s
     for name in set(offered) - done - nothing - refused:
         if LIBRARIES.fullmatch(name) and not REAL.fullmatch(name):
             (nothing if NOTHING.fullmatch(name) else refused).add(name)
+    nothing.update(set(LOOKED_UP_FOR_NOTHING) - done)
     refused.update(set(LOOKED_UP) - done - nothing)
     return Stubs(tuple(sorted(nothing)), tuple(sorted(refused)))
 

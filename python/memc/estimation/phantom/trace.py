@@ -36,7 +36,8 @@ _LIBRARY = ("aten::cudnn_", "aten::_cudnn_", "aten::convolution_backward")
 
 @dataclass(frozen=True)
 class Read:
-    """Bytes that the host read of the device: the ops at work, the outermost first, and how often."""
+    """Bytes that the host read of the device: the ops at work, the outermost first, and how often. No bytes: a plan of cuDNN's for tensor
+    cores."""
 
     ops: tuple[str, ...]
     nbytes: int
@@ -169,7 +170,11 @@ def assumptions(reads: Iterable[Read]) -> list[str]:
     """
     sizes: dict[str, int] = {}
     values: dict[str, int] = {}
+    convolutions = 0
     for read in reads:
+        if not read.nbytes:
+            convolutions += read.count if any("convolution" in op for op in read.ops) else 0
+            continue
         ops = [op for op in read.ops if op.startswith(("aten::", "torchvision::"))] or ["a copy"]
         if ops[0] in _VALUES:
             if ops[0] == "aten::is_nonzero" or read.nbytes in (1, 8):
@@ -178,6 +183,10 @@ def assumptions(reads: Iterable[Read]) -> list[str]:
             sizes[ops[0]] = sizes.get(ops[0], 0) + read.count
     notes = [f"{op} ({_times(count)}): the size of its result depends on data, which is zero here" for op, count in sizes.items()]
     notes += [f"{op} ({_times(count)}): a value read from the device is zero here" for op, count in values.items()]
+    if convolutions:
+        notes.append(
+            f"workspaces of convolutions on tensor cores ({_times(convolutions)}): on a GPU cuDNN was seen to choose others for some"
+        )
     return notes
 
 
