@@ -84,7 +84,9 @@ def text_job(name: str, b: int):
     import transformers as t
 
     t.logging.set_verbosity_error()
-    llama = dict(vocab_size=32000, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12)
+    llama = dict(
+        vocab_size=32000, hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12
+    )
     classify, start = t.BertForSequenceClassification, dict(decoder_start_token_id=0, pad_token_id=0)
     jobs = {
         "bert_base": (classify, t.BertConfig, {}, 128, 30522),

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from memc.estimation import estimate
+from memc.estimation.alloc_conf import parse_alloc_conf
 from memc.estimation.gpus import gpu_named
 from memc.estimation.phantom import Script, run_script
 from memc.estimation.replay import Job
-from memc.estimation.alloc_conf import parse_alloc_conf
 from memc.ir.errors import MemcError
 
 HERE = Path(__file__).parent
@@ -37,9 +37,7 @@ def run(job: dict[str, Any], python: str) -> dict[str, Any]:
     steps = 5 if job["mode"] == "train" else 0
     begin = time.perf_counter()
     try:
-        script = Script(
-            str(HERE / "estimate_job.py"), [asked], steps, python, job.get("alloc"), seconds=900
-        )
+        script = Script(str(HERE / "estimate_job.py"), [asked], steps, python, job.get("alloc"), seconds=900)
         recording = run_script(script, gpu_named("h200"))
         seconds = time.perf_counter() - begin
         found = estimate(recording, gpu="h200", alternatives=False)
@@ -68,7 +66,9 @@ def how(job: dict[str, Any]) -> str:
     said = [job["precision"]] if job["precision"] != "fp32" else []
     if job["mode"] != "train":
         said.append("inference")
-    return ", ".join(said + [f"{key} {value}" if value is not True else key for key, value in job.items() if key not in plain])
+    return ", ".join(
+        said + [f"{key} {value}" if value is not True else key for key, value in job.items() if key not in plain]
+    )
 
 
 def table(jobs: list[dict[str, Any]], found: dict[int, dict[str, Any]]) -> None:

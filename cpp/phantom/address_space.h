@@ -7,9 +7,9 @@
 
 namespace phantom {
 
-// Address ranges of the device, in whole pages, each below the last, as the driver mostly has them; no
-// address is given twice. Reading gives zeros; a page of the host is used only once it is written
-// to. 0 where the host has no address space left.
+// Address ranges of the device, in whole pages, each below the last, as the driver mostly has them;
+// no address is given twice. Reading gives zeros; a page of the host is used only once it is
+// written to. 0 where the host has no address space left.
 uintptr_t ReserveRange(size_t bytes);
 
 // A range for an expandable segment, apart from the others and above the last of its kind.

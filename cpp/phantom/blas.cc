@@ -53,8 +53,8 @@ MEMC_PHANTOM_EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t
                                                             cublasComputeType_t, cudaDataType_t) {
   return New(made);
 }
-MEMC_PHANTOM_EXPORT cublasStatus_t cublasLtMatmulPreferenceCreate(
-    cublasLtMatmulPreference_t* made) {
+MEMC_PHANTOM_EXPORT cublasStatus_t
+cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* made) {
   return New(made);
 }
 MEMC_PHANTOM_EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN without a device: the installed library chooses engines and plans workspaces for a described
-// GPU ("deviceless" since cuDNN 9.8); only what would run is left out.
+// cuDNN without a device: the installed library chooses engines and plans workspaces for a
+// described GPU ("deviceless" since cuDNN 9.8); only what would run is left out.
 #include <cudnn.h>
 #include <dlfcn.h>
 
@@ -96,8 +96,8 @@ void Describe(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t n
 
 using namespace phantom;
 
-MEMC_PHANTOM_EXPORT cudnnStatus_t
-cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t kind, cudnnBackendDescriptor_t* made) {
+MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t kind,
+                                                               cudnnBackendDescriptor_t* made) {
   const cudnnStatus_t status = MEMC_PHANTOM_REAL(cudnnBackendCreateDescriptor)(kind, made);
   if (status == CUDNN_STATUS_SUCCESS) {
     Kinds& kinds = Descriptors();
@@ -118,17 +118,17 @@ cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t descriptor) {
   return MEMC_PHANTOM_REAL(cudnnBackendDestroyDescriptor)(descriptor);
 }
 
-MEMC_PHANTOM_EXPORT cudnnStatus_t
-cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                         cudnnBackendAttributeType_t type, int64_t count, const void* values) {
+MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                                           cudnnBackendAttributeName_t name,
+                                                           cudnnBackendAttributeType_t type,
+                                                           int64_t count, const void* values) {
   if (type == CUDNN_TYPE_HANDLE) return CUDNN_STATUS_SUCCESS;  // A described device is set instead.
   return MEMC_PHANTOM_REAL(cudnnBackendSetAttribute)(descriptor, name, type, count, values);
 }
 
-MEMC_PHANTOM_EXPORT cudnnStatus_t
-cudnnBackendGetAttribute(cudnnBackendDescriptor_t const descriptor,
-                         cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                         int64_t asked, int64_t* count, void* values) {
+MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendGetAttribute(
+    cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
+    cudnnBackendAttributeType_t type, int64_t asked, int64_t* count, void* values) {
   return MEMC_PHANTOM_REAL(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
 }
 

@@ -17,8 +17,8 @@ inline size_t Pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; 
 long long Number(const char* key);
 const std::string& Text(const char* key);
 
-// Bytes of the device. `Take` returns false where the limit does not allow them, which is set for each
-// run of a script.
+// Bytes of the device. `Take` returns false where the limit does not allow them, which is set for
+// each run of a script.
 bool Take(size_t bytes);
 void GiveBack(size_t bytes);
 size_t Used();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch asks of the driver itself: address ranges of expandable segments, and NVRTC's modules.
+// What PyTorch asks of the driver itself: address ranges of expandable segments, and NVRTC's
+// modules.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <sys/mman.h>
@@ -69,8 +70,9 @@ MEMC_PHANTOM_EXPORT CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
   madvise(reinterpret_cast<void*>(address), bytes, MADV_DONTNEED);
   return CUDA_SUCCESS;
 }
-MEMC_PHANTOM_EXPORT CUresult cuMemGetAllocationGranularity(
-    size_t* bytes, const CUmemAllocationProp*, CUmemAllocationGranularity_flags) {
+MEMC_PHANTOM_EXPORT CUresult cuMemGetAllocationGranularity(size_t* bytes,
+                                                           const CUmemAllocationProp*,
+                                                           CUmemAllocationGranularity_flags) {
   *bytes = kPage;
   return CUDA_SUCCESS;
 }

@@ -165,8 +165,8 @@ MEMC_PHANTOM_EXPORT cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, con
                                                   size_t from_pitch, size_t width, size_t height,
                                                   cudaMemcpyKind, cudaStream_t) {
   for (size_t row = 0; row < height; ++row) {
-    Copy(static_cast<char*>(to) + row * to_pitch,
-         static_cast<const char*>(from) + row * from_pitch, width);
+    Copy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
+         width);
   }
   return cudaSuccess;
 }

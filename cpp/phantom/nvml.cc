@@ -69,4 +69,6 @@ MEMC_PHANTOM_EXPORT int nvmlDeviceGetMemoryInfo(void*, MemoryInfo* found) {
   *found = Memory();
   return 0;
 }
-MEMC_PHANTOM_EXPORT const char* nvmlErrorString(int) { return "not supported by the phantom device"; }
+MEMC_PHANTOM_EXPORT const char* nvmlErrorString(int) {
+  return "not supported by the phantom device";
+}

@@ -25,9 +25,7 @@ struct Network {
   size_t inputs = 0, hidden = 0, projected = 0, layers = 0, directions = 1;
   bool bias = true;
 
-  size_t Gates() const {
-    return cell == CUDNN_LSTM ? 4 : cell == CUDNN_GRU ? 3 : 1;
-  }
+  size_t Gates() const { return cell == CUDNN_LSTM ? 4 : cell == CUDNN_GRU ? 3 : 1; }
   size_t Outputs() const { return projected > 0 ? projected : hidden; }
   // Elements of a pseudo-layer's input; the first `directions` ones read the network's input.
   size_t Inputs(size_t pseudo_layer) const {
@@ -105,9 +103,11 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDescriptor_v8(
                                                      projected, layers, dropout, flags);
 }
 
-MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDataDescriptor(
-    cudnnRNNDataDescriptor_t descriptor, cudnnDataType_t type, cudnnRNNDataLayout_t layout,
-    int steps, int batch, int vector, const int lengths[], void* fill) {
+MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t descriptor,
+                                                            cudnnDataType_t type,
+                                                            cudnnRNNDataLayout_t layout, int steps,
+                                                            int batch, int vector,
+                                                            const int lengths[], void* fill) {
   {
     Seen& seen = All();
     const std::lock_guard<std::mutex> lock(seen.mutex);
@@ -127,10 +127,10 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t,
 
 // All matrices come first, layer by layer: those of the input, then the recurrent ones, then the
 // projection; after them all biases in the same order. A caller asks for either, or both.
-MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNWeightParams(
-    cudnnHandle_t, cudnnRNNDescriptor_t descriptor, int32_t pseudo_layer, size_t,
-    const void* weights, int32_t which, cudnnTensorDescriptor_t matrix, void** matrix_at,
-    cudnnTensorDescriptor_t bias, void** bias_at) {
+MEMC_PHANTOM_EXPORT cudnnStatus_t
+cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t descriptor, int32_t pseudo_layer,
+                        size_t, const void* weights, int32_t which, cudnnTensorDescriptor_t matrix,
+                        void** matrix_at, cudnnTensorDescriptor_t bias, void** bias_at) {
   const Network network = Find(descriptor);
   const size_t gates = network.Gates(), hidden = network.hidden, size = Bytes(network.type);
   const size_t layer = pseudo_layer, linear = which;
@@ -183,8 +183,7 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t,
   }
   if (workspace != nullptr) {
     const size_t steps = (sequence.steps + 7) / 8 * 8;
-    *workspace =
-        network.MatrixBytes() + steps * row * network.layers * network.Gates() + 512;
+    *workspace = network.MatrixBytes() + steps * row * network.layers * network.Gates() + 512;
   }
   return CUDNN_STATUS_SUCCESS;
 }

@@ -141,9 +141,9 @@ MEMC_PHANTOM_EXPORT cudaError_t cudaGetSymbolAddress(void** address, const void*
   *address = const_cast<void*>(symbol);
   return cudaSuccess;
 }
-MEMC_PHANTOM_EXPORT cudaError_t cudaGetDriverEntryPointByVersion(
-    const char* name, void** function, unsigned, unsigned long long,
-    cudaDriverEntryPointQueryResult* result) {
+MEMC_PHANTOM_EXPORT cudaError_t
+cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
+                                 cudaDriverEntryPointQueryResult* result) {
   *function = dlsym(RTLD_DEFAULT, name);
   if (result != nullptr) {
     *result =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches PyTorch's allocator in the process of the script: each event with the op, module and phase
-// that it came from.
+// Watches PyTorch's allocator in the process of the script: each event with the op, module and
+// phase that it came from.
 #include <ATen/record_function.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 

@@ -22,7 +22,8 @@ from .values import parse_dims
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="A script (.py), recorded events (.json[.gz]), a snapshot (.pickle), .csv, .onnx, an artifact."
+        metavar="FILE",
+        help="A script (.py), recorded events (.json[.gz]), a snapshot (.pickle), .csv, .onnx, an artifact.",
     ),
 ]
 Optimizer = Annotated[
@@ -40,7 +41,8 @@ FindBatch = Annotated[
 ]
 
 Arguments = Annotated[
-    Optional[list[str]], typer.Argument(metavar="-- ARGUMENTS", help="Of a script, after two dashes.", show_default=False)
+    Optional[list[str]],
+    typer.Argument(metavar="-- ARGUMENTS", help="Of a script, after two dashes.", show_default=False),
 ]
 Steps = Annotated[
     Optional[int], typer.Option("--steps", min=0, help="Of a script's optimizer (3); 0: run it to its end.")

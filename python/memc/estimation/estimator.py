@@ -133,44 +133,67 @@ def estimate(
         alternatives: whether to try other settings and a planned arena.
         steps: of an optimizer, after which a script is stopped (3); 0: it runs to its end.
         python: the interpreter with PyTorch for a script; by default that of MEMC_PHANTOM_PYTHON, or the running one.
-        arguments: of a script.
-        show: whether what a script prints goes to stderr.
+        arguments, show: of a script; whether what it prints goes to stderr.
 
     Raises UsageError for wrong arguments and files that cannot be read, InvalidError and UnsupportedError for what is in them.
     """
-    begin = time.perf_counter()
     found_gpu = None if gpu is None else gpu_named(gpu)
-    limit = _memory(memory, found_gpu)
-    settings = _allocator(allocator, alloc_conf)
+    target = _Target(
+        found_gpu, _memory(memory, found_gpu), _allocator(allocator, alloc_conf), allocator or "pytorch", alternatives
+    )
     if is_script(source):
         _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, device)
         script = Script(str(source), arguments, 3 if steps is None else steps, python, alloc_conf)
-        ran = script_job(script, find_batch, found_gpu, limit, settings if allocator is not None else None, show)
-        name = "pytorch" if allocator is None else allocator
-        found = _estimate(ran.job, ran.taken, alternatives, name, ran.batch, begin)
-        if ran.refused is None:
-            return found
-        at = ran.refused
-        refused = OutOfMemory(at.event, str(at.origin or ""), at.requested, at.allocated, at.reserved)
-        return replace(found, out_of_memory=refused)
+        return _of_script(script, find_batch, target, show)
     if steps is not None or python is not None or len(arguments):
         raise UsageError("steps, python and arguments: expected with a .py script alone")
-    batch = None
     if is_model(source):
         if device is not None:
             raise UsageError("device: expected none with a model, which no recording of several devices is")
-        loop = _loop(train, optimizer, dims, framework, tf32, zero_grad)
-        job, batch = model_job(str(source), loop, find_batch, found_gpu, limit, settings)
-    else:
-        _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, find_batch)
-        if isinstance(source, (str, Path)) and is_artifact(source):
-            if settings is not None:
-                raise UsageError(f"{source}: alloc_conf, allocator: expected neither for an artifact's fixed plan")
-            return _of_artifact(source, limit, begin)
-        name, recording = read_source(source, device)
-        job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
-    taken = replay(job, settings, settings is not None)
-    return _estimate(job, taken, alternatives, "pytorch" if allocator is None else allocator, batch, begin)
+        return _of_model(str(source), _loop(train, optimizer, dims, framework, tf32, zero_grad), find_batch, target)
+    _refuse_model_options(train or not tf32 or zero_grad != "first", optimizer, dims, framework, find_batch)
+    return _of_recording(source, device, target)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What an estimate is for, and when it began."""
+
+    gpu: Gpu | None
+    memory: int | None
+    settings: Allocator | None
+    """That were asked for; None for those of the source."""
+    allocator: str
+    alternatives: bool
+    begin: float = field(default_factory=time.perf_counter)
+
+
+def _of_script(script: Script, batches: tuple[str, int, int] | None, target: _Target, show: bool) -> Estimate:
+    settings = None if isinstance(target.settings, Caching) else target.settings  # PyTorch's own the script runs under.
+    ran = script_job(script, batches, target.gpu, target.memory, settings, show)
+    found = _estimate(ran.job, ran.taken, target, ran.batch)
+    if ran.refused is None:
+        return found
+    at = ran.refused
+    refused = OutOfMemory(at.event, str(at.origin or ""), at.requested, at.allocated, at.reserved)
+    return replace(found, out_of_memory=refused)
+
+
+def _of_model(path: str, loop: Loop, batches: tuple[str, int, int] | None, target: _Target) -> Estimate:
+    job, batch = model_job(path, loop, batches, target.gpu, target.memory, target.settings)
+    return _estimate(job, replay(job, target.settings, target.settings is not None), target, batch)
+
+
+def _of_recording(source: Source, device: int | None, target: _Target) -> Estimate:
+    if isinstance(source, (str, Path)) and is_artifact(source):
+        if target.settings is not None:
+            raise UsageError(
+                f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
+            )
+        return _of_artifact(source, target.memory, target.begin)
+    name, recording = read_source(source, device)
+    job = Job(name, recording, target.gpu or DEFAULT, target.gpu is not None, target.memory)
+    return _estimate(job, replay(job, target.settings, target.settings is not None), target, None)
 
 
 def _loop(
@@ -241,10 +264,8 @@ def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estima
     )
 
 
-def _estimate(
-    job: Job, taken: Taken, alternatives: bool, allocator: str, batch: int | None, begin: float
-) -> Estimate:
-    others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
+def _estimate(job: Job, taken: Taken, target: _Target, batch: int | None) -> Estimate:
+    others = _alternatives(job, taken) if target.alternatives and isinstance(taken.allocator, Caching) else ()
     free = taken.free
     origin = job.events.origin(free.peak_allocated_at)
     return Estimate(
@@ -259,8 +280,8 @@ def _estimate(
         breakdown=taken.breakdown(),
         fits=None if taken.limited is None else taken.limited.failed < 0,
         largest_batch=batch,
-        seconds=time.perf_counter() - begin,
-        allocator=allocator,
+        seconds=time.perf_counter() - target.begin,
+        allocator=target.allocator,
         gpu=job.gpu.name if job.gpu_named else None,
         memory_bytes=job.memory,
         retries=free.retries if taken.limited is None else taken.limited.retries,

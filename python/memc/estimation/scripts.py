@@ -10,7 +10,7 @@ from pathlib import Path
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.messages import shown
 
-from .allocators import Allocator, Caching
+from .allocators import Allocator
 from .events import Events
 from .gpus import DEFAULT, Gpu
 from .models import MOST_BATCH, largest
@@ -49,7 +49,7 @@ def script_job(
     A job that does not fit by its events is run once more in the memory given: cuDNN may do with less, or the script.
     Raises what `run_script` does, and UsageError for batches without a limit of memory.
     """
-    changed = allocator is not None and not isinstance(allocator, Caching)
+    changed = allocator is not None
     with Process(script.python, gpu or DEFAULT, show) as process:
         batch = None
         if batches is not None:
@@ -57,12 +57,14 @@ def script_job(
                 raise UsageError("find_batch: expected memory or gpu with it, into which the batch is to fit")
             name, least, most = batches
             if not 0 < least <= most <= MOST_BATCH:
-                raise UsageError(f"find_batch: `{name}`: expected a range within 1 to {MOST_BATCH}, got {least} to {most}")
+                raise UsageError(
+                    f"find_batch: `{name}`: expected a range within 1 to {MOST_BATCH}, got {least} to {most}"
+                )
             found = largest(lambda size: _fits(process, with_number(script, name, size), memory), least, most)
             script = with_number(script, name, found or least)
             batch = found or 0
         job = Job(script.path, run_in(process, script), gpu or DEFAULT, gpu is not None, memory)
-        taken = replay(job, allocator if changed else None, changed)
+        taken = replay(job, allocator, changed)
         if taken.limited is None or taken.limited.failed < 0 or changed or memory is None:
             return ScriptJob(job, batch, taken)
         try:

@@ -2,8 +2,8 @@
 #ifndef MEMC_PHANTOM_CRT_HOST_DEFINES_H_
 #define MEMC_PHANTOM_CRT_HOST_DEFINES_H_
 
-// What CUDA's headers take from those of its compiler, which come with no package of PyTorch's: marks
-// that mean nothing to another compiler, alignment, and how functions are called.
+// What CUDA's headers take from those of its compiler, which come with no package of PyTorch's:
+// marks that mean nothing to another compiler, alignment, and how functions are called.
 #define CUDARTAPI
 #define CUDARTAPI_CDECL
 #define __host__

@@ -69,7 +69,9 @@ def libraries(installed: Installation) -> Libraries:
     try:
         place = tempfile.mkdtemp(prefix="phantom-", dir=folder.parent)
     except OSError as error:
-        raise UnsupportedError(f"{folder.parent}: cannot keep the phantom device's libraries: {error.strerror}") from None
+        raise UnsupportedError(
+            f"{folder.parent}: cannot keep the phantom device's libraries: {error.strerror}"
+        ) from None
     try:
         _build(installed, Path(place))
         with suppress(OSError):  # Another process was faster.
@@ -108,10 +110,20 @@ def _run(arguments: list[str]) -> None:
 def _build(installed: Installation, folder: Path) -> None:
     """Compile all sources side by side, and link them."""
     sources = source_folder()
-    common = [_compiler(), "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden", f"-I{sources}", f"-I{sources / 'headers'}"]
+    common = [
+        _compiler(),
+        "-std=c++17",
+        "-O2",
+        "-fPIC",
+        "-fvisibility=hidden",
+        f"-I{sources}",
+        f"-I{sources / 'headers'}",
+    ]
     cuda = [f"-I{path}" for path in installed.includes]
     torch = [f"-I{installed.torch / 'include'}", f"-I{installed.torch / 'include/torch/csrc/api/include'}"]
-    jobs = [[*common, *cuda, "-c", str(path), "-o", str(folder / f"{path.stem}.o")] for path in sorted(sources.glob("*.cc"))]
+    jobs = [
+        [*common, *cuda, "-c", str(path), "-o", str(folder / f"{path.stem}.o")] for path in sorted(sources.glob("*.cc"))
+    ]
     tracker = sources / "torch/tracker.cc"
     jobs.insert(0, [*common, *cuda, *torch, "-c", str(tracker), "-o", str(folder / "tracker.object")])
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as workers:

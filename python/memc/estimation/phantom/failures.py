@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from memc.estimation.events import Origin
-
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError
 
 from .installation import Installation
@@ -20,7 +19,13 @@ _NETWORK = (
 )
 """Classes of errors of those who would load something from elsewhere."""
 
-_NETWORK_WORDS = ("couldn't connect", "internet connection", "name resolution", "network is unreachable", "max retries exceeded")
+_NETWORK_WORDS = (
+    "couldn't connect",
+    "internet connection",
+    "name resolution",
+    "network is unreachable",
+    "max retries exceeded",
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,9 @@ def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> M
     where = f"{script}: line {error['line']}" if error.get("line") else script
     kind = error["kind"]
     if kind == "compile":
-        return UnsupportedError(f"{script}: torch.compile is not supported on the phantom device; run the model without it")
+        return UnsupportedError(
+            f"{script}: torch.compile is not supported on the phantom device; run the model without it"
+        )
     if kind == "exit":
         return InvalidError(f"{where}: the script exits with {error['message']}; arguments for it come after --")
     if kind == "write":
@@ -55,9 +62,13 @@ def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> M
     bases = set(error["bases"])
     message = str(error["message"]).lower()
     if bases & set(_NETWORK) or any(word in message for word in _NETWORK_WORDS):
-        return InvalidError(f"{where}: the script needs the network ({said}); have it load local files, or make up weights and data")
+        return InvalidError(
+            f"{where}: the script needs the network ({said}); have it load local files, or make up weights and data"
+        )
     if "builtins.FileNotFoundError" in bases:
-        return InvalidError(f"{where}: the script needs a file ({said}); it runs as it is, so give it its files or made-up data")
+        return InvalidError(
+            f"{where}: the script needs a file ({said}); it runs as it is, so give it its files or made-up data"
+        )
     if "builtins.ModuleNotFoundError" in bases:
         return InvalidError(f"{where}: the script needs a package ({said}); install it in {installed.python}")
     if "torch.OutOfMemoryError" in bases:

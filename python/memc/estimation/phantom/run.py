@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -81,7 +80,9 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
             "--steps 0 runs it to its end, as for inference"
         )
     if "stats" not in result:
-        raise InvalidError(f"{script.path}: expected tensors on the device `cuda`, got none; move the model and its inputs there")
+        raise InvalidError(
+            f"{script.path}: expected tensors on the device `cuda`, got none; move the model and its inputs there"
+        )
     trace = read_trace(rows, names, result["modules"])
     counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
     made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)

@@ -45,19 +45,43 @@ REFUSED = re.compile(
 
 
 LOOKED_UP = (
-    *("cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMemRetainAllocationHandle", "cuMemsetD32Async"),
+    *(
+        "cuMemExportToShareableHandle",
+        "cuMemImportFromShareableHandle",
+        "cuMemRetainAllocationHandle",
+        "cuMemsetD32Async",
+    ),
     *("cuStreamWriteValue32", "cuCtxFromGreenCtx", "cuGreenCtxCreate", "cuLibraryLoadFromFile", "cuModuleGetGlobal_v2"),
     "cuMemcpyDtoH_v2",
     *("cuGreenCtxDestroy", "cuGreenCtxStreamCreate", "cuDevSmResourceSplitByCount", "cuDeviceGetDevResource"),
-    *("cuDevResourceGenerateDesc", "cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind"),
+    *(
+        "cuDevResourceGenerateDesc",
+        "cuMulticastAddDevice",
+        "cuMulticastBindMem",
+        "cuMulticastCreate",
+        "cuMulticastUnbind",
+    ),
     *("cuMemGetAllocationPropertiesFromHandle", "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGpuFabricInfoV"),
     *("nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetNvLinkRemotePciInfo_v2"),
 )
 """Functions of the driver and of NVML that PyTorch looks up by name when it starts to use one of them; they are refused when they are called."""
 
 LOOKED_UP_FOR_NOTHING = (
-    *("cuLaunchKernelEx", "cuKernelSetAttribute", "cuLibraryUnload", "cuLinkAddData", "cuLinkAddFile_v2", "cuLinkCreate"),
-    *("cuLinkDestroy", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset", "cuStreamSynchronize", "cuCtxPopCurrent"),
+    *(
+        "cuLaunchKernelEx",
+        "cuKernelSetAttribute",
+        "cuLibraryUnload",
+        "cuLinkAddData",
+        "cuLinkAddFile_v2",
+        "cuLinkCreate",
+    ),
+    *(
+        "cuLinkDestroy",
+        "cuDevicePrimaryCtxRelease",
+        "cuDevicePrimaryCtxReset",
+        "cuStreamSynchronize",
+        "cuCtxPopCurrent",
+    ),
     *("cuCtxPushCurrent", "cuCtxGetLimit"),
 )
 """The same, which report success."""
@@ -111,7 +135,7 @@ def stubs(needed: Iterable[str], offered: Iterable[str], implemented: Iterable[s
 def stub_source(made: Stubs) -> str:
     """The C++ source of the generated functions. They are weak, so that a function written by hand comes first."""
     lines = ["// Generated for one installation of PyTorch."]
-    lines += ['#include "device.h"', "#define WEAK extern \"C\" __attribute__((weak, visibility(\"default\")))"]
+    lines += ['#include "device.h"', '#define WEAK extern "C" __attribute__((weak, visibility("default")))']
     lines += [f"WEAK int {name}() {{ return 0; }}" for name in made.nothing]
     why = "the script needs it, and the phantom device does not have it; record the job on a GPU instead"
     lines += [f'WEAK int {name}() {{ phantom::Refuse("{name}", "{why}"); }}' for name in made.refused]

@@ -27,8 +27,26 @@ MARK = 100
 MARKS = ("weights", "gradients", "optimizer")
 PHASES = ("forward", "backward", "optimizer")
 
-_INPUTS = ("aten::to", "aten::rand", "aten::zeros", "aten::ones", "aten::full", "aten::arange", "aten::tensor", "aten::clone")
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::linear", "aten::matmul", "aten::addmv", "aten::dot")
+_INPUTS = (
+    "aten::to",
+    "aten::rand",
+    "aten::zeros",
+    "aten::ones",
+    "aten::full",
+    "aten::arange",
+    "aten::tensor",
+    "aten::clone",
+)
+_PRODUCTS = (
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::linear",
+    "aten::matmul",
+    "aten::addmv",
+    "aten::dot",
+)
 _VALUES = ("aten::item", "aten::is_nonzero", "aten::_local_scalar_dense")
 _COPIES = ("aten::copy_", "aten::to", "aten::_to_copy", "aten::cpu", "a copy")
 _LIBRARY = ("aten::cudnn_", "aten::_cudnn_", "aten::convolution_backward")
@@ -130,7 +148,7 @@ def _categories(trace: Trace) -> Mapping[int, int]:
     found: dict[int, int] = {}
     rows: list[list[int]] = trace.rows.tolist()
     never_freed = set()
-    for at, (action, address, nbytes, _, _, op, _, _, _, call) in enumerate(rows):
+    for at, (action, address, nbytes, _, _, _, _, _, _, call) in enumerate(rows):
         if action == 0:
             live.add(address, at, nbytes)
             never_freed.add(at)
@@ -181,7 +199,10 @@ def assumptions(reads: Iterable[Read]) -> list[str]:
                 values[ops[0]] = values.get(ops[0], 0) + read.count
         elif not ops[0].startswith(_COPIES):
             sizes[ops[0]] = sizes.get(ops[0], 0) + read.count
-    notes = [f"{op} ({_times(count)}): the size of its result depends on data, which is zero here" for op, count in sizes.items()]
+    notes = [
+        f"{op} ({_times(count)}): the size of its result depends on data, which is zero here"
+        for op, count in sizes.items()
+    ]
     notes += [f"{op} ({_times(count)}): a value read from the device is zero here" for op, count in values.items()]
     if convolutions:
         notes.append(

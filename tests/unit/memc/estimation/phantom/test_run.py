@@ -54,14 +54,18 @@ def test_all_optimizers_take_the_steps_within_reason(fake_torch: Path) -> None:
     assert len(recording.events) == 8
     recording = run_script(Script(script(loop), steps=2), gpu_named("h200"))  # The other never takes one.
     assert len(recording.events) == 40
-    anew = loop.replace("one.step()", "torch.Optimizer().step()").replace("one, two = torch.Optimizer(), torch.Optimizer()", "")
+    anew = loop.replace("one.step()", "torch.Optimizer().step()").replace(
+        "one, two = torch.Optimizer(), torch.Optimizer()", ""
+    )
     assert len(run_script(Script(script(anew), steps=2), gpu_named("h200")).events) == 40
 
 
 def test_the_script_is_main_with_its_arguments_and_its_folder(fake_torch: Path) -> None:
     Path("beside.py").write_text("value = 7\n")
     text = "import sys, __main__, torch, beside\nassert __name__ == '__main__' and __main__.beside.value == 7\n"
-    text += "assert sys.argv[1:] == ['--lr', '3e-4'], sys.argv\ntorch.start(); torch.allocate(1 << 40, 5); torch.step()\n"
+    text += (
+        "assert sys.argv[1:] == ['--lr', '3e-4'], sys.argv\ntorch.start(); torch.allocate(1 << 40, 5); torch.step()\n"
+    )
     recording = run_script(Script(script(text), ["--lr", "3e-4"], 1), gpu_named("h200"))
     assert recording.events.nbytes.tolist() == [5]
 
@@ -81,7 +85,9 @@ def test_estimate_of_a_script(fake_torch: Path) -> None:
 
 
 def test_the_largest_number_that_fits_is_found(fake_torch: Path) -> None:
-    text = GOOD.replace("torch.allocate", "if SIZE * 2**20 > torch.tracker.limit: raise torch.OutOfMemoryError()\n    torch.allocate")
+    text = GOOD.replace(
+        "torch.allocate", "if SIZE * 2**20 > torch.tracker.limit: raise torch.OutOfMemoryError()\n    torch.allocate"
+    )
     found = estimate(script(text), steps=1, memory=37 * MIB, find_batch=("SIZE", 1, 100), alternatives=False)
     assert found.largest_batch == 37
 
@@ -129,9 +135,13 @@ def test_what_the_device_refuses_is_told(fake_torch: Path) -> None:
 
 
 def test_a_script_that_ends_early_counts_with_what_it_did(fake_torch: Path) -> None:
-    recording = run_script(Script(script("import torch\ntorch.start()\ntorch.allocate(1 << 40, 5)\ntorch.step()")), gpu_named("h200"))
+    recording = run_script(
+        Script(script("import torch\ntorch.start()\ntorch.allocate(1 << 40, 5)\ntorch.step()")), gpu_named("h200")
+    )
     assert recording.events.nbytes.tolist() == [5]
-    recording = run_script(Script(script("import torch\ntorch.start()\ntorch.allocate(1 << 40, 6)"), steps=0), gpu_named("h200"))
+    recording = run_script(
+        Script(script("import torch\ntorch.start()\ntorch.allocate(1 << 40, 6)"), steps=0), gpu_named("h200")
+    )
     assert recording.events.nbytes.tolist() == [6]
 
 

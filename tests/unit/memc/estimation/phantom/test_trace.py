@@ -18,7 +18,9 @@ MODULES = ["", "net", "net.fc"]
 
 def trace(*rows: tuple[int, ...]) -> Trace:
     """action, address, bytes, op, module, phase, step, call."""
-    wide = [(action, at, n, 0, 0, op, module, phase, step, call) for action, at, n, op, module, phase, step, call in rows]
+    wide = [
+        (action, at, n, 0, 0, op, module, phase, step, call) for action, at, n, op, module, phase, step, call in rows
+    ]
     return Trace(np.array(wide, np.int64).reshape(-1, 10), list(OPS), [], MODULES)
 
 
@@ -40,7 +42,12 @@ def test_origins_and_categories() -> None:
         (102, 99999, 0, 0, 0, 0, 0, 0),  # of no block
         (OOM, 5, 77, 0, 2, FORWARD, 1, 8),
     ).actions()
-    assert [action.name for action in found if action.origin is None] == ["segment_alloc", "free_requested", "free_completed", "free_requested"]
+    assert [action.name for action in found if action.origin is None] == [
+        "segment_alloc",
+        "free_requested",
+        "free_completed",
+        "free_requested",
+    ]
     origins = [action.origin for action in found if action.origin is not None]
     assert [str(origin) for origin in origins] == [
         "aten::randn (forward, step 1)",
@@ -87,4 +94,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_peaks() -> None:
-    assert peaks({"allocated_bytes.all.peak": 3, "reserved_bytes.all.peak": 4, "num_ooms": 1}) == {"allocated": 3, "reserved": 4}
+    assert peaks({"allocated_bytes.all.peak": 3, "reserved_bytes.all.peak": 4, "num_ooms": 1}) == {
+        "allocated": 3,
+        "reserved": 4,
+    }
