@@ -38,7 +38,7 @@ MEMC_PHANTOM_EXPORT CUresult cuMemAddressReserve(CUdeviceptr* address, size_t by
   return *address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 MEMC_PHANTOM_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
-  ReleaseRange(address, bytes);
+  ReleaseLongRange(address, bytes);
   return CUDA_SUCCESS;
 }
 MEMC_PHANTOM_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* made, size_t bytes,

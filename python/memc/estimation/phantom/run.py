@@ -86,7 +86,9 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
     trace = read_trace(rows, names, result["modules"])
     counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
     made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
-    return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads)))
+    return replace(
+        made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads, trace.ops))
+    )
 
 
 def _refused(trace: Trace, stats: Mapping[str, int]) -> Refused | None:

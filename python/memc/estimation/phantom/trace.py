@@ -180,8 +180,8 @@ def _guess(op: str, module: int, phase: int, kept: bool) -> str:
     return "activations"
 
 
-def assumptions(reads: Iterable[Read]) -> list[str]:
-    """Notes on what the job did with bytes that no kernel has computed.
+def assumptions(reads: Iterable[Read], ops: Iterable[str] = ()) -> list[str]:
+    """Notes on what the job did with bytes that no kernel has computed, and on figures that cuDNN does not tell without a device.
 
     An op that reads the device itself makes results of sizes that depend on data. Scalars of one byte are truth values, those of
     eight bytes mostly whole numbers: a script may decide by them, which it hardly does by a loss.
@@ -207,6 +207,10 @@ def assumptions(reads: Iterable[Read]) -> list[str]:
     if convolutions:
         notes.append(
             f"workspaces of convolutions on tensor cores ({_times(convolutions)}): on a GPU cuDNN was seen to choose others for some"
+        )
+    if any(op.startswith("aten::_cudnn_rnn") for op in ops):
+        notes.append(
+            "workspaces of recurrent networks: as seen on a GPU for two layers of an LSTM, of which they were 2 % off in one job"
         )
     return notes
 

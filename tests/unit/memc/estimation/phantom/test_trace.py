@@ -83,6 +83,10 @@ def test_what_depends_on_data_is_told() -> None:
         "aten::is_nonzero (3 times): a value read from the device is zero here",
     ]
     assert assumptions(reads[3:4]) == []
+    assert assumptions(
+        [Read(("aten::cudnn_convolution",), 0, 2), Read(("aten::_scaled_dot_product_cudnn_attention",), 0, 1)]
+    ) == ["workspaces of convolutions on tensor cores (2 times): on a GPU cuDNN was seen to choose others for some"]
+    assert "recurrent networks" in assumptions([], ["aten::_cudnn_rnn"])[0]
 
 
 def test_files(tmp_path: Path) -> None:
