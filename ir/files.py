@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that users name."""
+"""Files that users name, and the folder of what memc keeps."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def read_bytes(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path.
         raise InvalidError(f"{name}: cannot read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def cache_folder() -> Path:
+    """The folder of what memc keeps between processes, such as compiled kernels: below XDG_CACHE_HOME, or .cache at home."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memc"

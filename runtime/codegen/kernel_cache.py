@@ -23,8 +23,8 @@ import tvm
 
 from memc import native
 from memc.ir.errors import UsageError
+from memc.ir.files import cache_folder
 from memc.ir.sizes import parse_size
-from memc.runtime.codegen.cuda_kernels import cache_folder
 
 FOLDER = "MEMC_KERNEL_CACHE"
 """Environment variable: the cache's folder, or `off`."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Includes go one way in cpp/, and only the exports know tvm-ffi: the rest can be built into another library."""
+"""Includes go one way in cpp/, and only the exports know tvm-ffi, as the phantom device's tracker alone knows PyTorch: the rest can be
+built into another library."""
 
 from __future__ import annotations
 
@@ -22,11 +23,17 @@ MAY_INCLUDE = {
     "kernels": set[str](),
     "copies": set[str](),
     "cuda": set[str](),
+    "phantom": set[str](),
+    "phantom/headers": set[str](),
+    "phantom/headers/crt": set[str](),
+    "phantom/torch": set[str](),
     "exports": {
         *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
         *("allocators", "kernels", "copies", "cuda"),
     },
 }
+# Where others' packages may be included, by how the names of their headers begin.
+PACKAGES = {"exports": ("tvm/ffi/",), "phantom/torch": ("ATen/", "c10/")}
 SOURCES = sorted(p for p in CPP.rglob("*") if p.suffix in (".cc", ".h", ".inc"))
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
@@ -40,7 +47,7 @@ def wrong_includes(folder: str, text: str) -> list[str]:
     for bracket, name in INCLUDE.findall(text):
         if bracket == "<":
             system = "/" not in name or name.startswith("sys/")
-            fine = system or folder == "exports" and name.startswith("tvm/ffi/")
+            fine = system or name.startswith(PACKAGES.get(folder, ()))
         else:
             owner = str(Path(name).parent)
             fine = owner in (folder, ".") or owner in MAY_INCLUDE[folder]

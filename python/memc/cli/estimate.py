@@ -22,7 +22,8 @@ from .values import parse_dims
 File = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="Recorded events (.json[.gz]), a snapshot (.pickle), a .csv trace, .onnx, an artifact."
+        metavar="FILE",
+        help="A script (.py), recorded events (.json[.gz]), a snapshot (.pickle), .csv, .onnx, an artifact.",
     ),
 ]
 Optimizer = Annotated[
@@ -49,34 +50,58 @@ Checkpoint = Annotated[
     typer.Option("--checkpoint", metavar="PATTERN", help="Modules that are recomputed in training: '*.layer.*'."),
 ]
 
+Arguments = Annotated[
+    Optional[list[str]],
+    typer.Argument(metavar="-- ARGUMENTS", help="Of a script, after two dashes.", show_default=False),
+]
+Steps = Annotated[
+    Optional[int], typer.Option("--steps", min=0, help="Of a script's optimizer (3); 0: run it to its end.")
+]
+Python = Annotated[
+    Optional[str], typer.Option("--python", metavar="PATH", help="The interpreter with PyTorch, for a script.")
+]
+
+
+GpuName = Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")]
+
+Memory = Annotated[
+    Optional[str], typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB.")
+]
+
+AllocConf = Annotated[
+    Optional[str],
+    typer.Option("--alloc-conf", metavar="TEXT", help="As PYTORCH_CUDA_ALLOC_CONF, instead of the recording's."),
+]
+
+AllocatorName = Annotated[
+    Optional[str], typer.Option("--allocator", metavar="NAME", help="pytorch, tensorflow, xla, mxnet or cupy.")
+]
+
+ZeroGrad = Annotated[
+    str, typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`.")
+]
+
 
 def estimate(
     file: File,
-    gpu: Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")] = None,
-    memory: Annotated[
-        Optional[str], typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB.")
-    ] = None,
-    alloc_conf: Annotated[
-        Optional[str],
-        typer.Option("--alloc-conf", metavar="TEXT", help="As PYTORCH_CUDA_ALLOC_CONF, instead of the recording's."),
-    ] = None,
-    allocator: Annotated[
-        Optional[str], typer.Option("--allocator", metavar="NAME", help="pytorch, tensorflow, xla, mxnet or cupy.")
-    ] = None,
+    arguments: Arguments = None,
+    gpu: GpuName = None,
+    memory: Memory = None,
+    alloc_conf: AllocConf = None,
+    allocator: AllocatorName = None,
     device: Annotated[Optional[int], typer.Option("--device", min=0, help="Of a snapshot with several.")] = None,
     train: Annotated[bool, typer.Option("--train", help="Train the model, instead of running it only.")] = False,
     optimizer: Optimizer = None,
     dim: Dims = None,
     framework: Framework = None,
     tf32: Annotated[bool, typer.Option("--tf32/--no-tf32", help="Convolutions may use TF32 (default).")] = True,
-    zero_grad: Annotated[
-        str,
-        typer.Option("--zero-grad", metavar="WHEN", help="Gradients are dropped `first` in a step, or at its `end`."),
-    ] = "first",
+    zero_grad: ZeroGrad = "first",
     precision: Precision = "f32",
     accumulate: Accumulate = 1,
     checkpoint: Checkpoint = None,
     find_batch: FindBatch = None,
+    steps: Steps = None,
+    python: Python = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -101,6 +126,10 @@ def estimate(
         accumulate=accumulate,
         checkpoint=checkpoint,
         find_batch=None if find_batch is None else _batches(find_batch),
+        steps=steps,
+        python=python,
+        arguments=arguments or (),
+        show=verbose > 0,
     )
     if json is not None:
         write_text(json, json_module.dumps(found.to_dict()))

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
@@ -18,13 +18,16 @@ from .artifact import artifact_bytes
 from .events import Events
 from .gpus import DEFAULT, Gpu, gpu_named
 from .models import Loop, model_job
+from .options import ModelOptions, ScriptOptions
+from .phantom import Script
 from .planned import planned_arena
 from .recording import Recording
 from .replay import Job, Taken, replay
+from .scripts import is_script, script_job
 from .sources import is_artifact, is_model, read_source
 
 Source = Union[str, Path, Events, Recording]
-"""A file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
+"""A script of PyTorch's, a file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
 
 ADVICE = ("", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8")
 """Settings that the report compares, beside a planned arena."""
@@ -110,84 +113,92 @@ def estimate(
     checkpoint: str | None = None,
     find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
+    steps: int | None = None,
+    python: str | None = None,
+    arguments: Sequence[str] = (),
+    show: bool = False,
 ) -> Estimate:
     """How much GPU memory the job takes.
 
     Args:
-        source: a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, the folder of an artifact, or events.
-        gpu: whose memory and constants count: `h200`, `h100`, `a100`, `rtx4090`. Without it, an H200's constants are taken.
-        memory: bytes of the device that the job may take; by default the GPU's, if one is named.
+        source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact's folder,
+            or events.
+        gpu, memory: whose memory and constants count: `h200` (whose constants are taken without it), `h100`, `a100`, `rtx4090`; and bytes
+            of it that the job may take, by default all.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
         allocator: `pytorch` (default), `tensorflow`, `xla`, `mxnet`, `mxnet-round`, `mxnet-unpooled` or `cupy`.
         device: of a snapshot with several.
         train, optimizer: of a model, whether it is trained, and how: `sgd` (default), `momentum`, `adam`, ...
-        dims: of a model's open dimensions.
-        framework: that runs a model: `pytorch-2.11`.
+        dims, framework: of a model's open dimensions; and what runs it, by default `pytorch-2.11`.
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        precision: of a model's tensors: `f32`, `bf16`, or with autocast `amp-bf16` and `amp-f16`.
+        precision, accumulate: of a model's tensors: `f32`, `bf16`, or with autocast `amp-bf16` and `amp-f16`; and the batches whose
+            gradients a training step adds up.
         checkpoint: a pattern of modules' names, such as `*.layer.*`, whose activations are recomputed in training.
-        accumulate: batches whose gradients are added up in a step of a model's training.
-        find_batch: name, least and most of an open dimension: the largest that fits is found, and the figures are those of it.
+        find_batch: name, least and most of an open dimension, or of a number of a script's, of which the largest that fits is found.
         alternatives: whether to try other settings and a planned arena.
+        steps, python: of an optimizer, after which a script is stopped (3), or 0 for its end; and the interpreter with PyTorch for it, by
+            default that of MEMC_PHANTOM_PYTHON, or the running one.
+        arguments, show: of a script; whether what it prints goes to stderr.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
-    begin = time.perf_counter()
-    found_gpu = None if gpu is None else gpu_named(gpu)
-    limit, settings = _memory(memory, found_gpu), _allocator(allocator, alloc_conf)
-    asked = _Asked(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate, checkpoint)
-    batch = None
+    card = None if gpu is None else gpu_named(gpu)
+    target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives)
+    asked = ModelOptions(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate, checkpoint)
+    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf)
+    if is_script(source):
+        asked.refuse(None)
+        return _of_script(run.script(str(source), device), find_batch, target, show)
+    run.refuse()
     if is_model(source):
-        if device is not None:
-            raise UsageError("device: expected none with a model, which no recording of several devices is")
-        job, batch = model_job(str(source), asked.loop(), find_batch, found_gpu, limit, settings)
-    else:
-        if asked != _Asked() or find_batch is not None:
-            raise UsageError(f"{', '.join(vars(asked))} and find_batch: expected with an .onnx model alone")
-        if isinstance(source, (str, Path)) and is_artifact(source):
-            return _of_artifact(source, limit, begin, settings is not None)
-        name, recording = read_source(source, device)
-        job = Job(name, recording, found_gpu or DEFAULT, found_gpu is not None, limit)
-    taken = replay(job, settings, alloc_conf is not None or allocator is not None)
-    others = _alternatives(job, taken) if alternatives and isinstance(taken.allocator, Caching) else ()
-    return _estimate(job, taken, others, allocator or _allocator_name(taken.allocator), batch, begin)
+        return _of_model(str(source), asked.loop(device), find_batch, target)
+    asked.refuse(find_batch)
+    return _of_recording(source, device, target)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What an estimate is for, and when it began."""
+
+    gpu: Gpu | None
+    memory: int | None
+    settings: Allocator | None
+    """That were asked for; None for those of the source."""
+    allocator: str | None
+    alternatives: bool
+    begin: float = field(default_factory=time.perf_counter)
+
+
+def _of_script(script: Script, batches: tuple[str, int, int] | None, target: _Target, show: bool) -> Estimate:
+    settings = None if isinstance(target.settings, Caching) else target.settings  # PyTorch's own the script runs under.
+    ran = script_job(script, batches, target.gpu, target.memory, settings, show)
+    found = _estimate(ran.job, ran.taken, target, ran.batch)
+    if ran.refused is None:
+        return found
+    at = ran.refused
+    refused = OutOfMemory(at.event, str(at.origin or ""), at.requested, at.allocated, at.reserved)
+    return replace(found, out_of_memory=refused)
+
+
+def _of_model(path: str, loop: Loop, batches: tuple[str, int, int] | None, target: _Target) -> Estimate:
+    job, batch = model_job(path, loop, batches, target.gpu, target.memory, target.settings)
+    return _estimate(job, replay(job, target.settings, target.settings is not None), target, batch)
+
+
+def _of_recording(source: Source, device: int | None, target: _Target) -> Estimate:
+    if isinstance(source, (str, Path)) and is_artifact(source):
+        if target.settings is not None:
+            raise UsageError(
+                f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
+            )
+        return _of_artifact(source, target.memory, target.begin)
+    name, recording = read_source(source, device)
+    job = Job(name, recording, target.gpu or DEFAULT, target.gpu is not None, target.memory)
+    return _estimate(job, replay(job, target.settings, target.settings is not None), target, None)
 
 
 def _allocator_name(found: Allocator) -> str:
     return next((name for name, each in ALLOCATORS.items() if each == found), "pytorch")
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What was asked of a model."""
-
-    train: bool = False
-    optimizer: str | None = None
-    dims: Mapping[str, int] | None = None
-    framework: str | None = None
-    tf32: bool = True
-    zero_grad: str = "first"
-    precision: str = "f32"
-    accumulate: int = 1
-    checkpoint: str | None = None
-
-    def loop(self) -> Loop:
-        """Raises UsageError."""
-        training = {"optimizer": None, "accumulate": 1, "checkpoint": None}
-        wrong = next((name for name, unset in training.items() if getattr(self, name) != unset), None)
-        if not self.train and wrong is not None:
-            raise UsageError(f"{wrong}: expected train with it, without which a model is only run")
-        trained = (self.optimizer or "sgd") if self.train else None
-        return Loop(
-            trained,
-            self.dims or {},
-            self.framework or "pytorch-2.11",
-            self.tf32,
-            self.zero_grad,
-            self.precision,
-            self.accumulate,
-            self.checkpoint,
-        )
 
 
 def _memory(memory: int | None, gpu: Gpu | None) -> int | None:
@@ -210,10 +221,8 @@ def _allocator(name: str | None, alloc_conf: str | None) -> Allocator | None:
     return parse_alloc_conf(alloc_conf, "alloc_conf")
 
 
-def _of_artifact(source: str | Path, memory: int | None, begin: float, changed: bool) -> Estimate:
+def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estimate:
     """memc's own programs take what their plan says."""
-    if changed:
-        raise UsageError(f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed")
     found = artifact_bytes(source)
     notes = () if found.on_host else ("the CUDA context and the libraries loaded are not counted",)
     confidence = "exact" if found.on_host else "assumed"
@@ -239,9 +248,8 @@ def _of_artifact(source: str | Path, memory: int | None, begin: float, changed: 
     )
 
 
-def _estimate(
-    job: Job, taken: Taken, others: tuple[Alternative, ...], allocator: str, batch: int | None, begin: float
-) -> Estimate:
+def _estimate(job: Job, taken: Taken, target: _Target, batch: int | None) -> Estimate:
+    others = _alternatives(job, taken) if target.alternatives and isinstance(taken.allocator, Caching) else ()
     free = taken.free
     origin = job.events.origin(free.peak_allocated_at)
     return Estimate(
@@ -256,8 +264,8 @@ def _estimate(
         breakdown=taken.breakdown(),
         fits=None if taken.limited is None else taken.limited.failed < 0,
         largest_batch=batch,
-        seconds=time.perf_counter() - begin,
-        allocator=allocator,
+        seconds=time.perf_counter() - target.begin,
+        allocator=target.allocator or _allocator_name(taken.allocator),
         gpu=job.gpu.name if job.gpu_named else None,
         memory_bytes=job.memory,
         retries=free.retries if taken.limited is None else taken.limited.retries,

@@ -50,10 +50,14 @@ class Recording:
     """Whether the job is known not to train."""
     allocator: Allocator | None = None
     """Of the framework that a model is of; None for what `alloc_conf` says of PyTorch's."""
-    outside: int | None = None
-    """Bytes outside the allocator, where they are not the GPU's."""
     modelled: tuple[str, ...] = ()
     """What is taken to be so, where a model of the framework made the events; empty if they were recorded."""
+    assumed: tuple[str, ...] = ()
+    """What else is taken to be so."""
+    outside: int | None = None
+    """Bytes of the device outside the allocator; None where only the GPU's usual ones are known."""
+    places_known: bool = True
+    """Whether the addresses are those that a device would give, on which what is reserved may depend."""
 
     def segment_addresses(self, device_total: int) -> list[int]:
         """Where the allocator's segments lie, in the order in which it makes them. With expandable segments, the first page of

@@ -148,11 +148,12 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
         notes.append("workspaces of convolutions as on an H200")
     if recording.partial:
         notes.append(recording.partial)
+    notes += recording.assumed
     if changed and not same:
         notes.append("the job asks for the same blocks as under the settings of its recording")
     if same and addresses and not _as_recorded(job, free):
         notes.append("the recording's addresses differ: more than its events and settings had a part in them")
-    if not addresses and isinstance(allocator, Caching):
+    if not (addresses and recording.places_known) and isinstance(allocator, Caching):
         notes += _spread(job, allocator, free)
     if not job.gpu_named and job.memory is not None:
         notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.outside)}")

@@ -15,7 +15,7 @@ from .recording import Recording
 from .snapshots import read_snapshot
 
 KINDS = (
-    ".json[.gz] (recorded events), .pickle or .pkl (a memory snapshot of PyTorch), .csv (a trace), .onnx (a model) or an "
+    ".py (a script of PyTorch's), .json[.gz] (recorded events), .pickle or .pkl (a memory snapshot of PyTorch), .csv (a trace), .onnx (a model) or an "
     "artifact's folder"
 )
 
@@ -47,11 +47,6 @@ def read_source(source: str | Path | Events | Recording, device: int | None) -> 
         found = read_json(source)
     elif name.endswith(".csv"):
         found = read_trace(source)
-    elif name.endswith(".py"):
-        raise UnsupportedError(
-            f"{name}: scripts cannot be run without a GPU yet; record the job on one with "
-            "torch.cuda.memory._record_memory_history() and give the pickle of torch.cuda.memory._dump_snapshot()"
-        )
     else:
         read_bytes(source)  # What is not there is said to be so.
         raise UnsupportedError(f"{name}: expected {KINDS}")

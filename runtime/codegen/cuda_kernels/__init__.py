@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import shutil
 import subprocess
 import uuid
@@ -19,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from memc.ir.core import Function, Op
+from memc.ir.files import cache_folder
 from memc.ir.ops.library.cuda_conv import group_of, is_depthwise
 from memc.ir.ops.shared.op_def import main_op
 from memc.ir.types import DType
@@ -111,11 +111,6 @@ def own_kernels(arch: str, sources: tuple[str, ...] = EVERY) -> bytes:
         partial.write_bytes(made)
         partial.replace(kept)
     return made
-
-
-def cache_folder() -> Path:
-    """The folder of what memc keeps between processes, such as compiled kernels: below XDG_CACHE_HOME, or .cache at home."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "memc"
 
 
 def _fingerprint(names: tuple[str, ...]) -> str:

@@ -232,7 +232,7 @@ def test_recordings_that_are_wrong(tmp_path: Path, data: object, message: str) -
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("raw", [b"{", b"\xff", gzip.compress(b"{}")[:-4], b"\x1f\x8bxx", b"[" * 100_000])
+@pytest.mark.parametrize("raw", [b"{", b"\xff", gzip.compress(b"{}", mtime=0)[:-4], b"\x1f\x8bxx", b"[" * 100_000])
 def test_damaged_json(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "e.json.gz"
     path.write_bytes(raw)
@@ -252,10 +252,7 @@ def test_a_trace_frees_before_it_allocates(tmp_path: Path) -> None:
 
 
 def test_other_files(tmp_path: Path) -> None:
-    for name in ("train.py", "model.bin"):
-        (tmp_path / name).write_text("x")
-    with pytest.raises(UnsupportedError, match="_dump_snapshot"):
-        estimate(tmp_path / "train.py")
+    (tmp_path / "model.bin").write_text("x")
     with pytest.raises(UnsupportedError, match="a memory snapshot of PyTorch"):
         estimate(tmp_path / "model.bin")
     with pytest.raises(InvalidError, match="cannot read"):

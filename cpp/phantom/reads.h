@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MEMC_PHANTOM_READS_H_
+#define MEMC_PHANTOM_READS_H_
+
+#include <cstddef>
+
+namespace phantom {
+
+// The host reads bytes that the device computed. Whoever watches ops is told, in this thread.
+void CountRead(size_t bytes);
+
+// A plan of cuDNN's for tensor cores would run.
+void CountTensorCores();
+
+}  // namespace phantom
+
+#endif  // MEMC_PHANTOM_READS_H_

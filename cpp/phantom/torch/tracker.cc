@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Watches PyTorch's allocator in the process of the script: each event with the op, module and
+// phase that it came from.
+#include <ATen/record_function.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#define MEMC_PHANTOM_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Of the phantom device, which is loaded before PyTorch.
+extern "C" void memc_phantom_watch(void (*read)(size_t), void (*plan)());
+
+namespace {
+
+using c10::CachingDeviceAllocator::TraceEntry;
+
+enum Phase : int64_t { kForward, kBackward, kOptimizer };
+
+// One row of the file of events; docs are in python/memc/estimation/phantom/trace.py.
+struct Row {
+  int64_t action, address, bytes, stream, pool, op, module, phase, step, call;
+};
+
+struct Frame {
+  const at::RecordFunction* of;
+  const char* name;
+  Phase phase;
+  int64_t module, call;
+};
+
+using ForwardOp = std::pair<uint64_t, int64_t>;  // thread and sequence number
+
+struct State {
+  std::mutex mutex;
+  std::vector<Row> rows;
+  std::vector<std::string> names;
+  std::unordered_map<std::string, int64_t> number_of;
+  std::map<ForwardOp, int64_t> modules;  // of ops that a backward pass may come back to
+  std::map<std::pair<int64_t, int64_t>, int64_t> reads;  // how often, by op and bytes
+  std::atomic<int64_t> module{-1}, step{0}, calls{0};
+};
+
+State& The() {
+  static auto* const state = new State;  // Kept until the process ends: threads outlive statics.
+  return *state;
+}
+
+thread_local std::vector<Frame> frames;
+
+bool StartsWith(const char* text, const char* prefix) {
+  return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
+}
+
+int64_t NumberOf(State& state, const std::string& name) {
+  const auto [found, is_new] = state.number_of.emplace(name, state.names.size());
+  if (is_new) state.names.push_back(name);
+  return found->second;
+}
+
+// The innermost op that does more than ask for memory.
+const char* Op() {
+  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
+    if (!StartsWith(frame->name, "aten::empty") && !StartsWith(frame->name, "aten::resize_")) {
+      return frame->name;
+    }
+  }
+  return frames.empty() ? "" : frames.back().name;
+}
+
+std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
+  State& state = The();
+  Frame frame{&function, function.name(), kForward, state.module, 0};
+  if (frames.empty()) {
+    frame.call = ++state.calls;
+  } else {
+    frame.call = frames.back().call;
+    frame.phase = frames.back().phase;
+    if (frame.phase == kBackward) frame.module = frames.back().module;
+  }
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    frame.phase = kBackward;
+    if (function.seqNr() >= 0) {
+      const std::lock_guard<std::mutex> lock(state.mutex);
+      const auto found = state.modules.find({function.forwardThreadId(), function.seqNr()});
+      frame.module = found == state.modules.end() ? -1 : found->second;
+    }
+  } else if (StartsWith(frame.name, "Optimizer.step")) {
+    frame.phase = kOptimizer;
+  } else if (frame.phase == kForward && function.seqNr() >= 0 && frame.module >= 0) {
+    const std::lock_guard<std::mutex> lock(state.mutex);
+    state.modules[{at::RecordFunction::currentThreadId(), function.seqNr()}] = frame.module;
+  }
+  frames.push_back(frame);
+  return nullptr;
+}
+
+void Leave(const at::RecordFunction& function, at::ObserverContext*) {
+  for (size_t at = frames.size(); at-- > 0;) {
+    if (frames[at].of == &function) {
+      frames.erase(frames.begin() + static_cast<std::ptrdiff_t>(at));
+      return;
+    }
+  }
+}
+
+void Add(const TraceEntry& entry) {
+  State& state = The();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  Row row{};
+  row.action = entry.action_;
+  row.address = static_cast<int64_t>(entry.addr_);
+  row.bytes = static_cast<int64_t>(entry.size_);
+  row.stream = static_cast<int64_t>(reinterpret_cast<uintptr_t>(entry.stream_));
+  const auto [first, second] = entry.mempool_;
+  row.pool = first == 0 && second == 0 ? 0 : static_cast<int64_t>(first * 1000003 + second);
+  row.op = NumberOf(state, Op());
+  row.module = frames.empty() ? state.module.load() : frames.back().module;
+  row.phase = frames.empty() ? kForward : frames.back().phase;
+  row.step = state.step;
+  row.call = frames.empty() ? 0 : frames.back().call;
+  state.rows.push_back(row);
+}
+
+void AddRead(size_t bytes) {
+  State& state = The();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  std::string path;  // From the outermost op inwards.
+  for (const Frame& frame : frames) path += (path.empty() ? "" : " > ") + std::string(frame.name);
+  ++state.reads[{NumberOf(state, path), static_cast<int64_t>(bytes)}];
+}
+
+// A plan for tensor cores is told like a read of no bytes.
+void AddPlan() { AddRead(0); }
+
+}  // namespace
+
+// Begins to watch; devices must be initialized.
+MEMC_PHANTOM_EXPORT void memc_phantom_track() {
+  c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(Add);
+  at::addGlobalCallback(at::RecordFunctionCallback(Enter, Leave)
+                            .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
+                                     at::RecordScope::USER_SCOPE}));
+  memc_phantom_watch(AddRead, AddPlan);
+}
+
+MEMC_PHANTOM_EXPORT void memc_phantom_set_module(int64_t module) { The().module = module; }
+MEMC_PHANTOM_EXPORT void memc_phantom_set_step(int64_t step) { The().step = step; }
+
+// Marks addresses that hold weights, gradients, ...: a row that is no event of the allocator.
+MEMC_PHANTOM_EXPORT void memc_phantom_mark(const int64_t* addresses, int64_t count, int64_t what) {
+  State& state = The();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  for (int64_t i = 0; i < count; ++i) {
+    Row row{};
+    row.action = 100 + what;
+    row.address = addresses[i];
+    state.rows.push_back(row);
+  }
+}
+
+// Writes the rows as they are in memory, and names and reads as lines. Returns whether it could.
+MEMC_PHANTOM_EXPORT int memc_phantom_write(const char* rows_path, const char* names_path) {
+  State& state = The();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  FILE* rows = std::fopen(rows_path, "wb");
+  if (rows == nullptr) return 0;
+  const size_t written = std::fwrite(state.rows.data(), sizeof(Row), state.rows.size(), rows);
+  FILE* names = std::fopen(names_path, "w");
+  if (names != nullptr) {
+    for (const std::string& name : state.names) std::fprintf(names, "op %s\n", name.c_str());
+    for (const auto& [what, count] : state.reads) {
+      std::fprintf(names, "read %lld %lld %lld\n", static_cast<long long>(what.first),
+                   static_cast<long long>(what.second), static_cast<long long>(count));
+    }
+  }
+  const bool ok = std::fclose(rows) == 0 && written == state.rows.size() && names != nullptr;
+  return names != nullptr && std::fclose(names) == 0 && ok ? 1 : 0;
+}

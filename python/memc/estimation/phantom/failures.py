@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a script failed, in one line with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memc.estimation.events import Origin
+from memc.ir.errors import InvalidError, MemcError, UnsupportedError
+
+from .installation import Installation
+
+_NETWORK = (
+    *("urllib.error.URLError", "socket.gaierror", "builtins.ConnectionError", "requests.exceptions.ConnectionError"),
+    *("httpx.ConnectError", "httpx.NetworkError", "huggingface_hub.errors.LocalEntryNotFoundError"),
+    *("huggingface_hub.errors.OfflineModeIsEnabled", "urllib3.exceptions.HTTPError"),
+)
+"""Classes of errors of those who would load something from elsewhere."""
+
+_NETWORK_WORDS = (
+    "couldn't connect",
+    "internet connection",
+    "name resolution",
+    "network is unreachable",
+    "max retries exceeded",
+)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The last request that was refused before a script gave up. Bytes."""
+
+    event: int
+    """How many events there were before."""
+    origin: Origin | None
+    requested: int
+    allocated: int
+    reserved: int
+
+
+class ScriptOutOfMemory(InvalidError):
+    """The device's memory does not suffice for the script."""
+
+    refused: Refused | None = None
+
+
+def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> MemcError:
+    """The error for what the process of the script wrote down."""
+    where = f"{script}: line {error['line']}" if error.get("line") else script
+    kind = error["kind"]
+    if kind == "compile":
+        return UnsupportedError(
+            f"{script}: torch.compile is not supported on the phantom device; run the model without it"
+        )
+    if kind == "exit":
+        return InvalidError(f"{where}: the script exits with {error['message']}; arguments for it come after --")
+    if kind == "write":
+        return InvalidError(f"{script}: {error['message']}: is the disk full?")
+    said = f"{error['type']}: {error['message'][:300]}" if error["message"] else str(error["type"])
+    bases = set(error["bases"])
+    message = str(error["message"]).lower()
+    if bases & set(_NETWORK) or any(word in message for word in _NETWORK_WORDS):
+        return InvalidError(
+            f"{where}: the script needs the network ({said}); have it load local files, or make up weights and data"
+        )
+    if "builtins.FileNotFoundError" in bases:
+        return InvalidError(
+            f"{where}: the script needs a file ({said}); it runs as it is, so give it its files or made-up data"
+        )
+    if "builtins.ModuleNotFoundError" in bases:
+        return InvalidError(f"{where}: the script needs a package ({said}); install it in {installed.python}")
+    if "torch.OutOfMemoryError" in bases:
+        return ScriptOutOfMemory(f"{where}: the script runs out of memory ({said})")
+    return InvalidError(f"{where}: the script fails ({said}); -v shows what it prints")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A script of PyTorch's, run in a process of its own on the phantom device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memc.estimation.gpus import Gpu
+from memc.estimation.recording import Recording, recording_of
+from memc.ir.errors import InvalidError, UsageError
+
+from .failures import Refused, ScriptOutOfMemory, failure
+from .process import Process
+from .trace import Trace, assumptions, peaks, read_trace
+
+UNLIMITED = 2**45
+"""Bytes of memory with which no job runs out."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """What is run, and how."""
+
+    path: str
+    arguments: Sequence[str] = ()
+    steps: int = 3
+    """Of an optimizer, after which the process ends; 0: the script's own end."""
+    python: str | None = None
+    """The interpreter with PyTorch; None for that of MEMC_PHANTOM_PYTHON, or the one that runs memc."""
+    alloc_conf: str | None = None
+    assign: Mapping[str, int] = field(default_factory=dict)
+    """Values that names at the script's top level get instead of its own."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 1800.0
+    """After which a script without enough steps is given up."""
+
+    def __post_init__(self) -> None:
+        if not Path(self.path).is_file():
+            raise UsageError(f"{self.path}: cannot read: expected a file with a script")
+        if type(self.steps) is not int or not 0 <= self.steps <= 10**6:
+            raise UsageError(f"steps: expected a whole number from 0 to 1000000, got {self.steps!r}")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the process of the script is told."""
+        settings = {} if self.alloc_conf is None else {"PYTORCH_CUDA_ALLOC_CONF": self.alloc_conf}
+        return {
+            "script": self.path,
+            "arguments": list(self.arguments),
+            "steps": self.steps,
+            "assign": dict(self.assign),
+            "environment": settings | dict(self.environment),
+        }
+
+
+def run_script(script: Script, gpu: Gpu, limit: int = UNLIMITED, show: bool = False) -> Recording:
+    """The script's events, on a device with `limit` bytes. `show`: whether what it prints goes to stderr.
+
+    Raises UsageError for a script that cannot be read, InvalidError for one that fails or takes no step, ScriptOutOfMemory for one that
+    runs out of memory, UnsupportedError without a PyTorch that the phantom device knows, and for what that does not do.
+    """
+    with Process(script.python, gpu, show) as process:
+        return run_in(process, script, limit)
+
+
+def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recording:
+    """The same in a process that has PyTorch loaded, for one run after another."""
+    result, rows, names = process.run(script.path, script.config | {"limit": limit}, script.seconds)
+    if result["error"] is not None:
+        error = failure(script.path, process.installed, result["error"])
+        if isinstance(error, ScriptOutOfMemory) and "stats" in result:
+            error.refused = _refused(read_trace(rows, names, result["modules"]), result["stats"])
+        raise error
+    if script.steps and not result["steps"]:
+        raise InvalidError(
+            f"{script.path}: expected at least one step of an optimizer, got none until the script's end; "
+            "--steps 0 runs it to its end, as for inference"
+        )
+    if "stats" not in result:
+        raise InvalidError(
+            f"{script.path}: expected tensors on the device `cuda`, got none; move the model and its inputs there"
+        )
+    trace = read_trace(rows, names, result["modules"])
+    counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
+    made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
+    return replace(
+        made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads, trace.ops))
+    )
+
+
+def _refused(trace: Trace, stats: Mapping[str, int]) -> Refused | None:
+    """The last request that was refused."""
+    actions = trace.actions()
+    at = max((at for at, action in enumerate(actions) if action.name == "oom"), default=-1)
+    if at < 0:
+        return None
+    allocated, reserved = (int(stats[f"{name}_bytes.all.current"]) for name in ("allocated", "reserved"))
+    return Refused(at, actions[at].origin, actions[at].nbytes, allocated, reserved)
