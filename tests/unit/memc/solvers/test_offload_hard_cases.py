@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -94,3 +95,23 @@ def test_ops_wait_for_room_that_a_copy_out_still_has() -> None:
     late = [*best.items]
     late.insert(done[0] + 1, late.pop(done[0]))  # One item later: what took the room has none.
     assert measure_schedule(problem, late).peak > best.peak or late[done[0]][0] is not Step.RUN
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_both_beside_either_alone(seed: int) -> None:
+    problem = step_problem(400 + seed)
+    alone = [Schedule.of_runs(problem.ops, plan) for plan in recompute_ladder(problem.ops, 0)]
+    plans = offload_ladder(problem, 0)
+    assert [plan for plan in plans if not plan.bytes_in] == alone
+    once = replace(problem.ops, once=[True] * len(problem.ops.costs))
+    copied = offload_ladder(OffloadProblem(once, problem.movable, problem.lanes), 0)
+    compared = 0
+    for budget in sorted({plan.peak for plan in (*alone, *copied)}):
+        best, recomputed, moved = (cheapest(each, budget) for each in (plans, alone, copied))
+        if recomputed is not None:
+            compared += 1
+            assert best is not None and best.added <= recomputed.added, budget
+        if moved is not None:  # These have all of the search's rounds for copies.
+            compared += 1
+            assert best is not None and best.makespan <= 1.02 * moved.makespan, budget
+    assert compared > 10
