@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kSteps = 100;            // A limit is below the one before it by this part.
 constexpr int64_t kReachWork = 200'000;    // Steps of trying to reach one limit,
 constexpr int64_t kReachWorkOfOp = 1'000;  // and so many more for each op.
-constexpr double kCredit = 0.9;            // The part of the lanes that credit counts on.
 constexpr int64_t kRounds = 40;            // Of a search that goes on from the limit before,
 constexpr int64_t kFreshRounds = 30;       // of one that begins at this limit,
 constexpr int64_t kCreditRounds = 20;      // and of what that one begins with.
@@ -28,6 +27,16 @@ constexpr int64_t kAloneWork = 200'000;    // with so many steps to reach it,
 constexpr double kWorse = 1.1;             // where the added time is so many times that of alone.
 constexpr int64_t kFreshEach = 4;          // Limits of which one has a search that begins there,
 constexpr double kJump = 1.03;  // besides those where the added time grows by such a factor.
+
+// A joint search: the parts of the lanes that credit counts on, which take turns, its rounds, and
+// whether it begins anew where the added time grows by `kJump`, too.
+struct Kind {
+  std::vector<double> credits;
+  int64_t rounds = kRounds, fresh_rounds = kFreshRounds;
+  bool jumps = true;
+};
+// Where room is scarce, plans with less credit lead further down.
+const Kind kKinds[] = {{{0.9}}, {{0.75}, 15, 30, false}, {{0.6, 0.3}, 12, 20, false}};
 
 // Searches that go down together, each from what it had at the limit before.
 class Descent {
@@ -38,45 +47,78 @@ class Descent {
         alone_(alone.begin(), alone.end()),
         work_(kReachWork + kReachWorkOfOp * problem.ops.ops()),
         computing_(std::accumulate(problem.ops.costs.begin(), problem.ops.costs.end(), int64_t{0})),
-        credit_(CreditOf(problem, kCredit)),
-        credited_(problem.ops, 1, credit_.shades, kCreditRounds),
-        copied_(problem, RecomputeState(problem.ops), 1, false),
-        joint_(std::make_unique<OffloadSearch>(problem, RecomputeState(problem.ops), 1, true)) {}
+        copied_(problem, RecomputeState(problem.ops), 1, false) {
+    for (const Kind& kind : kKinds) {
+      Joint joint;
+      joint.kind = &kind;
+      joint.search = std::make_unique<OffloadSearch>(problem, RecomputeState(problem.ops), 1, true);
+      for (double part : kind.credits) {
+        const Credit credit = CreditOf(problem, part);
+        joint.credited.push_back(
+            {std::make_unique<RecomputeSearch>(problem.ops, 1, credit.shades, kCreditRounds),
+             credit.most});
+      }
+      joints_.push_back(std::move(joint));
+    }
+  }
 
   // Adds the best plans found at a limit. Returns whether there is one.
   bool Lower(int64_t limit, std::vector<Schedule>* plans) {
     copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, 0);
     if (copies_go_on_) Add(copied_.Plan(), plans);
-    joint_goes_on_ = joint_goes_on_ && joint_->Lower(limit, work_, kRounds);
     const bool fresh = limits_++ % kFreshEach == 0;
-    if (fresh || !joint_goes_on_ ||
-        static_cast<double>(Added()) > kJump * static_cast<double>(added_)) {
-      credit_goes_on_ = credit_goes_on_ && credited_.Lower(limit + credit_.most, work_);
-      if (credit_goes_on_) Restart(limit);
+    bool goes_on = copies_go_on_;
+    for (Joint& joint : joints_) {
+      joint.goes_on = joint.goes_on && joint.search->Lower(limit, work_, joint.kind->rounds);
+      const bool jumped = joint.kind->jumps && static_cast<double>(Added(joint)) >
+                                                   kJump * static_cast<double>(joint.added);
+      if (fresh || (joint.kind->jumps && !joint.goes_on) || jumped) {
+        Restart(limit, &joint);
+      }
+      joint.added = joint.goes_on ? Added(joint) : 0;
+      goes_on = goes_on || joint.goes_on;
     }
     LowerSecond(limit, fresh, plans);
-    added_ = joint_goes_on_ ? Added() : 0;
-    if (joint_goes_on_) Add(joint_->Plan(), plans);
-    return copies_go_on_ || joint_goes_on_ || second_ != nullptr;
+    for (const Joint& joint : joints_) {
+      if (joint.goes_on) Add(joint.search->Plan(), plans);
+    }
+    return goes_on || second_ != nullptr;
   }
 
  private:
-  // Has the joint search go on from what is recomputed if copies have their credit, where that is
+  // What is recomputed if copies have a credit.
+  struct Credited {
+    std::unique_ptr<RecomputeSearch> search;
+    int64_t most;  // Bytes of credit.
+    bool goes_on = true;
+  };
+
+  struct Joint {
+    const Kind* kind = nullptr;
+    std::unique_ptr<OffloadSearch> search;
+    std::vector<Credited> credited;
+    size_t restarts = 0;
+    int64_t added = 0;  // At the limit before.
+    bool goes_on = true;
+  };
+
+  // Has a joint search go on from what is recomputed beside the next of its credits, where that is
   // better.
-  void Restart(int64_t limit) {
-    RecomputeState state = credited_.state();
+  void Restart(int64_t limit, Joint* joint) {
+    Credited& credited = joint->credited[joint->restarts++ % joint->credited.size()];
+    credited.goes_on = credited.goes_on && credited.search->Lower(limit + credited.most, work_);
+    if (!credited.goes_on) return;
+    RecomputeState state = credited.search->state();
     state.ClearShades();
     auto fresh = std::make_unique<OffloadSearch>(problem_, state, 2, true);
-    if (!fresh->Lower(limit, work_, kFreshRounds)) {
-      credit_goes_on_ = false;
-      return;
-    }
-    if (joint_goes_on_ && joint_->makespan() <= fresh->makespan()) return;
-    joint_ = std::move(fresh);
-    joint_goes_on_ = true;
+    credited.goes_on = fresh->Lower(limit, work_, joint->kind->fresh_rounds);
+    if (!credited.goes_on) return;
+    if (joint->goes_on && joint->search->makespan() <= fresh->makespan()) return;
+    joint->search = std::move(fresh);
+    joint->goes_on = true;
   }
 
-  // A second joint search, once recomputation alone takes less time than what the first one has: it
+  // Another joint search, once recomputation alone takes less time than what those have: it
   // begins with that. So it is where little of the arena may be elsewhere, and what copies leave to
   // recompute costs too much.
   void LowerSecond(int64_t limit, bool fresh, std::vector<Schedule>* plans) {
@@ -91,7 +133,10 @@ class Descent {
   }
 
   bool IsQuickerAlone(int64_t limit) const {
-    int64_t joint = joint_goes_on_ ? joint_->makespan() : INT64_MAX;
+    int64_t joint = INT64_MAX;
+    for (const Joint& each : joints_) {
+      if (each.goes_on) joint = std::min(joint, each.search->makespan());
+    }
     if (second_ != nullptr) joint = std::min(joint, second_->makespan());
     return std::any_of(alone_.begin(), alone_.end(), [&](const Schedule& plan) {
       const auto added = static_cast<double>(plan.makespan - computing_);
@@ -113,8 +158,8 @@ class Descent {
     return found->Lower(limit, work_, kRounds) ? std::move(found) : nullptr;
   }
 
-  // By how much the joint search's plan takes longer than one run of every op, in picoseconds.
-  int64_t Added() const { return joint_->makespan() - computing_; }
+  // By how much a joint search's plan takes longer than one run of every op, in picoseconds.
+  int64_t Added(const Joint& joint) const { return joint.search->makespan() - computing_; }
 
   void Add(Schedule plan, std::vector<Schedule>* plans) const {
     if (plan.bytes_in == 0) return;
@@ -124,13 +169,11 @@ class Descent {
   const OffloadProblem& problem_;
   const std::vector<Schedule> alone_;
   const int64_t work_, computing_;
-  const Credit credit_;
-  RecomputeSearch credited_;  // Recomputes what copies cannot take off.
-  OffloadSearch copied_;      // Copies alone.
-  std::unique_ptr<OffloadSearch> joint_, second_;
+  OffloadSearch copied_;  // Copies alone.
+  std::vector<Joint> joints_;
+  std::unique_ptr<OffloadSearch> second_;
   int64_t limits_ = 0;  // That were tried.
-  int64_t added_ = 0;   // At the limit before.
-  bool credit_goes_on_ = true, copies_go_on_ = true, joint_goes_on_ = true;
+  bool copies_go_on_ = true;
 };
 
 Schedule Recomputed(const OffloadProblem& problem, const RecomputePlan& plan) {

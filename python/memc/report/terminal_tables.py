@@ -17,7 +17,7 @@ from memc.planning import Plan
 
 from .compile_report import Report
 from .host_states import HostStates
-from .lane_use import Stall
+from .lane_use import LaneUse, Stall
 from .offload import Offloaded
 from .streamed import Streamed
 
@@ -91,12 +91,7 @@ def _add_copies(table: Table, moved: Offloaded) -> None:
         if moved.streamed is not None and not nbytes:
             continue
         table.add_row(label, f"{nbytes:,} B", format_size(nbytes))
-        lane = moved.lanes[way]
-        table.add_row(
-            f"lane {way} is busy",
-            f"{lane.busy_percent:.2f} %",
-            "1 copy" if lane.copies == 1 else f"{lane.copies} copies",
-        )
+        _add_lane(table, way, moved.lanes[way])
     table.add_row("waits for copies", f"{moved.waiting_percent:.2f} %", "of the ops' time")
     _add_stalls(table, moved.stalls)
     if moved.streamed is not None:
@@ -119,6 +114,11 @@ def _add_stalls(table: Table, stalls: Sequence[Stall]) -> None:
         )
 
 
+def _add_lane(table: Table, way: str, lane: LaneUse) -> None:
+    copies = "1 copy" if lane.copies == 1 else f"{lane.copies} copies"
+    table.add_row(f"lane {way} is busy", f"{lane.busy_percent:.2f} %", copies)
+
+
 def _add_states(table: Table, found: HostStates, alone: bool) -> None:
     """Rows of states on the host. `alone`: nothing is said of other copies, nor of the link."""
     if alone:
@@ -134,12 +134,7 @@ def _add_states(table: Table, found: HostStates, alone: bool) -> None:
     ):
         table.add_row(label, f"{nbytes:,} B", format_size(nbytes))
         if alone:
-            lane = found.lanes[way]
-            table.add_row(
-                f"lane {way} is busy",
-                f"{lane.busy_percent:.2f} %",
-                "1 copy" if lane.copies == 1 else f"{lane.copies} copies",
-            )
+            _add_lane(table, way, found.lanes[way])
     if alone:
         table.add_row("waits for copies", f"{found.waiting_percent:.2f} %", "of the ops' time")
         _add_stalls(table, found.stalls)

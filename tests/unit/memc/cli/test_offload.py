@@ -162,7 +162,8 @@ def test_measured_times_are_planned_with(memc, chain: str) -> None:
     assert result.code == 0
     products = [e["dur"] for e in json.loads(Path("plan.json").read_text())["traceEvents"] if e["name"] == "matmul"]
     seconds = next(seconds for name, seconds in saved["ops"].items() if name.startswith("matmul"))
-    assert products == pytest.approx([1e6 * seconds] * 7, abs=1e-3) and measured > 0
+    assert len(products) >= 7  # More where the measured link is so slow that one runs twice.
+    assert products == pytest.approx([1e6 * seconds] * len(products), abs=1e-3) and measured > 0
 
 
 @pytest.mark.parametrize(
