@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from ...eager import Dims, Storage
-from ...layouts import is_contiguous, like, viewed
+from ...layouts import in_order, is_contiguous, viewed
 from ...onnx_graph import Node, TensorShape
 from .context import Context
 from .tensors import reduce_scratch, summed_from
@@ -138,7 +138,7 @@ def _half_attention(context: Context, node: Node) -> None:
 
 
 def _laid_out(context: Context, name: str) -> Dims:
-    return like(context.dims(name), context.strides(name))
+    return in_order(context.dims(name), context.strides(name))
 
 
 def _f32_attention(context: Context, node: Node) -> None:
