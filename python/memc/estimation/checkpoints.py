@@ -23,7 +23,7 @@ class Segment:
     """Tensors that it reads of others, without stored ones."""
     outputs: tuple[str, ...]
     """Tensors that others read of it."""
-    inside: frozenset[str]
+    inside: tuple[str, ...]
     """All that its nodes make."""
 
 
@@ -60,9 +60,11 @@ def _module(node: Node, pattern: str) -> str | None:
 
 def _segment(graph: OnnxGraph, first: int, last: int) -> Segment:
     nodes = graph.nodes[first : last + 1]
-    inside = {name for node in nodes for name in node.outputs if name}
+    inside = dict.fromkeys(name for node in nodes for name in node.outputs if name)
     stored = {*graph.parameters, *graph.buffers, *graph.scalars}
-    read = dict.fromkeys(name for node in nodes for name in node.inputs if name and name not in inside | stored)
+    read = dict.fromkeys(
+        name for node in nodes for name in node.inputs if name and name not in inside and name not in stored
+    )
     others = {name for node in (*graph.nodes[:first], *graph.nodes[last + 1 :]) for name in node.inputs}
     given = tuple(name for name in inside if name in others or name in graph.outputs)
-    return Segment(first, last, tuple(read), given, frozenset(inside))
+    return Segment(first, last, tuple(read), given, tuple(inside))

@@ -135,6 +135,8 @@ def _called(group: Sequence[Node], graph: OnnxGraph, stored: Mapping[str, str], 
         shapes.setdefault(inputs[1], TensorShape((y.dims[-1], x.dims[-1]), x.itemsize))
     if target == "embedding":
         attributes["axis"] = 0
+        tables = [shapes[name] for name in outside if name in graph.parameters]
+        shapes.setdefault(inputs[0], tables[0] if tables else shapes[node.inputs[0]])
     for name in inputs[1:]:
         x = shapes[inputs[0]]
         shapes.setdefault(name, TensorShape(shapes[out].dims[-1:], x.itemsize))
@@ -160,8 +162,9 @@ def _attended(group: Sequence[Node], graph: OnnxGraph, shapes: dict[str, TensorS
 
     end = group[-1]
     value = end.inputs[1]
-    query = given("Mul")[0]
-    key = next(name for name in [*given("Reshape", "Transpose"), *given("Mul")[1:]] if name != query)
+    scaled = [*given("Mul"), *given("MatMul")]  # Without a scale there is no product with one.
+    query = scaled[0]
+    key = next(name for name in [*given("Reshape", "Transpose"), *scaled[1:]] if name != query)
     masks = [*given("Where"), *given("Add")][:1]
     turned = next(
         (each for each in graph.nodes if masks and masks[0] in each.outputs and _target(each) == _target(end)), None

@@ -40,6 +40,15 @@ def like(dims: Sequence[int], strides: Sequence[int]) -> Dims:
     return tuple(strides)
 
 
+def in_order(dims: Sequence[int], strides: Sequence[int]) -> Dims:
+    """Strides of a new tensor without gaps, whose axes lie in the order of these."""
+    found, step = [0] * len(dims), 1
+    for axis in sorted(range(len(dims)), key=lambda axis: (strides[axis], -axis)):
+        found[axis] = step
+        step *= max(dims[axis], 1)
+    return tuple(found)
+
+
 def viewed(dims: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> Dims | None:
     """Strides of a view of other dims; None where there is none, and a reshape copies."""
     if prod(dims) == 0 or is_contiguous(dims, strides):

@@ -154,7 +154,10 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     if same and addresses and not _as_recorded(job, free):
         notes.append("the recording's addresses differ: more than its events and settings had a part in them")
     if not (addresses and recording.places_known) and isinstance(allocator, Caching):
-        notes += _spread(job, allocator, free)
+        other = job.simulate(allocator, descending=False, series=True)
+        notes += _spread(free, other)
+        if recording.modelled and other.reserved.peak > free.reserved.peak:
+            free = other  # A model's estimate is the larger one.
     if not job.gpu_named and job.memory is not None:
         notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.outside)}")
     elif job.gpu_named and "data sheet" in job.gpu.measured:
@@ -168,10 +171,9 @@ def _as_recorded(job: Job, free: Simulation) -> bool:
     return same and all(getattr(free, name).peak == nbytes for name, nbytes in job.recording.peaks.items())
 
 
-def _spread(job: Job, allocator: Caching, free: Simulation) -> list[str]:
+def _spread(free: Simulation, other: Simulation) -> list[str]:
     """Whether the order of segments' addresses, which is not known, makes a difference."""
-    other = job.simulate(allocator, descending=False).reserved.peak
-    if other == free.reserved.peak:
+    least, most = sorted((other.reserved.peak, free.reserved.peak))
+    if least == most:
         return []
-    least, most = sorted((other, free.reserved.peak))
     return [f"segments' addresses are not known: {least:,} to {most:,} bytes reserved by their order"]

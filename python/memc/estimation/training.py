@@ -236,7 +236,7 @@ class _Loop:
         machine.release(total)
         for storage in shifted:
             machine.release(storage)
-        for name in {*self.graph.outputs, wide}:
+        for name in dict.fromkeys((*self.graph.outputs, wide)):
             machine.drop(name)
         end_region(context)
         if output in context.needs_gradient:

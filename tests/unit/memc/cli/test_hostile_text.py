@@ -220,5 +220,5 @@ def test_closed_standard_streams(memc, text: str) -> None:
     assert shell(f"compile {text} -q -o a.memc <&- >&- 2>&-") == (0, "", "")
     assert shell(f"compile {text} -q -o b.memc") == (0, "", "")
     assert Path("a.memc/model.memir").read_text() == Path("b.memc/model.memir").read_text()
-    assert shell("opt nosuch.memir 2>&-") == (2, "", "")
+    assert shell("opt nosuch.memir 2>&-") == (3, "", "")
     assert shell("opt - <&-")[0] in (2, 3)

@@ -176,6 +176,8 @@ def cast(context: Context, node: Node) -> None:
 def copy(context: Context, node: Node) -> None:
     """The same elements in a block of their own."""
     x, machine = node.inputs[0], context.machine
+    if x not in context.machine.tensors:  # A number of the host's.
+        return plain(context, node)
     context.output(node)
     context.record(node, [x], [], lambda gradient: [machine.hold(gradient)])
 
@@ -183,6 +185,8 @@ def copy(context: Context, node: Node) -> None:
 def view(context: Context, node: Node) -> None:
     """Other dims of the same elements, in their order: a copy where strides do not allow a view."""
     x, out, machine = node.inputs[0], node.outputs[0], context.machine
+    if x not in context.machine.tensors:  # A number of the host's.
+        return plain(context, node)
     strides = viewed(context.dims(x), context.strides(x), context.dims(out))
     if strides is None:
         context.output(node)
@@ -204,6 +208,8 @@ def reshaped(context: Context, gradient: Storage, dims: Dims, wanted: Dims) -> S
 def transpose(context: Context, node: Node) -> None:
     """A view with axes in another order."""
     x, out, machine = node.inputs[0], node.outputs[0], context.machine
+    if x not in context.machine.tensors:  # A number of the host's.
+        return plain(context, node)
     rank = len(context.dims(x))
     order = tuple(node.attributes.get("perm") or reversed(range(rank)))
     strides = context.strides(x)
@@ -219,6 +225,8 @@ def transpose(context: Context, node: Node) -> None:
 def expand(context: Context, node: Node) -> None:
     """A view that repeats axes of one element."""
     x, out, machine = node.inputs[0], node.outputs[0], context.machine
+    if x not in context.machine.tensors:  # A number of the host's.
+        return plain(context, node)
     dims, own = context.dims(out), context.dims(x)
     padded = (1,) * (len(dims) - len(own)) + own
     strides = (0,) * (len(dims) - len(own)) + context.strides(x)
@@ -230,6 +238,8 @@ def expand(context: Context, node: Node) -> None:
 def part(context: Context, node: Node) -> None:
     """A view of a part, as slices and selections are. Its gradient is put into zeros of the whole size."""
     x, machine = node.inputs[0], context.machine
+    if x not in context.machine.tensors:  # A number of the host's.
+        return plain(context, node)
     whole, strides = context.dims(x), context.strides(x)
     for out in node.outputs:
         dims = context.dims(out)
@@ -304,7 +314,7 @@ RULES: Mapping[str, Callable[[Context, Node], None]] = {
             "IsNaN",
             "Less",
         )
-        + ("LessOrEqual", "Not", "Or", "Range", "ScatterND", "Trilu"),
+        + ("LessOrEqual", "Not", "Or", "RandomUniformLike", "Range", "ScatterND", "Trilu"),
         plain,
     ),
     "Add": add,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from ...eager import Dims, Storage
-from ...layouts import is_contiguous, like, viewed
+from ...layouts import in_order, is_contiguous, viewed
 from ...onnx_graph import Node, TensorShape
 from .context import Context
 from .tensors import reduce_scratch, summed_from
@@ -100,9 +100,48 @@ def _stack(context: Context, name: str, batch: Dims) -> Storage:
 def attention(context: Context, node: Node) -> None:
     """scaled_dot_product_attention: in f16 and bf16 cuDNN's kernel, which PyTorch prefers on compute capability 9.0, else the
     memory-efficient one."""
+    if any(context.flows(name) for name in node.inputs[3:]):
+        return _plain_attention(context, node)
     if context.shape(node.inputs[0]).itemsize == 2:
         return _half_attention(context, node)
     return _f32_attention(context, node)
+
+
+def _plain_attention(context: Context, node: Node) -> None:
+    """Op by op, where the mask has a gradient: scaled query and key, probabilities, and what dropout makes of them are kept."""
+    query, key, value, mask = node.inputs
+    machine, out = context.machine, node.outputs[0]
+    itemsize = context.shape(query).itemsize
+    rows, columns = context.dims(query)[-2], context.dims(value)[-2]
+    elements = prod(context.dims(query)[:-2]) * rows * columns
+    kept = [machine.new(context.shape(name).nbytes, "activations") for name in (query, key)]
+    scores = machine.new(elements * itemsize, "activations")
+    total = machine.new(elements * itemsize, "activations")
+    machine.release(scores)
+    kept.append(machine.new(elements * itemsize, "activations"))
+    machine.release(total)
+    if node.attributes.get("dropout"):
+        kept += [machine.new(elements, "activations"), machine.new(elements * itemsize, "activations")]
+    kept.append(_in_rows(context, value))
+    context.output(node)
+    context.cublas("main")
+    flowing = [name for name in node.inputs if context.flows(name)]
+
+    def backward(_: Storage) -> list[Storage | None]:
+        made = [machine.new(elements * itemsize, "temporaries") for _ in range(2)]
+        context.cublas("backward")
+        found: dict[str, Storage | None] = {}
+        for name in (query, key, value):
+            if name in flowing:
+                found[name] = context.gradient(name)
+        machine.release(made[0])
+        scored = TensorShape((*context.dims(out)[:-2], rows, columns), itemsize)
+        found[mask] = summed_from(context, made[1], scored, mask)
+        return [found[name] for name in flowing]
+
+    context.record(node, flowing, kept, backward)
+    for storage in kept:
+        machine.release(storage)
 
 
 def _half_attention(context: Context, node: Node) -> None:
@@ -138,7 +177,7 @@ def _half_attention(context: Context, node: Node) -> None:
 
 
 def _laid_out(context: Context, name: str) -> Dims:
-    return like(context.dims(name), context.strides(name))
+    return in_order(context.dims(name), context.strides(name))
 
 
 def _f32_attention(context: Context, node: Node) -> None:
@@ -147,7 +186,7 @@ def _f32_attention(context: Context, node: Node) -> None:
     query, key, value, *masks = node.inputs
     machine, out = context.machine, node.outputs[0]
     batch, heads, rows, depth = context.dims(query)
-    columns = context.dims(key)[2]
+    columns = context.dims(value)[2]
     bias = _bias(context, masks[0], rows, columns) if masks else None
     value_depth = context.dims(value)[3]
     result = context.output(node, strides=(rows * heads * value_depth, value_depth, heads * value_depth, 1))

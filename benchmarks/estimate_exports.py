@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX models of the jobs in `data/pytorch_h200_jobs.json`, in training mode and without their weights' data.
+
+    python benchmarks/estimate_exports.py FOLDER [MODEL ...] [--dynamo]
+
+Needs torch, torchvision and transformers, no GPU and no downloads: the weights are not initialized. The exporter is the one that
+traces, which names modules and keeps the batch open as `batch`; with --dynamo the newer one, as it is by default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+import torchvision
+import transformers
+from torch import nn
+from torch.nn import functional
+
+INITIALIZERS = ("kaiming_normal_", "kaiming_uniform_", "normal_", "uniform_", "xavier_uniform_", "trunc_normal_")
+"""Of torch.nn.init, which take most of the time otherwise."""
+NEWER_ALONE = {"googlenet"}
+"""Models that the older exporter refuses."""
+MOST_STORED = 64
+"""Elements of a tensor whose data is kept: numbers that shapes depend on."""
+
+
+class UNet(nn.Module):
+    """Three levels down and up, from 64 channels on."""
+
+    def __init__(self, c: int = 64) -> None:
+        super().__init__()
+        self.d = nn.ModuleList([_double(3, c), _double(c, 2 * c), _double(2 * c, 4 * c)])
+        self.b = _double(4 * c, 8 * c)
+        self.u = nn.ModuleList(nn.ConvTranspose2d(2 * n * c, n * c, 2, 2) for n in (4, 2, 1))
+        self.e = nn.ModuleList([_double(8 * c, 4 * c), _double(4 * c, 2 * c), _double(2 * c, c)])
+        self.o = nn.Conv2d(c, 10, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        kept = []
+        for down in self.d:
+            x = down(x)
+            kept.append(x)
+            x = functional.max_pool2d(x, 2)
+        x = self.b(x)
+        for up, join in zip(self.u, self.e):
+            x = join(torch.cat([up(x), kept.pop()], 1))
+        return self.o(x)
+
+
+def _double(inner: int, outer: int) -> nn.Module:
+    parts: list[nn.Module] = []
+    for channels in (inner, outer):
+        parts += [nn.Conv2d(channels, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU(True)]
+    return nn.Sequential(*parts)
+
+
+class Lstm(nn.Module):
+    """Embedding, two layers, and a linear one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.r = nn.Embedding(10000, 512), nn.LSTM(512, 1024, 2, batch_first=True)
+        self.o = nn.Linear(1024, 10000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.o(self.r(self.e(x))[0])
+
+
+class Transformer(nn.Module):
+    """A model of transformers: its logits, and keys and values where it caches them."""
+
+    def __init__(self, m: nn.Module) -> None:
+        super().__init__()
+        self.m = m
+
+    def forward(self, x: torch.Tensor) -> Any:
+        found = self.m(input_ids=x)
+        cache = getattr(found, "past_key_values", None)
+        if cache is None:
+            return found.logits
+        return (found.logits, *(part for layer in cache.layers for part in (layer.keys, layer.values)))
+
+
+class Outputs(nn.Module):
+    """A model whose outputs have names, as a tuple."""
+
+    def __init__(self, m: nn.Module) -> None:
+        super().__init__()
+        self.m = m
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(self.m(x))
+
+
+def _images(size: int = 224) -> torch.Tensor:
+    return torch.zeros(2, 3, size, size)
+
+
+def _tokens(length: int) -> torch.Tensor:
+    return torch.ones(2, length, dtype=torch.int64)
+
+
+def _bert() -> nn.Module:
+    return Transformer(transformers.BertForSequenceClassification(transformers.BertConfig()))
+
+
+def _llama() -> nn.Module:
+    sizes = {"vocab_size": 32000, "hidden_size": 768, "intermediate_size": 2048}
+    config = transformers.LlamaConfig(**sizes, num_hidden_layers=12, num_attention_heads=12)
+    return Transformer(transformers.LlamaForCausalLM(config))
+
+
+def _vision(name: str, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: getattr(torchvision.models, name)(weights=None, **options)
+
+
+PLAIN = (
+    *(
+        "resnet18",
+        "resnet50",
+        "resnet152",
+        "vgg16",
+        "mobilenet_v2",
+        "densenet121",
+        "efficientnet_b0",
+        "alexnet",
+        "vit_b_16",
+    ),
+    *("shufflenet_v2_x1_0", "resnext50_32x4d", "vgg19_bn"),
+)
+MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
+    **{name: (_vision(name), _images()) for name in PLAIN},
+    "inception_v3": (lambda: Outputs(_vision("inception_v3", init_weights=False)()), _images(299)),
+    "googlenet": (lambda: Outputs(_vision("googlenet", init_weights=False)()), _images()),
+    "unet": (UNet, _images(256)),
+    "lstm": (Lstm, _tokens(64)),
+    "bert_base": (_bert, _tokens(128)),
+    "bert_base_512": (_bert, _tokens(512)),
+    "gpt2": (lambda: Transformer(transformers.GPT2LMHeadModel(transformers.GPT2Config())), _tokens(512)),
+    "llama_160m": (_llama, _tokens(1024)),
+}
+
+
+def without_weights(path: Path) -> None:
+    """Drop the data of all tensors but numbers."""
+    model = onnx.load(str(path), load_external_data=False)
+    for tensor in model.graph.initializer:
+        if prod(tensor.dims) > MOST_STORED:
+            for field in ("raw_data", "float_data", "int64_data", "external_data"):
+                tensor.ClearField(field)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="absent.weights")
+    onnx.save(model, str(path))
+    Path(f"{path}.data").unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Write the models."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--dynamo", action="store_true")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    for name in INITIALIZERS:
+        setattr(nn.init, name, lambda tensor, *_, **__: tensor)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    for name in options.models or MODELS:
+        make, x = MODELS[name]
+        model, path = make().train(), options.folder / f"{name}.onnx"
+        if options.dynamo or name in NEWER_ALONE:
+            shapes = ({0: torch.export.Dim("batch", min=2, max=4096)},)
+            torch.onnx.export(model, (x,), str(path), dynamo=True, dynamic_shapes=shapes, input_names=["input"])
+        else:
+            training = torch.onnx.TrainingMode.TRAINING
+            axes = {"input": {0: "batch"}, "logits": {0: "batch"}}
+            names = {"input_names": ["input"], "output_names": ["logits"], "dynamic_axes": axes}
+            torch.onnx.export(
+                model,
+                (x,),
+                str(path),
+                dynamo=False,
+                training=training,
+                do_constant_folding=False,
+                opset_version=17,
+                **names,
+            )
+        without_weights(path)
+        print(path, flush=True)
+
+
+if __name__ == "__main__":
+    main()
