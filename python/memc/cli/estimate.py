@@ -102,6 +102,9 @@ def estimate(
     find_batch: FindBatch = None,
     steps: Steps = None,
     python: Python = None,
+    world_size: Annotated[
+        int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of a distributed job; the script is rank 0.")
+    ] = 1,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -129,6 +132,7 @@ def estimate(
         steps=steps,
         python=python,
         arguments=arguments or (),
+        world_size=world_size,
         show=verbose > 0,
     )
     if json is not None:
