@@ -5,7 +5,7 @@
 
 PYTHON is an interpreter with torch 2.11.0, torchvision 0.26.0 and transformers (`scripts/phantom_env.sh` makes one). No GPU is needed.
 The measured jobs are in `data/pytorch_h200_runs.json`: each ran in a process of its own, five steps. `estimate_job.py` is the script
-that is estimated. Results are kept in FILE (JSON lines) as they come, and a job that is there is not run again.
+that is estimated, in a process forked from one that has loaded PyTorch; seconds are without loading it. Results are kept in FILE (JSON lines) as they come, and a job that is there is not run again.
 
 Figures are the differences from what was measured, in bytes; "device" is in percent of it.
 """
@@ -22,7 +22,7 @@ from typing import Any
 from memc.estimation import estimate
 from memc.estimation.alloc_conf import parse_alloc_conf
 from memc.estimation.gpus import gpu_named
-from memc.estimation.phantom import Script, run_script
+from memc.estimation.phantom import Process, Script, run_in
 from memc.estimation.replay import Job
 from memc.ir.errors import MemcError
 
@@ -31,14 +31,14 @@ FIGURES = ("requested", "allocated", "reserved")
 MEASURED = (*FIGURES, "nvml", "error")
 
 
-def run(job: dict[str, Any], python: str) -> dict[str, Any]:
+def run(job: dict[str, Any], process: Process) -> dict[str, Any]:
     """The estimate's figures, or its error."""
     asked = json.dumps({key: value for key, value in job.items() if key not in MEASURED})
     steps = 5 if job["mode"] == "train" else 0
     begin = time.perf_counter()
     try:
-        script = Script(str(HERE / "estimate_job.py"), [asked], steps, python, job.get("alloc"), seconds=900)
-        recording = run_script(script, gpu_named("h200"))
+        script = Script(str(HERE / "estimate_job.py"), [asked], steps, alloc_conf=job.get("alloc"), seconds=900)
+        recording = run_in(process, script)
         seconds = time.perf_counter() - begin
         found = estimate(recording, gpu="h200", alternatives=False)
     except MemcError as error:
@@ -86,14 +86,16 @@ def table(jobs: list[dict[str, Any]], found: dict[int, dict[str, Any]]) -> None:
             print(f"| {' | '.join(cells)} | {mine['error']} | | | | | |")
             continue
         differences = [mine[name] - job[name] for name in FIGURES]
-        device = 100 * (mine["device"] / job["nvml"] - 1)
+        device = 100 * (mine["device"] / job["nvml"] - 1) if job["nvml"] else None
         exact += not any(differences)
         for name, difference in zip(FIGURES, differences):
             errors[name].append(100 * difference / job[name])
-        errors["device"].append(device)
+        if device is not None:
+            errors["device"].append(device)
         cells += [f"{difference:+,}" if difference else "0" for difference in differences]
-        print(f"| {' | '.join(cells)} | {device:+.2f} | {mine['confidence']} | {mine['seconds']:.1f} |")
-    count = len(errors["device"])
+        shown = "" if device is None else f"{device:+.2f}"
+        print(f"| {' | '.join(cells)} | {shown} | {mine['confidence']} | {mine['seconds']:.1f} |")
+    count = len(errors["requested"])
     print(f"\n{count} jobs; {exact} without a byte of difference.\n")
     print("| | jobs without a difference | median, % | worst, % | under, % |\n| --- | --: | --: | --: | --: |")
     for name, values in errors.items():
@@ -119,13 +121,14 @@ def main() -> None:
         for line in options.keep.read_text().splitlines():
             row = json.loads(line)
             found[row["number"]] = row
-    for number in [] if options.table else numbers:
-        if number in found or "error" in jobs[number]:
-            continue
-        found[number] = {"number": number} | run(jobs[number], options.python)
-        if options.keep:
-            with open(options.keep, "a") as file:
-                file.write(json.dumps(found[number]) + "\n")
+    with Process(options.python, gpu_named("h200")) as process:
+        for number in [] if options.table else numbers:
+            if number in found or "error" in jobs[number]:
+                continue
+            found[number] = {"number": number} | run(jobs[number], process)
+            if options.keep:
+                with open(options.keep, "a") as file:
+                    file.write(json.dumps(found[number]) + "\n")
     print(data["about"] + "\n")
     table(jobs, found)
 

@@ -61,6 +61,9 @@ Python = Annotated[
     Optional[str], typer.Option("--python", metavar="PATH", help="The interpreter with PyTorch, for a script.")
 ]
 
+WorldSize = Annotated[
+    int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of a distributed job; the script is rank 0.")
+]
 
 GpuName = Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")]
 
@@ -102,6 +105,7 @@ def estimate(
     find_batch: FindBatch = None,
     steps: Steps = None,
     python: Python = None,
+    world_size: WorldSize = 1,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -129,6 +133,7 @@ def estimate(
         steps=steps,
         python=python,
         arguments=arguments or (),
+        world_size=world_size,
         show=verbose > 0,
     )
     if json is not None:

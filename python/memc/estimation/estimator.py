@@ -116,6 +116,7 @@ def estimate(
     steps: int | None = None,
     python: str | None = None,
     arguments: Sequence[str] = (),
+    world_size: int = 1,
     show: bool = False,
 ) -> Estimate:
     """How much GPU memory the job takes.
@@ -138,14 +139,14 @@ def estimate(
         alternatives: whether to try other settings and a planned arena.
         steps, python: of an optimizer, after which a script is stopped (3), or 0 for its end; and the interpreter with PyTorch for it, by
             default that of MEMC_PHANTOM_PYTHON, or the running one.
-        arguments, show: of a script; whether what it prints goes to stderr.
+        arguments, world_size, show: of a script; ranks of a job of which it is the first; whether what it prints goes to stderr.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
     card = None if gpu is None else gpu_named(gpu)
     target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives)
     asked = ModelOptions(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate, checkpoint)
-    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf)
+    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size)
     if is_script(source):
         asked.refuse(None)
         return _of_script(run.script(str(source), device), find_batch, target, show)

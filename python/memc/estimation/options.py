@@ -61,14 +61,17 @@ class ScriptOptions:
     arguments: tuple[str, ...]
     show: bool
     alloc_conf: str | None
+    world_size: int = 1
+    """Ranks of a distributed job, of which the script is the first."""
 
     def refuse(self) -> None:
         """Raise UsageError for what is said of a script where there is none."""
-        if self.steps is not None or self.python is not None or self.arguments:
-            raise UsageError("steps, python and arguments: expected with a .py script alone")
+        if self.steps is not None or self.python is not None or self.arguments or self.world_size != 1:
+            raise UsageError("steps, python, arguments and world_size: expected with a .py script alone")
 
     def script(self, path: str, device: int | None) -> Script:
         """Raises UsageError."""
         if device is not None:
             raise UsageError("device: expected none with a script")
-        return Script(path, self.arguments, 3 if self.steps is None else self.steps, self.python, self.alloc_conf)
+        steps = 3 if self.steps is None else self.steps
+        return Script(path, self.arguments, steps, self.python, self.alloc_conf, world_size=self.world_size)

@@ -34,6 +34,8 @@ class Script:
     assign: Mapping[str, int] = field(default_factory=dict)
     """Values that names at the script's top level get instead of its own."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    world_size: int = 1
+    """Ranks of a distributed job, of which the script is the first."""
     seconds: float = 1800.0
     """After which a script without enough steps is given up."""
 
@@ -42,6 +44,8 @@ class Script:
             raise UsageError(f"{self.path}: cannot read: expected a file with a script")
         if type(self.steps) is not int or not 0 <= self.steps <= 10**6:
             raise UsageError(f"steps: expected a whole number from 0 to 1000000, got {self.steps!r}")
+        if type(self.world_size) is not int or not 1 <= self.world_size <= 2**20:
+            raise UsageError(f"world_size: expected a whole number from 1 to {2**20}, got {self.world_size!r}")
 
     @property
     def config(self) -> dict[str, Any]:
@@ -53,6 +57,7 @@ class Script:
             "steps": self.steps,
             "assign": dict(self.assign),
             "environment": settings | dict(self.environment),
+            "world_size": self.world_size,
         }
 
 
@@ -86,9 +91,12 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
     trace = read_trace(rows, names, result["modules"])
     counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
     made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
-    return replace(
-        made, outside=int(result["outside"]), places_known=False, assumed=tuple(assumptions(trace.reads, trace.ops))
-    )
+    notes = assumptions(trace.reads, trace.ops)
+    if result["benchmark"]:
+        notes.append("cudnn.benchmark: which engines are the fastest is not known, and the first of each are taken")
+    if script.world_size > 1:
+        notes.append(f"rank 0 of {script.world_size}; what NCCL takes outside the allocator is not counted")
+    return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(notes))
 
 
 def _refused(trace: Trace, stats: Mapping[str, int]) -> Refused | None:

@@ -5,7 +5,7 @@ of its own: it runs in the Python that has PyTorch, where memc need not be.
     python serve.py        each line on stdin: the path of a CONFIG; each on stdout: how its process ended, as a number
 
 CONFIG, in JSON: `script`, `arguments`, `steps` (of an optimizer, after which the process ends; 0 for the script's end), `assign` (values
-that names at the script's top level get instead of their own), `environment`, `limit` (bytes of the device), `tracker` (a library), and
+that names at the script's top level get instead of their own), `environment`, `world_size` (ranks of a distributed job), `limit` (bytes of the device), `tracker` (a library), and
 the paths `rows`, `names`, `result`, `refused` that are written.
 """
 
@@ -153,6 +153,7 @@ class Watch:
             result["used"] = self.tracker.memc_phantom_used()
             result["settings"] = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
             result["peaks_were_reset"] = self.peaks_were_reset
+            result["benchmark"] = bool(self.torch.backends.cudnn.benchmark)
         Path(self.config["result"]).write_text(json.dumps(result))
         sys.stdout.flush()
         sys.stderr.flush()
@@ -208,6 +209,25 @@ def _saying(torch: Any, refused: Any) -> Any:
     return made
 
 
+def _join(torch: Any, world_size: int) -> None:
+    """The process is rank 0 of a distributed job, whose other ranks are not there. Collectives do nothing; all parameters agree."""
+    if world_size == 1:
+        return
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(world_size), "LOCAL_WORLD_SIZE": "1"}
+    os.environ.update(place | {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"})
+    distributed: Any = importlib.import_module("torch.distributed")
+    groups: Any = importlib.import_module("torch.distributed.distributed_c10d")
+    begin = groups.init_process_group
+
+    def joined(backend: Any = None, init_method: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        alone = {"store": distributed.HashStore(), "rank": 0, "world_size": world_size}
+        return begin(backend, None, *arguments, **keywords | alone)
+
+    distributed.init_process_group = groups.init_process_group = joined
+    replicas: Any = importlib.import_module("torch.nn.parallel.distributed")
+    replicas._verify_param_shape_across_processes = lambda *_, **__: True
+
+
 def _assigned(source: str, path: str, values: dict[str, int]) -> ast.Module:
     """The script, with other values in its assignments of some names at its top level."""
     tree = ast.parse(source, path)
@@ -251,6 +271,7 @@ def run(torch: Any, config: dict[str, Any]) -> NoReturn:
     watch = Watch(torch, config)
     _quiet_fills(torch)
     _refuse_compile(torch, watch)
+    _join(torch, config["world_size"])
     watch.begin()
     sys.argv = [script, *config["arguments"]]
     sys.path[0] = str(Path(script).resolve().parent)

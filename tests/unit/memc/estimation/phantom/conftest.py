@@ -67,6 +67,7 @@ memory = module("torch.cuda.memory", reset_peak_memory_stats=lambda *a: None)
 cuda = module("torch.cuda", memory=memory, _lazy_call=queued.append, is_initialized=lambda: False, memory_stats=lambda: stats)
 is_tensor = lambda value: False
 compile = None
+backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(benchmark=False))
 
 def start():
     """CUDA is initialized."""

@@ -175,3 +175,33 @@ while True:
 """
     found = of(text, tmp_path)
     assert found.requested_bytes == found.recorded["requested"] and found.breakdown["weights"] > 0
+
+
+DISTRIBUTED = """
+import torch, torch.distributed as dist, os
+dist.init_process_group("nccl")
+assert dist.get_world_size() == 8 and dist.get_rank() == 0 and os.environ["LOCAL_RANK"] == "0"
+model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False) for _ in range(8))).cuda()
+WRAP
+optimizer = torch.optim.AdamW(model.parameters())
+while True:
+    optimizer.zero_grad()
+    model(torch.zeros(16, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_distributed_jobs_as_their_first_rank(tmp_path: Path) -> None:
+    """Eight weights of 4 MiB: replicas have buckets of gradients besides, which are made anew after the first step; shards hold an eighth of weights, gradients and states."""
+    plain = of(DISTRIBUTED.replace("WRAP", ""), tmp_path, world_size=8)
+    ddp = of(
+        DISTRIBUTED.replace("WRAP", "model = torch.nn.parallel.DistributedDataParallel(model, [0])"),
+        tmp_path,
+        world_size=8,
+    )
+    shard = "from torch.distributed.fsdp import fully_shard\nfor part in model: fully_shard(part)\nfully_shard(model)"
+    fsdp = of(DISTRIBUTED.replace("WRAP", shard), tmp_path, world_size=8)
+    assert "rank 0 of 8; what NCCL takes outside the allocator is not counted" in ddp.assumed
+    assert 32 * MIB <= ddp.allocated_bytes - plain.allocated_bytes <= 64 * MIB
+    assert fsdp.allocated_bytes < plain.allocated_bytes - 64 * MIB
+    assert fsdp.requested_bytes == fsdp.recorded["requested"] and ddp.requested_bytes == ddp.recorded["requested"]

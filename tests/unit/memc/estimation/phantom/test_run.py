@@ -153,7 +153,7 @@ def test_wrong_options(fake_torch: Path, capsys: pytest.CaptureFixture[str]) -> 
         Script(path, steps=-1)
     with pytest.raises(UsageError, match="expected with an .onnx model alone"):
         estimate(path, train=True)
-    with pytest.raises(UsageError, match="steps, python and arguments: expected with a .py script alone"):
+    with pytest.raises(UsageError, match="steps, python, arguments and world_size: expected with a .py script alone"):
         estimate("model.onnx", steps=3)
     with pytest.raises(UsageError, match="find_batch: expected memory or gpu with it"):
         estimate(path, find_batch=("SIZE", 1, 2))
