@@ -122,8 +122,7 @@ def estimate(
     """How much GPU memory the job takes.
 
     Args:
-        source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact's folder,
-            or events.
+        source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
         gpu, memory: whose memory and constants count: `h200` (whose constants are taken without it), `h100`, `a100`, `rtx4090`; and bytes
             of it that the job may take, by default all.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
