@@ -5,7 +5,7 @@
 
 MODELS is a folder of training exports with an open `batch`: vgg16.onnx, resnet50.onnx, inception_v3.onnx (weights may be absent). The
 paper's measured figures are fixtures. Its GPU is a P40 of 22.38 GB; estimates are what the allocator takes in that memory, and the
-context. Nothing is fitted to a row: the sources of each framework's rules are in `python/memc/estimation/frameworks/`.
+context. The sources of each framework's rules are in `python/memc/estimation/frameworks/`; no number is fitted to a row.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 
 The measured jobs are in `data/pytorch_h200_jobs.json`: each in a process of its own, five steps, peaks of requested, allocated and
 reserved bytes, and what the device gave (NVML). Errors are in percent of the measured figure; "under" is the lowest. The summary has a
-line of its own for models that were held out: they were estimated for the first time when all rules were written, and no rule was
-changed for them.
+line of its own for models that were held out: they were estimated for the first time when the rules that they need were written, and no
+rule was changed for them.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ class Storage:
     """Of the tensor, in elements; None for rows one after another."""
     base: Storage | None = None
     """Whose block it is, for a view, and who counts the references."""
+    parts: tuple[int, ...] = ()
+    """Further blocks, of a tensor that is a list of them."""
 
     @property
     def shared(self) -> bool:
@@ -82,7 +84,13 @@ class Machine:
         owner = storage.base or storage
         owner.references -= 1
         if owner.references == 0:
-            self.events.free(owner.block)
+            for block in (owner.block, *owner.parts):
+                self.events.free(block)
+
+    def listed(self, nbytes: int, count: int, category: str) -> Storage:
+        """A new tensor that is a list of `count` blocks of equal size."""
+        blocks = [self.new(nbytes // count, category).block for _ in range(count)]
+        return Storage(blocks[0], nbytes, parts=tuple(blocks[1:]))
 
     def scratch(self, nbytes: int, category: str = "workspaces") -> None:
         """Bytes that the op at hand needs for itself."""

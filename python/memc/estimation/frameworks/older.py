@@ -60,7 +60,8 @@ def with_copies(context: Context, node: Node) -> None:
 
 
 def lstm_of(kept: int) -> Callable[[Context, Node], None]:
-    """A layer that keeps so many vectors of the hidden size for each step and item, beside its outputs."""
+    """A layer, unrolled, that keeps so many vectors of the hidden size for each step and item, beside its outputs. Each step has blocks of
+    its own."""
 
     def lstm(context: Context, node: Node) -> None:
         x, *weights = (name for name in node.inputs if name)
@@ -68,13 +69,15 @@ def lstm_of(kept: int) -> Callable[[Context, Node], None]:
         steps, batch = context.dims(x)[:2]
         unit = steps * batch * int(node.attributes["hidden_size"]) * 4
         for name in filter(None, node.outputs):
-            machine.bind(name, machine.new(context.shape(name).nbytes, "activations"))
+            count = steps if name == node.outputs[0] else 1
+            machine.bind(name, machine.listed(context.shape(name).nbytes, count, "activations"))
         flowing = [name for name in (x, *weights) if context.flows(name)]
-        gates = [machine.new(unit, "activations") for _ in range(kept)]
+        gates = [machine.listed(unit, steps, "activations") for _ in range(kept)]
         out = machine.tensors[node.outputs[0]]
 
         def backward(_: Storage) -> list[Storage | None]:
-            return [context.gradient(name) for name in flowing]
+            before = [machine.listed(context.shape(x).nbytes, steps, "temporaries")] if x in flowing else []
+            return [*before, *(context.gradient(name) for name in flowing if name != x)]
 
         context.record(Node(node.op, node.name, node.inputs, node.outputs[:1], {}), flowing, [*gates, out], backward)
         for storage in gates:

@@ -93,3 +93,31 @@ def test_a_gradient_that_is_applied_at_once(network: Path) -> None:
 
     assert released("tensorflow-1.12", "sgd")
     assert not released("tensorflow-1.12", "momentum") and not released("pytorch-1.2", "sgd")
+
+
+def test_an_unrolled_lstm_has_blocks_of_each_step(tmp_path: Path) -> None:
+    """In the frameworks that unroll: outputs of 5 steps are 5 blocks; cuDNN has one."""
+    steps, batch, size = 5, 4, 64
+    shapes = {"w": (1, 4 * size, size), "r": (1, 4 * size, size), "b": (1, 8 * size)}
+    stored = []
+    for name, dims in shapes.items():
+        tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+        tensor.external_data.add(key="location", value="absent")
+        stored.append(tensor)
+    nodes = [helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], hidden_size=size, name="/l/LSTM")]
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, batch, size])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [given], [out], stored)
+    path = tmp_path / "lstm.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    step = batch * size * 4
+
+    def made(name: str) -> list[int]:
+        events = model_recording(path, Loop("sgd", framework=name)).events
+        origins = [(at, events.origin(at)) for at in range(len(events)) if events.nbytes[at]]
+        return [int(events.nbytes[at]) for at, o in origins if (o.op, o.phase, o.step) == ("LSTM", "forward", 1)]
+
+    weights = 2 * 4 * size * size * 4 + 8 * size * 4
+    assert made("tensorflow-1.12") == [step] * steps
+    assert made("mxnet-1.5") == [step] * steps * 11
+    assert made("pytorch-2.11") == [step * steps, 4 * step * steps + weights, 5 * step * steps]
