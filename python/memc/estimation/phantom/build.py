@@ -51,8 +51,8 @@ class Libraries:
 
 def source_folder() -> Path:
     """The folder of the sources, in a wheel and in a clone."""
-    beside = Path(__file__).parent / "cpp"
-    return beside if beside.is_dir() else Path(__file__).resolve().parents[4] / "cpp/phantom"
+    installed = Path(__file__).parents[2] / "cpp" / "phantom"
+    return installed if installed.is_dir() else Path(__file__).resolve().parents[4] / "cpp" / "phantom"
 
 
 def libraries(installed: Installation) -> Libraries:
