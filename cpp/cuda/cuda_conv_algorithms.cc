@@ -124,20 +124,22 @@ std::vector<Choice> ConvolutionWays(const ConvolutionCall& call, ConvolutionSite
   std::vector<Choice> all;
   std::vector<Choice> ways;
   if (!shape.channels_last) ways = OwnWays(call);
-  for (Choice choice : Algorithms(call, site, steady, !ways.empty())) {
+  std::vector<Choice> products;
+  if (MayBeProduct(kind, shape)) {
+    products = kind == kFilter && !shape.channels_last
+                   ? WaysOfSums(context, shape, place.bytes, site.sums)
+                   : WaysOfProduct(site.product, context.Lt(), place.bytes);
+  }
+  const bool has_other = !ways.empty() || !products.empty();
+  for (Choice choice : Algorithms(call, site, steady, has_other)) {
     choice[1] = 1;
     if (may_fuse) all.push_back(choice);
     choice[1] = 0;
     all.push_back(choice);
   }
-  if (MayBeProduct(kind, shape)) {
-    std::vector<Choice> products = kind == kFilter && !shape.channels_last
-                                       ? WaysOfSums(context, shape, place.bytes, site.sums)
-                                       : WaysOfProduct(site.product, context.Lt(), place.bytes);
-    for (Choice& choice : products) {
-      choice[8] = 1;
-      all.push_back(choice);
-    }
+  for (Choice& choice : products) {
+    choice[8] = 1;
+    all.push_back(choice);
   }
   all.insert(all.end(), ways.begin(), ways.end());
   if (kind == kForward && !shape.channels_last) {

@@ -81,11 +81,16 @@ def assigns_alone(function: Function, updates: Collection[Op]) -> set[Op]:
 
 
 def waiting_together(function: Function, updates: Collection[Op]) -> set[Op]:
-    """The updates whose results nothing reads but others of them, so that they can wait: not those that a copy writes back."""
+    """The updates that can wait: nothing else reads their results, such as a copy that writes them back, and nothing else assigns
+    a state whose old content they read."""
     uses, chosen = function.uses(), set(updates)
-    while early := {op for op in chosen if not chosen.issuperset(uses[op.result])}:
+    assigned = {op: state[1] for op in function.ops if (state := assigned_state(op)) is not None}
+    while True:
+        elsewhere = {state for op, state in assigned.items() if op not in chosen}
+        early = {op for op in chosen if not chosen.issuperset(uses[op.result]) or elsewhere.intersection(op.operands)}
+        if not early:
+            return chosen
         chosen -= early
-    return chosen
 
 
 @dataclass(frozen=True)

@@ -309,6 +309,28 @@ def test_gradients_of_weights_have_room_for_a_copy_of_them() -> None:
     assert op.result.type.nbytes < least <= most
 
 
+@pytest.mark.parametrize(("images", "of_a_part"), [(32, 1), (64, 2), (128, 4)])
+def test_gradients_of_weights_have_room_for_a_part_of_the_images(images: int, of_a_part: int) -> None:
+    """At most 32 parts are added up one after another."""
+    x, y = np.zeros((images, 3, 7, 8), np.float32), np.zeros((images, 4, 7, 8), np.float32)
+    attrs = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, "kernel": (3, 3)}
+    kernel = library_kernel(op := make_op([x, y], [("conv_grad_weight", (0, 1), attrs)]), "cuda")
+    assert kernel is not None and kernel.workspace is not None
+    rest = kernel.workspace(op)[0] - of_a_part * 7 * 7 * 8 * 4
+    assert op.result.type.nbytes < rest < 2 * op.result.type.nbytes + (1 << 15)
+
+
+def test_a_gradient_by_products_takes_no_algorithm_of_changing_sums(
+    kernels: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Where no deterministic algorithm fits the workspace: no warning, as products need none."""
+    monkeypatch.setenv("FAKE_CUDNN_STEADY_BYTES", "4096")
+    x, y = some(4, 6, 5, 5), some(4, 7, 5, 5)
+    attrs = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1), "group": 1, "kernel": (1, 1)}
+    check([x, y], ("conv_grad_weight", (0, 1), attrs), symbol="memc.cuda.conv_grad_weight", workspace=0)
+    assert "differs in its last bits" not in capfd.readouterr().err
+
+
 def test_convolutions_that_stay_generated() -> None:
     def kernel(x: Array, w: Array, **changes: Any) -> Any:
         attrs: dict[str, Any] = {"strides": (1, 1), "pads": (1, 1, 1, 1), "dilations": (1, 1), "group": 1, **changes}

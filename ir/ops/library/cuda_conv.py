@@ -124,7 +124,8 @@ def conv_scalars(op: Op) -> Sequence[int | float]:
 def _conv_workspace(op: Op) -> tuple[int, int]:
     """Least and most bytes. Of use up to the matrix of all patches, or all tiles transformed; below the least there may
     be no deterministic algorithm for a gradient: indices take some KiB, and a gradient of weights is summed up in a
-    copy (with, measured, up to 6 % more) from copies of at least one image."""
+    copy (with, measured, up to 6 % more) from copies of at least one image, or of as many as `kParts` of cuda_conv_algorithms.cc
+    leaves in one part."""
     call = call_of(op)
     assert call is not None
     least = 0 if call.main.name == "conv" else SMALL_WORKSPACE
@@ -135,7 +136,8 @@ def _conv_workspace(op: Op) -> tuple[int, int]:
     if call.main.operands[0].type.dtype in HALF:
         return _half_workspace(call.main.name, x, y, weights)
     if call.main.name == "conv_grad_weight":
-        least += weights.nbytes * 17 // 16 + (x.nbytes + y.nbytes) // x.shape[0]
+        parts = 32 if x.shape[0] % 32 == 0 else x.shape[0]
+        least += weights.nbytes * 17 // 16 + (x.nbytes + y.nbytes) // parts
     patches = y.shape[0] * math.prod(y.shape[2:]) * math.prod(weights.shape[1:]) * group_of(call.main)
     return (least, max(least, min(MOST_WORKSPACE, max(4 * patches, USEFUL_WORKSPACE))))
 

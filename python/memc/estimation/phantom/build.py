@@ -62,6 +62,10 @@ def libraries(installed: Installation) -> Libraries:
     that do not compile with its headers.
     """
     folder = cache_folder() / f"phantom-{installed.version}-{_fingerprint(installed)}"
+    if any(mark in str(folder) for mark in " :"):  # Which separate names in LD_PRELOAD.
+        raise UnsupportedError(
+            f"{folder.parent}: expected a folder without spaces and colons for the phantom device's libraries; set XDG_CACHE_HOME to one"
+        )
     if (folder / TRACKER).is_file():
         return Libraries(folder)
     with suppress(OSError):

@@ -17,7 +17,9 @@ VARIABLE = "MEMC_PHANTOM_PYTHON"
 """Names the interpreter with PyTorch, where that is not the one that runs memc."""
 
 _ASK = """
-import json, importlib.util, sys
+import sys
+sys.path.pop(0)  # The current folder, which a script's own run does not look in.
+import json, importlib.util
 found = {"python": sys.executable, "torch": None, "paths": sys.path}
 spec = importlib.util.find_spec("torch")
 if spec is not None and spec.origin is not None:
@@ -69,8 +71,8 @@ def find_installation(python: str | None) -> Installation:
         raise UsageError(f"python: expected a Python interpreter, got {given}, which cannot be run")
     try:
         done = subprocess.run([found, "-c", _ASK], capture_output=True, text=True, timeout=60)
-        answer = json.loads(done.stdout.strip().splitlines()[-1])
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
+        answer = dict(json.loads(done.stdout.strip().splitlines()[-1]))
+    except (OSError, ValueError, TypeError, IndexError, subprocess.TimeoutExpired):
         raise UsageError(f"python: expected a Python interpreter, got {given}, which does not answer as one") from None
     how = f"pip install torch==2.11.0 there, or name another interpreter with --python or {VARIABLE}"
     if answer["torch"] is None:

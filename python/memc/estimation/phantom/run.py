@@ -41,7 +41,7 @@ class Script:
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
-            raise UsageError(f"{self.path}: cannot read: expected a file with a script")
+            raise InvalidError(f"{self.path}: cannot read: expected a file with a script")
         if type(self.steps) is not int or not 0 <= self.steps <= 10**6:
             raise UsageError(f"steps: expected a whole number from 0 to 1000000, got {self.steps!r}")
         if type(self.world_size) is not int or not 1 <= self.world_size <= 2**20:

@@ -93,3 +93,25 @@ def test_nothing_waits_where_no_addresses_are_found_for_it(
     delay_updates(module.main, keep_arena=True)
     verify(module)
     assert (module.main.ops != before) == waits
+
+
+OLD_CONTENT = """
+func @main(%x: f32[64] {role = input}, %r: f32[] {role = input}, %s0: f32[64] {role = state}, %s1: f32[64] {role = state},
+           %s2: f32[64] {role = state}) -> (f32[64], f32[64], f32[64], f32[64]) {
+  %g = exp(%x) : f32[64]
+  %u0 = assign(%s0, %s1) : f32[64]
+  %u1 = assign(%s1, %g) : f32[64]
+  %h = sinh(%x) : f32[64]
+  %v = mul(%u1, %r) : f32[64]
+  %u2 = assign(%s2, %v) : f32[64]
+  %y = sinh(%h) : f32[64]
+  return %u0, %u1, %u2, %y
+}
+"""
+"""%u0 reads the old content of %s1, whose assign does not wait without its reader %v."""
+
+
+def test_an_assign_does_not_wait_for_content_that_is_overwritten_meanwhile() -> None:
+    module = parse(OLD_CONTENT)
+    alone = assigns_alone(module.main, update_ops(module.main))
+    assert [op.results[0].name for op in module.main.ops if op in alone] == ["u2"]

@@ -147,7 +147,7 @@ def test_a_script_that_ends_early_counts_with_what_it_did(fake_torch: Path) -> N
 
 def test_wrong_options(fake_torch: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = script(GOOD)
-    with pytest.raises(UsageError, match="none.py: cannot read"):
+    with pytest.raises(InvalidError, match="none.py: cannot read"):
         Script("none.py")
     with pytest.raises(UsageError, match="steps: expected a whole number from 0 to 1000000, got -1"):
         Script(path, steps=-1)
