@@ -74,7 +74,7 @@ def find_installation(python: str | None) -> Installation:
         answer = dict(json.loads(done.stdout.strip().splitlines()[-1]))
     except (OSError, ValueError, TypeError, IndexError, subprocess.TimeoutExpired):
         raise UsageError(f"python: expected a Python interpreter, got {given}, which does not answer as one") from None
-    how = f"pip install torch==2.11.0 there, or name another interpreter with --python or {VARIABLE}"
+    how = f"pip install --force-reinstall torch==2.11.0 there, or name another interpreter with --python or {VARIABLE}"
     if answer["torch"] is None:
         raise UnsupportedError(f"{given}: expected PyTorch with CUDA 13 in this Python, got none; {how}")
     cuda = answer.get("cuda")
