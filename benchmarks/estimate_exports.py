@@ -20,8 +20,8 @@ import onnx
 import torch
 import torchvision
 import transformers
+from job_nets import Recurrent, UNet
 from torch import nn
-from torch.nn import functional
 
 INITIALIZERS = ("kaiming_normal_", "kaiming_uniform_", "normal_", "uniform_", "xavier_uniform_", "trunc_normal_")
 """Of torch.nn.init, which take most of the time otherwise."""
@@ -29,48 +29,6 @@ NEWER_ALONE = {"googlenet"}
 """Models that the older exporter refuses."""
 MOST_STORED = 64
 """Elements of a tensor whose data is kept: numbers that shapes depend on."""
-
-
-class UNet(nn.Module):
-    """Three levels down and up, from 64 channels on."""
-
-    def __init__(self, c: int = 64) -> None:
-        super().__init__()
-        self.d = nn.ModuleList([_double(3, c), _double(c, 2 * c), _double(2 * c, 4 * c)])
-        self.b = _double(4 * c, 8 * c)
-        self.u = nn.ModuleList(nn.ConvTranspose2d(2 * n * c, n * c, 2, 2) for n in (4, 2, 1))
-        self.e = nn.ModuleList([_double(8 * c, 4 * c), _double(4 * c, 2 * c), _double(2 * c, c)])
-        self.o = nn.Conv2d(c, 10, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        kept = []
-        for down in self.d:
-            x = down(x)
-            kept.append(x)
-            x = functional.max_pool2d(x, 2)
-        x = self.b(x)
-        for up, join in zip(self.u, self.e):
-            x = join(torch.cat([up(x), kept.pop()], 1))
-        return self.o(x)
-
-
-def _double(inner: int, outer: int) -> nn.Module:
-    parts: list[nn.Module] = []
-    for channels in (inner, outer):
-        parts += [nn.Conv2d(channels, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU(True)]
-    return nn.Sequential(*parts)
-
-
-class Lstm(nn.Module):
-    """Embedding, two layers, and a linear one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.e, self.r = nn.Embedding(10000, 512), nn.LSTM(512, 1024, 2, batch_first=True)
-        self.o = nn.Linear(1024, 10000)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.o(self.r(self.e(x))[0])
 
 
 class Transformer(nn.Module):
@@ -140,7 +98,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], torch.Tensor]] = {
     "inception_v3": (lambda: Outputs(_vision("inception_v3", init_weights=False)()), _images(299)),
     "googlenet": (lambda: Outputs(_vision("googlenet", init_weights=False)()), _images()),
     "unet": (UNet, _images(256)),
-    "lstm": (Lstm, _tokens(64)),
+    "lstm": (Recurrent, _tokens(64)),
     "bert_base": (_bert, _tokens(128)),
     "bert_base_512": (_bert, _tokens(512)),
     "gpt2": (lambda: Transformer(transformers.GPT2LMHeadModel(transformers.GPT2Config())), _tokens(512)),

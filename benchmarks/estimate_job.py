@@ -14,49 +14,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
-from torch import nn
-
-
-class UNet(nn.Module):
-    """Three levels down and up, with batch normalization."""
-
-    def __init__(self, c: int = 64) -> None:
-        super().__init__()
-
-        def block(inputs, outputs):
-            first = [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(True)]
-            second = [nn.Conv2d(outputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(True)]
-            return nn.Sequential(*first, *second)
-
-        self.down = nn.ModuleList([block(3, c), block(c, 2 * c), block(2 * c, 4 * c)])
-        self.bottom = block(4 * c, 8 * c)
-        self.up = nn.ModuleList([nn.ConvTranspose2d(2 * n, n, 2, 2) for n in (4 * c, 2 * c, c)])
-        self.end = nn.ModuleList([block(2 * n, n) for n in (4 * c, 2 * c, c)])
-        self.out = nn.Conv2d(c, 10, 1)
-
-    def forward(self, x):
-        kept = []
-        for down in self.down:
-            x = down(x)
-            kept.append(x)
-            x = F.max_pool2d(x, 2)
-        x = self.bottom(x)
-        for up, end in zip(self.up, self.end):
-            x = end(torch.cat([up(x), kept.pop()], 1))
-        return self.out(x)
-
-
-class Recurrent(nn.Module):
-    """A language model of two LSTM layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(10000, 512)
-        self.recurrent = nn.LSTM(512, 1024, 2, batch_first=True)
-        self.out = nn.Linear(1024, 10000)
-
-    def forward(self, x):
-        return self.out(self.recurrent(self.embedding(x))[0])
+from job_nets import Recurrent, UNet
 
 
 def image_job(name: str, b: int):

@@ -4,7 +4,7 @@
     python benchmarks/estimate_jobs.py --python PYTHON [--keep FILE] [--jobs 0-118] [--table]
 
 PYTHON is an interpreter with torch 2.11.0, torchvision 0.26.0 and transformers (`scripts/phantom_env.sh` makes one). No GPU is needed.
-The measured jobs are in `data/pytorch_h200_runs.json`: each ran in a process of its own, five steps. `estimate_job.py` is the script
+The measured jobs are in `data/pytorch_h200_jobs.json`: each ran in a process of its own, five steps. `estimate_job.py` is the script
 that is estimated, in a process forked from one that has loaded PyTorch; seconds are without loading it. Results are kept in FILE (JSON lines) as they come, and a job that is there is not run again.
 
 Figures are the differences from what was measured, in bytes; "device" is in percent of it.
@@ -86,7 +86,7 @@ def table(jobs: list[dict[str, Any]], found: dict[int, dict[str, Any]]) -> None:
             print(f"| {' | '.join(cells)} | {mine['error']} | | | | | |")
             continue
         differences = [mine[name] - job[name] for name in FIGURES]
-        device = 100 * (mine["device"] / job["nvml"] - 1) if job["nvml"] else None
+        device = 100 * (mine["device"] / job["nvml"] - 1) if job.get("nvml") else None
         exact += not any(differences)
         for name, difference in zip(FIGURES, differences):
             errors[name].append(100 * difference / job[name])
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--jobs", default="0-1000", help="FIRST-LAST or numbers with commas")
     parser.add_argument("--table", action="store_true", help="only print what is kept")
     options = parser.parse_args()
-    data = json.loads((HERE / "data/pytorch_h200_runs.json").read_text())
+    data = json.loads((HERE / "data/pytorch_h200_jobs.json").read_text())
     jobs = data["jobs"]
     first, _, last = options.jobs.partition("-")
     numbers = range(int(first), min(int(last), len(jobs))) if last else map(int, options.jobs.split(","))

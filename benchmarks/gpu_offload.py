@@ -21,8 +21,9 @@ memory in use after the plan's steps, less that before it was loaded and the pea
 graph, and the driver's steps of 2 MiB. `host` is what the plan says; the slab has exactly as many bytes, or the run fails. GB/s
 are bytes that a step copies over the durations of its copies, which PyTorch's profiler sees; `beside kernels` is the share
 of these during which kernels run. `same bits` says whether losses of the first steps stay the same when every copy ends
-before the next kernel begins, and `repeats` whether they do in another session of the same plan; `changing sums` in the JSON counts what the runtime warns of. `--where` also takes each plan's steps without a graph and, of those with copies, with 64 bytes for
-each copy, which leaves what starts and waits take: a second table.
+before the next kernel begins, and `repeats` whether they do in another session of the same plan; `changing sums` in the JSON
+counts what the runtime warns of. `--where` also takes each plan's steps without a graph and, of those with copies, with 64
+bytes for each copy, which leaves what starts and waits take: a second table.
 """
 
 from __future__ import annotations

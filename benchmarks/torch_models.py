@@ -8,6 +8,7 @@ from typing import Any
 
 import conv_nets
 import torch
+from job_nets import double
 from torch import nn
 
 
@@ -33,13 +34,6 @@ class UNet(nn.Module):
         for up, join in zip(self.up, self.join):
             x = join(torch.cat([up(x), kept.pop()], 1))
         return self.out(x).mean((2, 3))
-
-
-def double(inner: int, outer: int) -> nn.Module:
-    parts: list[nn.Module] = []
-    for channels in (inner, outer):
-        parts += [nn.Conv2d(channels, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU(True)]
-    return nn.Sequential(*parts)
 
 
 class Recurrent(nn.Module):

@@ -67,11 +67,13 @@ def delay_updates(function: Function, alignment: int = ALIGNMENT, keep_arena: bo
     before, plan = function.ops, plan_aliases(function, alignment)
     arena = planned_arena(function, alignment) if keep_arena else 0
     updates = waiting_together(function, update_ops(function))
+    refused: list[list[Op]] = [before]
     for share, chosen in product(SHARES if keep_arena else SHARES[:1], (updates, assigns_alone(function, updates))):
         function.ops = delayed(function, chosen, plan, alignment, int(plan.peak * share))
-        if function.ops != before and plan_aliases(function, alignment).peak <= plan.peak:
+        if function.ops not in refused and plan_aliases(function, alignment).peak <= plan.peak:
             if not keep_arena or planned_arena(function, alignment, arena) <= arena:
                 return
+        refused.append(function.ops)
         function.ops = before
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
 from memc.ir.checked_options import Alignment, Amount, Range
-from memc.ir.copies import is_copy
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
@@ -23,7 +22,7 @@ from memc.passes.base import Pass, alignment_of
 from memc.passes.offload.lane_times import LaneTimes
 from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.state_copies import insert_copies
-from memc.passes.offload.state_finding import UNASKED, How, StatesOnHost, nothing_moved
+from memc.passes.offload.state_finding import UNASKED, How, StatesOnHost, nothing_moved, once
 from memc.passes.offload.state_updates import StateUpdates, Update
 from memc.passes.offload.state_windows import Delays, grouped, least_room, planned_windows
 from memc.passes.offload.update_orders import delayed_orders, with_gradients
@@ -197,9 +196,17 @@ def _finding(function: Function, found: StateUpdates, made: _Followed, added: in
     moved = {state.name for state in made.states}
     others = {state.name for update in found.updates for state in update.states} - moved
     reasons = {**found.reasons, **dict.fromkeys(sorted(others), UNASKED)}
-    once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute and not is_copy(op))
     return StatesOnHost(
-        tuple(sorted(moved)), nbytes, made.bytes_in, nbytes, made.groups, made.window, added, once, reasons, how
+        tuple(sorted(moved)),
+        nbytes,
+        made.bytes_in,
+        nbytes,
+        made.groups,
+        made.window,
+        added,
+        once(function, how),
+        reasons,
+        how,
     )
 
 

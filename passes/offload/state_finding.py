@@ -57,9 +57,15 @@ UNASKED = "its copies would take ops time that nothing asks for"
 """Why a state stays that may lie on the host."""
 
 
+def once(function: Function, how: How) -> int:
+    """Picoseconds of one run of every op, without what is recomputed."""
+    return sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute and not is_copy(op))
+
+
 def nothing_moved(function: Function, how: How) -> StatesOnHost:
     """What is said of a function all of whose states stay on the device."""
     found = StateUpdates.of(function, how.least)
-    once = sum(how.costs.cost(op) for op in function.ops if not op.plan.recompute and not is_copy(op))
     movable = sorted(state.name for update in found.updates for state in update.states)
-    return StatesOnHost((), 0, 0, 0, 0, 0, 0, once, {**found.reasons, **dict.fromkeys(movable, UNASKED)}, how)
+    return StatesOnHost(
+        (), 0, 0, 0, 0, 0, 0, once(function, how), {**found.reasons, **dict.fromkeys(movable, UNASKED)}, how
+    )

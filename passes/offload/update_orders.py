@@ -35,9 +35,8 @@ def with_gradients(function: Function, updates: Sequence[Update]) -> dict[Update
                 continue
             own.add(op)
             before.append(op)
-            if view_offset(op) is not None or is_flat(
-                op
-            ):  # What makes more than a product's operands has other readers mostly.
+            # What makes more than a product's operands has other readers mostly.
+            if view_offset(op) is not None or is_flat(op):
                 waiting += [value.op for value in op.operands if value.op is not None]
                 waiting.sort(key=place.__getitem__)
         if before:

@@ -287,4 +287,12 @@ __device__ __forceinline__ void Multiply(const PatchProduct& p, float* shared) {
 }  // namespace patches
 }  // namespace
 
+// A kernel whose blocks have tiles of one size, of products of one kind.
+#define PATCH_KERNEL(name, tile, kind)                                        \
+  extern "C" __global__ void __launch_bounds__(tile::kThreads, tile::kBlocks) \
+      name(const PatchProduct p) {                                            \
+    GIVEN_FLOATS(shared, (patches::Shared<tile, kind>::kElements));           \
+    patches::Multiply<tile, kind>(p, shared);                                 \
+  }
+
 #endif  // MEMC_CUDA_KERNELS_PATCH_STAGES_CUH_

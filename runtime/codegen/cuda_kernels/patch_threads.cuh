@@ -128,12 +128,7 @@ struct ThreadTile {
 }  // namespace patches
 }  // namespace
 
-#define PATCH_PRODUCT(size, name, kind)                                                       \
-  extern "C" __global__ void __launch_bounds__(patches::Thread##size::kThreads,               \
-                                               patches::Thread##size::kBlocks)                \
-      patch_product_2_##size##_##name(const PatchProduct p) {                                 \
-    GIVEN_FLOATS(shared, (patches::Shared<patches::Thread##size, patches::kind>::kElements)); \
-    patches::Multiply<patches::Thread##size, patches::kind>(p, shared);                       \
-  }
+#define PATCH_PRODUCT(size, name, kind) \
+  PATCH_KERNEL(patch_product_2_##size##_##name, patches::Thread##size, patches::kind)
 
 #endif  // MEMC_CUDA_KERNELS_PATCH_THREADS_CUH_

@@ -99,13 +99,8 @@ struct TensorTile {
 }  // namespace patches
 }  // namespace
 
-#define TENSOR_PRODUCT(size, name, kind)                                                      \
-  extern "C" __global__ void __launch_bounds__(patches::Tensor##size::kThreads,               \
-                                               patches::Tensor##size::kBlocks)                \
-      tensor_product_1_##size##_##name(const PatchProduct p) {                                \
-    GIVEN_FLOATS(shared, (patches::Shared<patches::Tensor##size, patches::kind>::kElements)); \
-    patches::Multiply<patches::Tensor##size, patches::kind>(p, shared);                       \
-  }
+#define TENSOR_PRODUCT(size, name, kind) \
+  PATCH_KERNEL(tensor_product_1_##size##_##name, patches::Tensor##size, patches::kind)
 
 #define TENSOR_PRODUCTS(size)             \
   TENSOR_PRODUCT(size, patches, kPatches) \

@@ -48,7 +48,7 @@ def of(text: str, tmp_path: Path, **options: object) -> Estimate:
 @pytest.mark.parametrize("number", [1, 50, 53])
 def test_jobs_take_what_they_took_on_a_gpu(number: int) -> None:
     """ResNet-18 trained, ResNet-50 run, and trained with expandable segments: no byte of difference."""
-    job = json.loads((ROOT / "benchmarks/data/pytorch_h200_runs.json").read_text())["jobs"][number]
+    job = json.loads((ROOT / "benchmarks/data/pytorch_h200_jobs.json").read_text())["jobs"][number]
     asked = {
         key: value for key, value in job.items() if key not in ("requested", "allocated", "reserved", "nvml", "alloc")
     }
