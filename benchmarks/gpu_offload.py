@@ -304,7 +304,7 @@ def main() -> int:
     first.add_argument("--link", default="h200", help="as memc compile takes it")
     first.add_argument("--most-added", type=float, default=1.25, help="percent, of the plan `hidden`")
     first.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="sgd")
-    first.add_argument("--shares", nargs="+", type=int, default=(50, 27), help="percent of the arena")
+    first.add_argument("--shares", nargs="*", type=int, default=(50, 27), help="percent of the arena")
     first.set_defaults(verb=prepare)
     second = verbs.add_parser("run", help="measure on a machine with a GPU")
     second.add_argument("folder", type=Path)

@@ -59,6 +59,20 @@ def host_params(function: Function) -> list[Value]:
     return [p for p in function.params if p in read and p.role in (Role.WEIGHT, Role.STATE)] if read else []
 
 
+def arena_states(function: Function) -> list[Value]:
+    """States that lie in the arena when a run begins and ends, in their order: those that an `offload_start` reads. Their bytes are
+    free from its done to the `prefetch_start` that writes them again, which aliases the state."""
+    read = {op.operands[0] for op in function.ops if op.name == "offload_start" and op.operands}
+    return [p for p in function.params if p in read and p.role is Role.STATE] if read else []
+
+
+def is_brought_back(value: Value) -> bool:
+    """Whether a value is what an arena state has again after its absence: of the copy from the host, or of its done."""
+    if value.op is None or value.op.name not in ("prefetch_start", "prefetch_done"):
+        return False
+    return value.alias is not None and value.alias.root.role is Role.STATE
+
+
 def is_written_back(value: Value) -> bool:
     """Whether a value is the new content of a state in the space `host`, which a copy to there writes: of a start or of its done."""
     return is_host_value(value) and value.alias is not None and value.alias.root.role is Role.STATE

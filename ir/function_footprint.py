@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .copies import host_params
+from .copies import arena_states, host_params
 from .core import Function, Role, Value
 from .footprint import FIXED, INPUTS, OUTPUTS, STATES, WORKSPACE, Footprint, SpaceFootprint
 from .liveness import lifetimes, lower_bound, space_bytes, updates_state
@@ -39,7 +39,7 @@ def _weight_kinds(function: Function, alignment: int) -> dict[str, int]:
         return sum(align(value.type.nbytes, alignment) for value in values)
 
     constants = [op.result for op in function.ops if op.name == "constant"]
-    elsewhere = set(host_params(function))
+    elsewhere = {*host_params(function), *arena_states(function)}
     return {
         FIXED: total([*(p for p in function.params_of(Role.WEIGHT) if p not in elsewhere), *constants]),
         STATES: total(p for p in function.params_of(Role.STATE) if p not in elsewhere),

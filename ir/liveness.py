@@ -7,12 +7,13 @@ A *storage* is a root value with everything that aliases it. Its space (`ir/spac
     weight, state, constant   `weights`
     returned value            `io`: a buffer given to each run
     copy by `offload_start`   `host`, where a weight or state that `prefetch_start` reads lies too
-    anything else             `arena`
+    anything else             `arena`, where a state that `offload_start` reads lies too
 
 Time is the index of an op in its function. A storage is live from the first op that writes any of its bytes to
 the last op that reads or writes any of them: the half-open interval [lower, upper). So everything that an op reads
 or writes, and its workspace, is live together during that op, and an unused result is live for one step. The bytes of a copy
-are live from its start, and its source to its done, which reads it. Weights and states in `host` are live all the time.
+are live from its start, and its source to its done, which reads it. Weights and states in `host` are live all the time; a state in
+the arena from the first op to its last reader before its absence, and again from the copy that brings it back to the last op.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .copies import host_params, is_copy, is_host_value
+from .copies import arena_states, host_params, is_copy, is_host_value
 from .core import Function, Role, Value
 from .sizes import align
 from .spaces import ARENA as ARENA
@@ -30,7 +31,8 @@ from .target import ALIGNMENT as ALIGNMENT
 
 @dataclass(frozen=True)
 class Lifetime:
-    """One storage of results or workspace: `nbytes` bytes (unrounded) live in [lower, upper), in op indices."""
+    """One storage of results or workspace: `nbytes` bytes (unrounded) live in [lower, upper), in op indices. A state in the arena has
+    two, one on each side of its absence, at one address."""
 
     root: Value
     lower: int
@@ -64,7 +66,9 @@ def space_of(function: Function, value: Value) -> str:
     if root.op is None:
         if root.role in (None, Role.INPUT):
             return IO
-        return HOST if root in host_params(function) else WEIGHTS
+        if root in host_params(function):
+            return HOST
+        return ARENA if root in arena_states(function) else WEIGHTS
     if root.op.name == "constant":
         return WEIGHTS
     for returned in function.returns:
@@ -85,12 +89,17 @@ def lifetimes(function: Function, space: str = ARENA) -> list[Lifetime]:
     """A space's storages (workspaces included), in the order in which they become live."""
     outside = output_roots(function)
     always = host_params(function) if space == HOST else []
+    resting = dict.fromkeys(arena_states(function) if space == ARENA else [], 0)
+    """Arena states that are not back yet, each with the end of its first lifetime."""
+    again: dict[Value, int] = {}
     lower: dict[Value, int] = dict.fromkeys(always, 0)
     upper: dict[Value, int] = {}
     for index, op in enumerate(function.ops):
         written = op.results if op.workspace is None else [*op.results, op.workspace]
         for value in written:
             root = value.root
+            if root in resting and root not in again:
+                again[root] = index
             if root not in lower:
                 if is_fixed(root) or root in outside or placed_space(root) != space:
                     continue
@@ -99,8 +108,16 @@ def lifetimes(function: Function, space: str = ARENA) -> list[Lifetime]:
         for value in op.operands:
             if value.root in upper:
                 upper[value.root] = index + 1
-    upper.update(dict.fromkeys(always, len(function.ops)))
-    return [Lifetime(root, lower[root], upper[root], root.type.nbytes) for root in lower]
+            elif value.root in resting and value.root not in again:
+                resting[value.root] = index + 1
+    end = len(function.ops)
+    upper.update(dict.fromkeys(always, end))
+    found = [Lifetime(root, lower[root], upper[root], root.type.nbytes) for root in lower]
+    for root, upto in resting.items():
+        begin = again.get(root, upto)
+        parts = [(0, end)] if begin <= upto else [(0, upto), (begin, end)]
+        found += [Lifetime(root, *part, root.type.nbytes) for part in parts]
+    return sorted(found, key=lambda life: life.lower) if resting else found
 
 
 def live_bytes(lives: Iterable[Lifetime], steps: int, alignment: int = ALIGNMENT) -> list[int]:

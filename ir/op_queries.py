@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from memc.ir.copies import is_done
+from memc.ir.copies import is_brought_back, is_done
 from memc.ir.core import FUSED, Op, Role, Value
 from memc.ir.ops.shared.op_def import Trait, chosen_kernel, lookup, main_op
 
@@ -74,9 +74,12 @@ def assigned_state(op: Op) -> tuple[int, Value] | None:
     Such an op is an `assign`, or a fused group that ends in one.
     """
     number = _assigned_operand(op)
-    if number is None or op.operands[number].role is not Role.STATE:
+    if number is None:
         return None
-    return number, op.operands[number]
+    state = op.operands[number]
+    if is_brought_back(state):  # It lies in a state of the arena.
+        state = state.root
+    return (number, state) if state.role is Role.STATE else None
 
 
 def _assigned_operand(op: Op) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from memc.ir.copies import is_copy, is_written_back
+from memc.ir.copies import is_brought_back, is_copy, is_written_back
 from memc.ir.core import Alias, Array, Attr, Function, Op, OpPlan, Placement, Value
 from memc.ir.module import Module
 
@@ -80,9 +80,11 @@ class Beginning:
 
 
 def is_unplaced(function: Function) -> bool:
-    """Whether no value has an alias or a placement yet, but for what copies write back to states on the host: that these are written
-    is no decision about memory."""
-    return all((v.alias is None or is_written_back(v)) and v.placement is None for v in function.values())
+    """Whether no value has an alias or a placement yet, but for what copies write to states: that these are written is no decision
+    about memory."""
+    return all(
+        v.placement is None and (v.alias is None or is_written_back(v) or is_brought_back(v)) for v in function.values()
+    )
 
 
 def is_raw(function: Function) -> bool:

@@ -177,7 +177,20 @@ class ArenaRun:
         for root, index in last.items():
             if root not in self.buffers and root.op is not None and not _is_constant(root):
                 ends.setdefault(index, []).append(root)
+        for state, index in self._departures().items():
+            ends.setdefault(index, []).append(state)
         return ends
+
+    def _departures(self) -> dict[Value, int]:
+        """The states whose bytes in a space are read for the last time before an op writes them again, with that last op."""
+        found: dict[Value, int] = {}
+        back: set[Value] = set()
+        for index, op in enumerate(self.function.ops):
+            back.update(value.root for value in op.results)
+            for root in (value.root for value in op.operands):
+                if root.role is Role.STATE and root.placement is not None and is_copy(op) and root not in back:
+                    found[root] = index
+        return {state: index for state, index in found.items() if state in back}
 
     def _spoil(self, op: Op, ties: Ties, result: Value) -> None:
         """Poison the bytes that the op writes, as a kernel may write them before it reads its operands."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..copies import is_brought_back, is_start
 from ..core import FUSED, Alias, Function, Op, Placement, Role, Value
 from ..interval_index import IntervalIndex
 from ..liveness import updates_state
@@ -171,7 +172,7 @@ def _in_place(where: Where, op: Op, key: int) -> None:
 
 
 def _justified(function: Function, ties: list[Ties]) -> None:
-    """Every alias follows from ties, or is a new value of a donated state."""
+    """Every alias follows from ties, or is a new value of a donated state, or one that a copy brings back."""
     leader: dict[Value, Value] = {}
 
     def find(value: Value) -> Value:
@@ -195,9 +196,9 @@ def _justified(function: Function, ties: list[Ties]) -> None:
             for operand in op.operands:
                 if operand.root is result.root and interval_of(operand) == interval_of(result):
                     join(operand, result)
-    for value in function.returns:
-        if updates_state(value):
-            join(value, value.root)
+    brought = (value for op in function.ops if is_start(op) for value in op.results if is_brought_back(value))
+    for value in (*brought, *filter(updates_state, function.returns)):
+        join(value, value.root)
     for index, op in enumerate(function.ops):
         for result in op.results:
             if result.alias is not None and find(result) is not find(result.root):

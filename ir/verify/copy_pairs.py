@@ -9,8 +9,10 @@ from __future__ import annotations
 from ..copies import (
     DESTINATIONS,
     STARTS,
+    arena_states,
     has_copies,
     host_params,
+    is_brought_back,
     is_copy,
     is_done,
     is_host_value,
@@ -18,7 +20,7 @@ from ..copies import (
     start_of,
 )
 from ..core import UNPLANNED, Block, Function, Op, Role, Value
-from ..liveness import updates_state
+from ..liveness import covers_root, updates_state
 from ..spaces import HOST, is_shared_buffer
 from ..text.printer import print_name
 from .error_location import Where
@@ -32,7 +34,7 @@ def verify_copy_pairs(function: Function) -> None:
     _no_copies_inside(function)
     waiting: dict[Value, tuple[int, Op]] = {}
     """Copies that have begun, by their pending value."""
-    in_host = set(host_params(function))
+    in_host, in_arena = set(host_params(function)), set(arena_states(function))
     for index, op in enumerate(function.ops):
         where = Where(function.name, index, op)
         if is_copy(op) and (op.plan != UNPLANNED or op.workspace is not None):
@@ -40,7 +42,7 @@ def verify_copy_pairs(function: Function) -> None:
         for number, operand in enumerate(op.operands):
             _operand(where, op, number, operand, waiting, in_host)
         if is_start(op):
-            _start(where, op, in_host)
+            _start(where, op, in_host, in_arena)
             waiting[op.results[0]] = (index, op)
         elif is_done(op):
             _done(where, op)
@@ -77,7 +79,7 @@ def _operand(
             where.fail(f"expected a value in the space {HOST} to be read by prefetches alone, got {op.name}", operand)
 
 
-def _start(where: Where, op: Op, in_host: set[Value]) -> None:
+def _start(where: Where, op: Op, in_host: set[Value], in_arena: set[Value]) -> None:
     source, result = op.operands[0], op.results[0]
     if op.name == "prefetch_start" and not is_host_value(source) and source not in in_host:
         what = "a result of the arena" if source.op is not None else f"an {Role.INPUT.value}"
@@ -86,6 +88,12 @@ def _start(where: Where, op: Op, in_host: set[Value]) -> None:
             source,
         )
     if result.alias is not None and _is_state_in_host(result, in_host):
+        return
+    if is_brought_back(result):
+        if result.root not in in_arena or not covers_root(result):
+            where.fail(
+                f"expected the whole of a state that an offload_start reads, got {print_name(result.root)}", result
+            )
         return
     if result.alias is not None and op.name == "offload_start":
         where.fail(f"expected bytes of its own for a copy in {HOST}, got those of {print_name(result.root)}", result)

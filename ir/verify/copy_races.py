@@ -83,6 +83,8 @@ class _Race:
         outside = {value.root for value in function.returns if _is_given_back(value)}
         self.each_run = outside | {p for p in function.params if p.role is Role.INPUT}
         """Roots with bytes that the caller gives anew for each run."""
+        self.unwritten = self._leaving()
+        """States that leave the arena and whose new content has no place yet."""
         self.places = {value: self._place(value) for value in function.values()}
         self.steps = [self._planned(op) for op in function.ops]
 
@@ -95,7 +97,7 @@ class _Race:
             for param in self.function.params:
                 if param in states:
                     self.pieces[param] = states[param]
-                elif number == 0 or param in self.each_run:
+                elif number == 0 or param in self.each_run or param in self.unwritten:
                     self._write(0, None, self.places[param], self._new(param), None)
             for step in self.steps:
                 if is_done(step.op):
@@ -107,6 +109,10 @@ class _Race:
                     self._step(index, step)
             self._end()
             states = {v.root: self.pieces[v] for v in self.function.returns if v.root.role is Role.STATE}
+
+    def _leaving(self) -> set[Value]:
+        left = {op.operands[0] for op in self.function.ops if op.name == "offload_start"}
+        return {value for value in left if value.role is Role.STATE and value.placement is None}
 
     def _place(self, value: Value) -> Place:
         if value.op is not None and is_done(value.op) and value.alias is None:

@@ -23,7 +23,7 @@ from memc.ir.op_queries import in_place_operands, slice_offsets, view_offset
 from memc.ir.ops.shared.op_def import chosen_kernel, lookup
 from memc.ir.verify.byte_contents import Memory, Piece
 
-ARENA = "arena"
+ARENA, HOST = "arena", "host"
 
 
 def check_plan(module: Module, alignment: int = 1, arena_bytes: int | None = None, *, partial: bool = False) -> None:
@@ -68,7 +68,7 @@ class _Check:
         self.partial = partial
         self.memory: dict[object, Memory] = {}
         self.pieces: dict[Value, list[Piece]] = {}
-        self.in_host = _in_host(function)
+        self.placed = _placed_params(function)
         self.returned_roots = {value.root for value in function.returns if not partial or _is_apart(value)}
 
     def run(self) -> None:
@@ -83,12 +83,14 @@ class _Check:
 
     def _fill(self, value: Value) -> None:
         self.pieces[value] = [(value, 0, value.type.nbytes)]
-        if value.alias is not None or (value.placement is not None and value not in self.in_host):
+        if value.alias is not None or (value.placement is not None and value not in self.placed):
             self._fail(None, value, "expected a parameter or constant to have its own bytes, got an alias or placement")
-        if value not in self.in_host:
+        if value not in self.placed:
             self._space(value).write(0, self.pieces[value])
             return
         at = self._range(0, None, value)
+        if not self.partial and at.space != self.placed[value]:
+            self._fail(None, value, f"expected a place in @{self.placed[value]}, got one in @{at.space}")
         held = self._space(at.space).held(at.start, at.end)
         if held is not None:
             self._fail(None, value, f"expected bytes apart from those of %{held.name}")
@@ -152,7 +154,7 @@ class _Check:
         if size and offset % self.alignment:
             self._fail(op, value, f"expected an offset in its root that is a multiple of {self.alignment}", index)
         apart = root.op is None or root.op.name == "constant" or root in self.returned_roots
-        if apart and root not in self.in_host:
+        if apart and root not in self.placed:
             return _Range(value, root, offset, offset + size)
         if root.placement is None and self.partial:
             return _Range(value, root, offset, offset + size)
@@ -265,7 +267,7 @@ class _Check:
             seen.add(root)
             self._expect(end, None, self._range(end, None, value))
         for param in self.function.params:  # The next run reads them.
-            if param in self.in_host and all(value.root is not param for value in self.function.returns):
+            if param in self.placed and all(value.root is not param for value in self.function.returns):
                 self._expect(end, None, self._range(end, None, param))
 
     def _fail(self, op: Op | None, value: Value, message: str, index: int | None = None) -> NoReturn:
@@ -273,10 +275,15 @@ class _Check:
         raise CheckError(f"bad plan: @{self.function.name}, {place}, %{value.name}: {message}")
 
 
-def _in_host(function: Function) -> set[Value]:
-    """Weights and states that prefetches read: they are placed, in the space `host`."""
-    read = (op.operands[0] for op in function.ops if op.name == "prefetch_start")
-    return {value for value in read if value.role in (Role.WEIGHT, Role.STATE)}
+def _placed_params(function: Function) -> dict[Value, str]:
+    """Parameters with places, and the spaces of these: what prefetches read comes from `host`, what offloads read leaves the arena."""
+    found: dict[Value, str] = {}
+    for op in function.ops:
+        if op.name == "prefetch_start" and op.operands[0].role in (Role.WEIGHT, Role.STATE):
+            found[op.operands[0]] = HOST
+        elif op.name == "offload_start" and op.operands[0].role is Role.STATE:
+            found[op.operands[0]] = ARENA
+    return found
 
 
 def _is_apart(value: Value) -> bool:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """host-states: optimizer states that lie on the host between steps, and in the arena while they are updated.
 
-Each is copied in for its update, updated in the arena, and copied back over its old content. Copies in depend on nothing that the step
+Each is copied in for its update, updated in the arena, and copied back over its old content; or, of the last ones, copied back when the
+next step begins, if that takes less time. Copies in depend on nothing that the step
 computes, so they run beside the ops before; updates run as soon as their gradients are there, so that copies back run beside the
 ops after them. Which states may move, and what is updated together, is `state_updates.py`'s; when copies run, `state_windows.py`'s.
 """
@@ -38,10 +39,16 @@ ROUNDS = 4
 
 
 def place_states(
-    function: Function, found: StateUpdates, chosen: Sequence[Update], limit: int | None, how: How
+    function: Function,
+    found: StateUpdates,
+    chosen: Sequence[Update],
+    limit: int | None,
+    how: How,
+    stay: bool = True,
 ) -> StatesOnHost | None:
     """Have the states of the `chosen` updates lie on the host, in the way that takes the least time while at most `limit` bytes are
-    live in the arena; without one, as many as are without this, and no more than one update needs beyond that. None, with the function as
+    live in the arena; without one, as many as are without this, and no more than one update needs beyond that. `stay`: the last may stay in
+    the arena between steps. None, with the function as
     it was, if there is no such way, or nothing is chosen."""
     if not chosen:
         return None
@@ -56,9 +63,13 @@ def place_states(
         tries.add(chosen, most)
     if tries.best is None:
         return None
+    plain = tries.best
     for order in delayed_orders(chosen, late, how):
         tries.add(order, tries.best.most)
     tries.wait(late)
+    if stay:
+        for start in [plain] if tries.best is plain else [plain, tries.best]:
+            tries.stay(start)
     tries.best.after.restore()
     return _finding(function, found, tries.best.followed, tries.best.makespan - first.makespan, how)
 
@@ -78,6 +89,7 @@ class _Try:
     most: int
     followed: _Followed
     after: Snapshot
+    delays: Delays | None
     waits: Mapping[Value, int]
     """Picoseconds that ops wait for the copies in of each state."""
 
@@ -98,15 +110,15 @@ class _Tries:
     before: Snapshot
     best: _Try | None = None
 
-    def add(self, chosen: Sequence[Update], most: int, delays: Delays | None = None) -> _Try | None:
-        """Try a sequence of updates in groups of `most` bytes. None if these have no room."""
+    def add(self, chosen: Sequence[Update], most: int, delays: Delays | None = None, staying: int = 0) -> _Try | None:
+        """Try a sequence of updates in groups of `most` bytes, so many of which stay. None if these have no room."""
         tried = None
-        followed = _follow(self.function, self.found, chosen, most, self.limit, self.how, delays)
+        followed = _follow(self.function, self.found, chosen, most, self.limit, self.how, delays, staying)
         if followed is not None:
             made = LaneTimes.of(self.function.ops, self.how.costs.cost, self.how.lanes)
             waits = _waits(self.function, made, self.how)
             after = Snapshot.of(self.before.module, self.function)
-            tried = _Try(made.makespan, chosen, most, followed, after, waits)
+            tried = _Try(made.makespan, chosen, most, followed, after, delays, waits)
             if self.best is None or tried.order < self.best.order:
                 self.best = tried
         self.before.restore()
@@ -133,6 +145,15 @@ class _Tries:
                     break
                 tried = later
 
+    def stay(self, start: _Try) -> None:
+        """Try to have ever more of the last groups of what was tried stay in the arena between steps, as long as that takes less time."""
+        least, count, groups = start.makespan, 1, start.followed.groups
+        while count < 2 * groups:
+            tried = self.add(start.chosen, start.most, start.delays, min(count, groups))
+            if tried is None or tried.makespan >= least:
+                break
+            least, count = tried.makespan, 2 * count
+
 
 def _waits(function: Function, times: LaneTimes, how: How) -> dict[Value, int]:
     """Picoseconds that ops wait for the copies in of states."""
@@ -150,6 +171,7 @@ class _Followed:
     groups: int
     window: int
     states: tuple[Value, ...]
+    staying: tuple[Value, ...]
     bytes_in: int
 
 
@@ -168,27 +190,32 @@ def _follow(
     limit: int,
     how: How,
     delays: Delays | None,
+    staying: int,
 ) -> _Followed | None:
     """Change the function into one with groups of `most` bytes; None, with another order of its ops alone, if they have no room."""
     sequence = grouped(function.ops, found, chosen, most, delays)
     function.ops = sequence.ops
     live = plan_aliases(function, how.alignment).live
     times = LaneTimes.of(function.ops, how.costs.cost, how.lanes)
-    windows = planned_windows(sequence, live, limit, times, how.lanes, how.alignment)
+    windows = planned_windows(sequence, live, limit, times, how.lanes, how.alignment, staying)
     if windows is None:
         return None
     insert_copies(function, windows)
     written = [window for window in windows if window.written]
     change: dict[int, int] = {}
     for window in windows:
-        for at, sign in ((window.begin, 1), (max(window.end, window.last), -1)):
+        edges = [(window.begin, 1), (max(window.end, window.last), -1)]
+        if window.left is not None:
+            edges += [(0, 1), (window.left, -1)]
+        for at, sign in edges:
             change[at] = change.get(at, 0) + sign * window.bytes
     total = most_at_once = 0
     for at in sorted(change):
         total += change[at]
         most_at_once = max(most_at_once, total)
     states = tuple(state for window in written for state in window.states)
-    return _Followed(len(written), most_at_once, states, sum(window.bytes for window in windows))
+    stay = tuple(state for window in written if window.left is not None for state in window.states)
+    return _Followed(len(written), most_at_once, states, stay, sum(window.bytes for window in windows))
 
 
 def _finding(function: Function, found: StateUpdates, made: _Followed, added: int, how: How) -> StatesOnHost:
@@ -207,6 +234,7 @@ def _finding(function: Function, found: StateUpdates, made: _Followed, added: in
         once(function, how),
         reasons,
         how,
+        sum(state.type.nbytes for state in made.staying),
     )
 
 

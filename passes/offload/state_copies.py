@@ -12,7 +12,8 @@ from memc.passes.recompute.rewrite import IN_LANE, OUT_LANE
 
 
 def insert_copies(function: Function, windows: Sequence[Window]) -> None:
-    """Have the states of `windows`, whose numbers are of the function's ops, lie on the host, and be read and written in the arena."""
+    """Have the states of `windows`, whose numbers are of the function's ops, lie on the host, and be read and written in the arena.
+    Those that stay lie in the arena while the step begins and ends, and on the host between."""
     writer = _Writer(function)
     function.ops = writer.written(windows)
     function.returns = [writer.done.get(value, value) for value in function.returns]
@@ -24,6 +25,8 @@ class _Writer:
         self.names = fresh_names(value.name for value in function.values())
         self.done: dict[Value, Value] = {}
         """What is returned in place of a state's new content."""
+        self.left: dict[Value, Value] = {}
+        """The copies on the host of states that stay in the arena between steps."""
         self.starts: dict[int, list[Op]] = {}
         """Of copies back, by the op that they come after."""
 
@@ -31,14 +34,15 @@ class _Writer:
         at: dict[int, list[Op]] = {}
         """Before each op, and at the end: waits for copies back first, then the starts of copies in, then the waits for these."""
         for window in sorted(windows, key=lambda window: window.end):
-            if window.written:
+            if window.written and window.left is None:
                 at.setdefault(window.end, []).extend(self._back(window))
+        self._leave([window for window in windows if window.left is not None], at)
         inward = {id(window): self._in(window) for window in windows}
         for window in windows:
             at.setdefault(window.begin, []).extend(start for start, _ in inward[id(window)])
         for window in windows:
             at.setdefault(window.first, []).extend(done for _, done in inward[id(window)])
-            own = {start.operands[0]: done.result for start, done in inward[id(window)]}
+            own = {state: done.result for state, (_, done) in zip(window.states, inward[id(window)])}
             for op in self.ops[window.first : window.last]:
                 op.operands = [own.get(value, value) for value in op.operands]
         found: list[Op] = []
@@ -49,9 +53,22 @@ class _Writer:
     def _in(self, window: Window) -> list[tuple[Op, Op]]:
         found = []
         for state in window.states:
-            start = Op("prefetch_start", [state], [self._value(state)], {"lane": IN_LANE})
-            found.append((start, Op("prefetch_done", [start.result, state], [self._value(state)])))
+            source, alias = (state, None) if window.left is None else (self.left[state], Alias(state, 0))
+            start = Op("prefetch_start", [source], [self._value(state, alias)], {"lane": IN_LANE})
+            found.append((start, Op("prefetch_done", [start.result, source], [self._value(state, alias)])))
         return found
+
+    def _leave(self, windows: Sequence[Window], at: dict[int, list[Op]]) -> None:
+        """The copies out, at the beginning, of states that stay in the arena at the end."""
+        starts: list[Op] = []
+        for window in windows:
+            assert window.left is not None
+            for state in window.states:
+                starts.append(Op("offload_start", [state], [self._value(state)], {"lane": OUT_LANE}))
+                done = Op("offload_done", [starts[-1].result, state], [self._value(state)])
+                self.left[state] = done.result
+                at.setdefault(window.left, []).append(done)
+        at[0] = [*starts, *at.get(0, ())]
 
     def _back(self, window: Window) -> list[Op]:
         """The waits for the copies back, whose starts are noted."""

@@ -51,6 +51,8 @@ class StatesOnHost(Finding):
     reasons: Mapping[str, str]
     """Why the others stay on the device, by their names."""
     how: How
+    staying: int = 0
+    """Bytes of states that lie in the arena when a step ends, and leave when the next one begins."""
 
 
 UNASKED = "its copies would take ops time that nothing asks for"

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When states that lie on the host are in the arena: their *windows*, from the start of the copy in to the end of the copy back.
+"""When states on the host are in the arena: their *windows*, from the start of the copy in to the end of the copy back.
 
 Updates are taken together in groups, one after another as their gradients are there. What a group needs comes in as late as the lane's
 idle time before it allows, with a quarter to spare, and later where the arena has no room; what it has written leaves at once, and its
 bytes are free when the lane has carried it, or earlier, at the price of a wait, where something else needs room.
+
+What is updated last has no ops beside which it could leave. The last windows may *stay*: their states lie in the arena when the step ends,
+where little else is live by then, and leave for the host when the next step begins.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ class Window:
     """Before which op copies out are waited for."""
     at_once: bool = False
     """Whether each state leaves once it is updated, not with the others."""
+    left: int | None = None
+    """Of states that stay: before which op of the next step the copies out, which start first of all, are waited for."""
 
     @property
     def bytes(self) -> int:
@@ -58,6 +63,12 @@ class Grouped:
     ops: list[Op]
     windows: list[Window]
     """In the order of `first`."""
+
+    def last(self, count: int) -> list[Window]:
+        """Of the windows whose states are needed at no other time, so many of the last."""
+        read = {state for window in self.windows if not window.written for state in window.states}
+        able = [window for window in self.windows if window.written and read.isdisjoint(window.states)]
+        return able[len(able) - min(count, len(able)) :]
 
 
 def grouped(
@@ -147,14 +158,22 @@ class _Room:
 
 
 def planned_windows(
-    sequence: Grouped, live: npt.NDArray[np.int64], limit: int, times: LaneTimes, lanes: Lanes, alignment: int
+    sequence: Grouped,
+    live: npt.NDArray[np.int64],
+    limit: int,
+    times: LaneTimes,
+    lanes: Lanes,
+    alignment: int,
+    staying: int = 0,
 ) -> list[Window] | None:
     """The windows with their begins and ends. None if states and what is `live` at the ops that read them have more than `limit`
-    bytes. `times`: of the ops without these windows."""
+    bytes. `times`: of the ops without these windows. `staying`: how many of the last windows stay."""
     begins = times.begins
     room = _Room(live.astype(np.int64), limit)
+    stay = set(map(id, sequence.last(staying)))
     for window in sequence.windows:
-        room.take(window.first, window.last, window.room(alignment))
+        room.take(window.first, len(live) if id(window) in stay else window.last, window.room(alignment))
+    departed = _departures(sequence.last(staying), room, times, lanes.out, alignment)
     if int(room.used.max(initial=0)) > limit:
         return None
     starts = _latest_starts(sequence.windows, times, lanes.back)
@@ -166,16 +185,32 @@ def planned_windows(
         begin = min(window.first, max(before, bisect_right(begins, start, 0, len(begins) - 1) - 1, 0))
         begin = room.from_where(begin, window.first, nbytes)
         end = window.last
-        if window.written:
+        left = departed.get(id(window))
+        if left is not None:
+            end = len(live)
+        elif window.written:
             out_from = _earliest_end(max(out_from, begins[window.last]), window.states, times.busy["out"], lanes.out)
             end = room.until(window.last, max(window.last, bisect_left(begins, out_from, 0, len(begins) - 1)), nbytes)
         room.take(begin, window.first, nbytes)
-        room.take(window.last, end, nbytes)
+        if left is None:
+            room.take(window.last, end, nbytes)
         before = begin
         # Nothing but its own ops hides what leaves at the end.
         forks = len(window.states) * lanes.out.fork
         at_once = window.written and window.last == last and begins[window.last] - begins[window.first] > forks
-        found.append(replace(window, begin=begin, end=end, at_once=at_once))
+        found.append(replace(window, begin=begin, end=end, at_once=at_once, left=left))
+    return found
+
+
+def _departures(windows: Sequence[Window], room: _Room, times: LaneTimes, lane: Lane, alignment: int) -> dict[int, int]:
+    """Before which op the copies out of each window that stays, by its `id`, are waited for; their room is taken until then."""
+    begins, found = times.begins, {}
+    over = 0
+    for window in windows:
+        over = _earliest_end(over, window.states, times.busy["out"], lane)
+        nbytes = window.room(alignment)
+        found[id(window)] = left = room.until(0, bisect_left(begins, over, 0, len(begins) - 1), nbytes)
+        room.take(0, max(1, left), nbytes)
     return found
 
 

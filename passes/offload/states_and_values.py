@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 
 from memc.ir.core import Function
@@ -188,10 +189,10 @@ class StatesAndValues:
         copies = replace(self.copies, host_budget=None if host is None else host - freed)
         found = self._values(plans, copies, freed, room)
         before = Snapshot.of(self.module, self.function)
-        for part in TIGHTER:
+        for part, stay in product(TIGHTER, (True, False)):
             again = StateUpdates.of(self.function, copies.least)
             here = [update for update in again.updates if all(state.name in names for state in update.states)]
-            placed = place_states(self.function, again, here, int(part * most), self._how(copies))
+            placed = place_states(self.function, again, here, int(part * most), self._how(copies), stay)
             if placed is None or len(placed.states) != len(names):
                 break  # Less room does not help.
             arena = planned_arena(self.function, self.alignment, most, quick=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from memc.ir.copies import is_copy, is_host_value, is_written_back
+from memc.ir.copies import arena_states, is_brought_back, is_copy, is_host_value, is_written_back
 from memc.ir.core import Function, Op, Value
 from memc.ir.liveness import ALIGNMENT, is_fixed, peak
 from memc.ir.sizes import align
@@ -60,7 +60,7 @@ def plan_aliases(
 ) -> AliasPlan:
     """The better of a careful and an eager plan, without the risky decisions that turn out to raise its peak.
 
-    `function` must not hold aliases yet, but those of `is_written_back`. With `refine` false the last step is left out, which is quicker.
+    `function` must not hold aliases yet, but those of `is_written_back` and `is_brought_back`. With `refine` false the last step is left out, which is quicker.
     """
     rules = {} if rules is None else rules
     careful = _Planner(function, alignment, False, (), rules)
@@ -127,9 +127,16 @@ class _Planner:
         change = [0] * (end + 1)
         for param in function.params:
             self._own(param, 0, change)
+        for state in arena_states(function):
+            size = align(state.type.nbytes, alignment)
+            change[0] += size
+            change[last[state] + 1] -= size
         for index, op in enumerate(function.ops):
             for value in op.results:
                 self._own(value, index, change)
+                if op.name == "prefetch_start" and is_brought_back(value):
+                    change[index] += align(value.type.nbytes, alignment)
+                    change[end] -= align(value.type.nbytes, alignment)
             if op.workspace is not None:
                 size = align(op.workspace.type.nbytes, alignment)
                 change[index] += size
@@ -140,7 +147,7 @@ class _Planner:
         """Give the value a storage of its own; `change` takes by how much it moves the live bytes at each op."""
         upper = min(self.last.get(value, index) + 1, len(self.function.ops))
         self.size[value] = size = value.type.nbytes
-        fixed, output = is_fixed(value), value in self.returned or is_host_value(value)
+        fixed, output = is_fixed(value), value in self.returned or is_host_value(value) or is_brought_back(value)
         copied = value.op is not None and is_copy(value.op)
         self.plan.storage[value] = Storage(value, size, index, upper, fixed, output, copied, [value])
         self.plan.offset[value] = 0
@@ -155,6 +162,9 @@ class _Planner:
                 continue
             if is_written_back(op.results[0]):
                 continue  # It lies in the state.
+            if is_brought_back(op.results[0]):
+                self._join_state(op.results[0])
+                continue
             rules = self.rules[op]
             if rules.assigned is not None:
                 self._assign(op, rules.assigned[0])
@@ -175,6 +185,12 @@ class _Planner:
         self.live.take(own)
         self.plan.storage[op.results[0]] = storage
         storage.members.append(op.results[0])
+
+    def _join_state(self, value: Value) -> None:
+        """A value that lies in a state of the arena."""
+        storage = self.plan.storage[value.root]
+        self.plan.storage[value] = storage
+        storage.members.append(value)
 
     def _try_view(self, index: int, op: Op, within: int) -> bool:
         if (op, 0) in self.refused:

@@ -34,12 +34,14 @@ def known_solvers() -> list[str]:
 
 @dataclass(frozen=True)
 class Block:
-    """Storages that start at the same address: one storage, or all of a shared buffer."""
+    """Storages that start at the same address: one storage, with a gap where it has two lifetimes, or all of a shared buffer."""
 
     lives: tuple[Lifetime, ...]
 
     def buffer(self) -> Buffer:
         """The bytes and the time steps that the block needs."""
+        if len(self.lives) > 1 and self.lives[0].root is self.lives[1].root:
+            return Buffer.of_lives(self.lives[0].nbytes, tuple((life.lower, life.upper) for life in self.lives))
         return Buffer(
             max(life.nbytes for life in self.lives),
             min(life.lower for life in self.lives),
@@ -48,7 +50,7 @@ class Block:
 
 
 def blocks_of(lives: Sequence[Lifetime], shared: bool) -> list[Block]:
-    """One block per storage, or per `buffer.N` where `share` made those and `shared` asks for them."""
+    """One block per storage, whatever its lifetimes, or per `buffer.N` where `share` made those and `shared` asks for them."""
     groups: dict[object, list[Lifetime]] = {}
     for life in lives:
         place = life.root.placement

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.checked_options import Alignment
-from memc.ir.copies import is_done, is_written_back
+from memc.ir.copies import is_brought_back, is_done, is_written_back
 from memc.ir.core import Alias, Function, OpPlan
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
@@ -55,7 +55,7 @@ def applied(function: Function, plan: AliasPlan) -> Iterator[None]:
         yield
     finally:
         for value in function.values():
-            if not is_written_back(value):
+            if not is_written_back(value) and not is_brought_back(value):
                 value.alias = None
         for op, own in before:
             op.plan = own

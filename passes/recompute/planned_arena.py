@@ -9,7 +9,7 @@ from memc.ir.core import Function
 from memc.ir.liveness import ALIGNMENT, ARENA, lifetimes
 from memc.ir.snapshot import is_unplaced
 from memc.passes.placement.alias_plan import plan_aliases
-from memc.passes.placement.assign_addresses import Block
+from memc.passes.placement.assign_addresses import blocks_of
 from memc.passes.placement.in_place import applied
 from memc.solvers.placement import Problem, lower_bound
 from memc.solvers.placement_problem import solve_native
@@ -26,7 +26,7 @@ def planned_arena(
     """
     plan = applied(function, plan_aliases(function, alignment)) if is_unplaced(function) else nullcontext()
     with plan:
-        buffers = [Block((life,)).buffer() for life in lifetimes(function, space)]
+        buffers = [block.buffer() for block in blocks_of(lifetimes(function, space), shared=False)]
     problem = Problem(buffers, alignment)
     if most is not None and (least := lower_bound(problem)) > most:
         return least

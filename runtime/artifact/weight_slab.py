@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of the weight slab, the one buffer that holds all weights and constants but for those in the space `host`."""
+"""The layout of the weight slab, the one buffer that holds all weights and constants but for those in the space `host` or the arena."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memc.ir.copies import host_params
+from memc.ir.copies import arena_states, host_params
 from memc.ir.core import Array, Function, Role, Value
 from memc.ir.module import Module
 from memc.ir.ops.shared.op_def import chosen_kernel
@@ -34,18 +34,18 @@ class SlabEntry:
 
 def slab_entries(function: Function, alignment: int) -> list[SlabEntry]:
     """Weight and state parameters in their order, then constants in theirs, each at the next multiple of `alignment` bytes; but
-    those that lie in the space `host` where they are placed."""
+    those that lie in the space `host` or the arena where they are placed."""
     entries: list[SlabEntry] = []
     packings = packed_weights(function)
     taken = {"__metadata__", *(p.name for p in function.params)}
     offset = 0
-    in_host = set(host_params(function))
+    placed = {*host_params(function), *arena_states(function)}
     for value in fixed_values(function):
         name = value.name if value.op is None else f"constant.{value.name}"
         while name in taken and (value.op is not None or name == "__metadata__"):
             name += "_"
         taken.add(name)
-        if value in in_host:
+        if value in placed:
             assert value.placement is not None
             place = value.placement
             entries.append(SlabEntry(value, name, place.offset, packings.get(value), place.space))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
-from memc.ir.copies import host_params
+from memc.ir.copies import arena_states, host_params
 from memc.ir.core import Function
 from memc.ir.footprint import WORKSPACE, Footprint
 from memc.ir.function_footprint import footprint_of
@@ -288,5 +288,6 @@ def _recomputed(found: Recomputation, footprint: Footprint, on_host: int) -> Rec
 
 
 def _on_host(module: Module) -> int:
-    """Bytes that the weights and states on the host would take in the slab of weights."""
-    return sum(align(p.type.nbytes, module.target.alignment) for p in host_params(module.main))
+    """Bytes that the weights and states which leave the device would take in the slab of weights."""
+    moved = (*host_params(module.main), *arena_states(module.main))
+    return sum(align(p.type.nbytes, module.target.alignment) for p in moved)

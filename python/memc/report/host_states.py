@@ -46,6 +46,8 @@ class HostStates:
     """The ops that wait longest."""
     resident: Mapping[str, str]
     """Why other states stay on the device, by their names."""
+    staying_bytes: int = 0
+    """Of the states that lie in the arena while a step begins and ends, and on the host only in between."""
 
     @property
     def summary(self) -> str:
@@ -57,7 +59,12 @@ class HostStates:
             why = reasons[0][0]
             return f"no state lies on the host: most often, {'it ' if why.startswith('is ') else ''}{why}"
         count = "1 state lies" if len(self.states) == 1 else f"{len(self.states)} states lie"
-        return f"{count} on the host between steps, {format_size(self.bytes)} in all"
+        stay = (
+            f", of which {format_size(self.staying_bytes)} leave when the next step begins"
+            if self.staying_bytes
+            else ""
+        )
+        return f"{count} on the host between steps, {format_size(self.bytes)} in all{stay}"
 
 
 def host_states(module: Module, found: StatesOnHost | None) -> HostStates | None:
@@ -82,4 +89,5 @@ def host_states(module: Module, found: StatesOnHost | None) -> HostStates | None
         lanes={"out": use_of(time, "out", lanes.out), "in": use_of(time, "in", lanes.back)},
         stalls=stalls_of(time, once),
         resident=dict(found.reasons),
+        staying_bytes=found.staying,
     )

@@ -128,6 +128,8 @@ def _add_states(table: Table, found: HostStates, alone: bool) -> None:
     table.add_row(
         "their windows", f"{found.window_bytes:,} B", f"at most at one time, {_count(found.groups, 'group')} of updates"
     )
+    if found.staying_bytes:
+        table.add_row("leave a step later", f"{found.staying_bytes:,} B", "in the arena between steps")
     for label, way, nbytes in (
         ("states copied in", "in", found.copied_in_bytes),
         ("states written back", "out", found.copied_out_bytes),
