@@ -16,6 +16,7 @@ from .frameworks.pytorch_2_11 import OPTIMIZERS
 from .frameworks.pytorch_2_11.precision import PRECISIONS
 from .gpus import DEFAULT, Gpu
 from .onnx_graph import read_onnx
+from .readings import LoopShape
 from .recording import Recording
 from .replay import Job
 from .training import loop_events
@@ -69,18 +70,9 @@ def model_recording(path: str | Path, loop: Loop) -> Recording:
     graph = read_onnx(path, loop.dims)
     framework = FRAMEWORKS[loop.framework]
     kind: Kind = "f16" if loop.precision != "f32" else "tf32" if loop.tf32 else "f32"
-    workspaces = Workspaces(table(kind), framework.workspace_limit)
-    events = loop_events(
-        str(path),
-        graph,
-        framework,
-        loop.optimizer,
-        workspaces,
-        loop.zero_grad,
-        precision=loop.precision,
-        accumulate=loop.accumulate,
-        checkpoint=loop.checkpoint,
-    )
+    workspaces = Workspaces(table(kind), framework.workspace_limit, kind != "f32")
+    shape = LoopShape(loop.optimizer, loop.zero_grad, loop.precision, loop.accumulate, loop.checkpoint)
+    events, *others = loop_events(str(path), graph, framework, shape, workspaces)
     in_place = "ReLU and additions before it run in place"
     notes = [in_place if loop.optimizer is None else f"the loss is a cross entropy; {in_place}"]
     similar = sum(workspaces.guessed.values())
@@ -92,6 +84,7 @@ def model_recording(path: str | Path, loop: Loop) -> Recording:
         notes.append(f"{framework.name}: {framework.source}")
     return Recording(
         events,
+        others=tuple(others),
         allocator=framework.allocator,
         outside=framework.outside,
         inference=loop.optimizer is None,
@@ -145,7 +138,10 @@ def model_job(
     if name in loop.dims:
         raise UsageError(f"find_batch: `{name}`: expected a dimension that dims does not bind")
     settings = FRAMEWORKS[loop.framework].allocator if allocator is None else allocator
-    found = largest(
-        lambda batch: job({**loop.dims, name: batch}).simulate(settings, limited=True).failed < 0, least, most
-    )
+
+    def fits(batch: int) -> bool:
+        made = job({**loop.dims, name: batch})
+        return all(each.simulate(settings, limited=True).failed < 0 for each in made.readings())
+
+    found = largest(fits, least, most)
     return job({**loop.dims, name: found or least}), found or 0

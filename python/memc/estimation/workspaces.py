@@ -72,6 +72,12 @@ def table(kind: Kind) -> Table:
     return found
 
 
+SPLIT_BYTES = 132 * 128 * 128 * 4
+"""Of an H200's processors, with tiles of 128 x 128 numbers of f32."""
+PLAIN_BYTES = 2**20
+"""Workspaces up to which no operand is copied into another layout."""
+
+
 @dataclass
 class Workspaces:
     """Bytes by what is computed."""
@@ -79,12 +85,18 @@ class Workspaces:
     known: Table
     limit: int | None = None
     """Bytes above which an algorithm is not used."""
+    tensor_cores: bool = False
+    """Whether convolutions run on them, where what a device chooses can differ from what cuDNN says without one."""
+    split_sums: bool = False
+    """Whether gradients of weights are sums of parts there: a tile of SPLIT_BYTES for each processor, as the devices' choices had them."""
     guessed: dict[Shape, bool] = field(default_factory=dict)
     """Convolutions that the table lacks, and whether their shape was taken from a similar one, rather than the batch size."""
 
     def bytes(self, direction: Direction, convolution: Convolution) -> int:
         """Of one call; what would take more than the limit is done by an algorithm without a workspace."""
         found = self._bytes(direction, convolution)
+        if self.split_sums and direction == "weight" and found > PLAIN_BYTES:
+            found += SPLIT_BYTES
         return 0 if self.limit is not None and found > self.limit else found
 
     def _bytes(self, direction: Direction, convolution: Convolution) -> int:

@@ -27,5 +27,7 @@ class Framework:
     """Whether the workspace of cuBLAS is the allocator's."""
     applies_at_once: bool = False
     """Whether plain SGD applies a gradient as soon as it is there, and gives it up, rather than in a step of all."""
+    names: bool = True
+    """Whether tensors live as long as they have names in a program, rather than until they are read last."""
     source: str = ""
     """Where the figures are from."""

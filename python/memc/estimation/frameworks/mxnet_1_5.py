@@ -16,5 +16,6 @@ MXNET_1_5 = Framework(
     outside=CONTEXT,
     workspace_limit=WORKSPACE_LIMIT,
     matrix_workspaces=False,
+    names=False,
     source="DNNMem (2020); workspaces as of cuDNN 9.19, up to 4 GiB",
 )

@@ -60,8 +60,8 @@ def with_copies(context: Context, node: Node) -> None:
 
 
 def lstm_of(kept: int) -> Callable[[Context, Node], None]:
-    """A layer, unrolled, that keeps so many vectors of the hidden size for each step and item, beside its outputs. Each step has blocks of
-    its own."""
+    """Layers, unrolled, that keep so many vectors of the hidden size for each step and item, beside their outputs. Each step has blocks
+    of its own."""
 
     def lstm(context: Context, node: Node) -> None:
         x, *weights = (name for name in node.inputs if name)
@@ -72,7 +72,8 @@ def lstm_of(kept: int) -> Callable[[Context, Node], None]:
             count = steps if name == node.outputs[0] else 1
             machine.bind(name, machine.listed(context.shape(name).nbytes, count, "activations"))
         flowing = [name for name in (x, *weights) if context.flows(name)]
-        gates = [machine.listed(unit, steps, "activations") for _ in range(kept)]
+        layers = int(node.attributes.get("layers", 1))
+        gates = [machine.listed(unit, steps, "activations") for _ in range(kept * layers + layers - 1)]
         out = machine.tensors[node.outputs[0]]
 
         def backward(_: Storage) -> list[Storage | None]:

@@ -25,6 +25,7 @@ TENSORFLOW_1_12 = Framework(
     outside=CONTEXT,
     workspace_limit=WORKSPACE_LIMIT,
     matrix_workspaces=False,
+    names=False,
     applies_at_once=True,
     source="DNNMem (2020); workspaces as of cuDNN 9.19, up to 4 GiB",
 )

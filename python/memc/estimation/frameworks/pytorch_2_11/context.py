@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...eager import Dims, Machine, Storage
-from ...layouts import contiguous
+from ...layouts import contiguous, is_contiguous
 from ...onnx_graph import Node, OnnxGraph, TensorShape
 from ...workspaces import Workspaces
 
@@ -83,6 +83,18 @@ class Context:
     def gradient_category(self, name: str) -> str:
         """Gradients of parameters stay; others are passed on."""
         return "gradients" if name in self.graph.parameters else "temporaries"
+
+    def copy_of_rows(self, name: str, storage: Storage) -> Storage | None:
+        """A copy of a tensor of these dims whose rows do not lie one after another; None where they do."""
+        if storage.strides is None or is_contiguous(self.dims(name), storage.strides):
+            return None
+        return self.machine.new(self.shape(name).nbytes, "temporaries")
+
+    def give_up(self, *copies: Storage | None) -> None:
+        """Ends what `copy_of_rows` made."""
+        for copy in copies:
+            if copy is not None:
+                self.machine.release(copy)
 
     def cublas(self, thread: str, bias: bool = False) -> None:
         """A thread's first matrix product takes the workspace of its handle, for good; the first with a bias that of cuBLASLt."""

@@ -14,7 +14,7 @@ from ...eager import Dims, Storage
 from ...layouts import contiguous, is_contiguous, like, viewed
 from ...onnx_graph import Node, TensorShape
 from .context import Context
-from .reductions import sum_scratch
+from .reductions import Scratch, sum_scratch
 
 
 @cache
@@ -110,7 +110,11 @@ def summed_from(context: Context, gradient: Storage, of: TensorShape, name: str)
 
 def reduce_scratch(context: Context, dims: Sequence[int], axes: Sequence[int]) -> None:
     """What a sum takes for itself."""
-    found = sum_scratch(dims, axes)
+    bytes_of_sum(context, sum_scratch(dims, axes))
+
+
+def bytes_of_sum(context: Context, found: Scratch | None) -> None:
+    """The same, from what is known of it."""
     if found is not None:
         machine = context.machine
         sums, counters = machine.new(found.sums, "temporaries"), machine.new(found.counters, "temporaries")
