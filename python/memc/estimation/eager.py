@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .events import EventList, Origin
 
@@ -60,7 +60,7 @@ class Machine:
     kept: dict[str, Storage] = field(default_factory=dict)
     """Of parameters, until they are dropped."""
     uses: Counter[str] = field(default_factory=Counter)
-    """Of each tensor, by ops on the tape."""
+    """Of each parameter, by ops on the tape that is unwound."""
     tape: list[Entry] = field(default_factory=list)
     origin: Origin = field(default_factory=Origin)
     given: dict[str, Storage | None] = field(default_factory=dict)
@@ -68,11 +68,19 @@ class Machine:
     wanted: frozenset[str] = frozenset()
     applies_at_once: bool = False
     """Whether a parameter's gradient is given up once it is there."""
+    _known_of: Origin | None = None
+    _known: dict[str, int] = field(default_factory=dict)
+    """Numbers of `_known_of` with each category, as most ops make several blocks."""
 
     def new(self, nbytes: int, category: str) -> Storage:
         """A new block with one reference."""
-        origin = replace(self.origin, category=category)
-        return Storage(self.events.allocate(nbytes, origin=origin), nbytes)
+        if self.origin is not self._known_of:
+            self._known_of, self._known = self.origin, {}
+        number = self._known.get(category)
+        if number is None:
+            of = self.origin
+            number = self._known[category] = self.events.origin(Origin(of.op, of.module, of.phase, of.step, category))
+        return Storage(self.events.allocate_from(nbytes, number), nbytes)
 
     def hold(self, storage: Storage) -> Storage:
         """The storage with one more reference."""
@@ -119,7 +127,6 @@ class Machine:
     ) -> None:
         """Puts the op at hand on the tape, which keeps what it saves."""
         held = [self.hold(storage) for storage in saved]
-        self.uses.update(inputs)
         self.tape.append(Entry(tuple(outputs), tuple(inputs), held, backward, self.origin))
 
     def run_backward(self, loss: str, wanted: frozenset[str]) -> None:
@@ -132,21 +139,28 @@ class Machine:
 
     def unwind(self) -> None:
         """The tape, from its end."""
+        wanted = self.wanted
+        for entry in self.tape:
+            for name in entry.inputs:
+                if name in wanted:
+                    self.uses[name] += 1
         while self.tape:
             entry = self.tape.pop()
             self.given = {name: self.gradients.pop(name, None) for name in entry.outputs}
             given = [gradient for gradient in self.given.values() if gradient is not None]
-            self.origin = replace(entry.origin, phase="backward")
+            before = entry.origin
+            self.origin = Origin(before.op, before.module, "backward", before.step)
             found = entry.backward(given[0]) if given else ()
             for storage in (*given, *entry.saved):
                 self.release(storage)
             for name, gradient in zip(entry.inputs, found):
                 if gradient is not None:
                     self._add(name, gradient)
-            self.uses.subtract(entry.inputs)
-            for name in dict.fromkeys(entry.inputs):
-                if name in self.wanted and not self.uses[name] and name in self.gradients:
-                    self._keep(name, self.gradients.pop(name))
+            for name in entry.inputs:
+                if name in wanted:
+                    self.uses[name] -= 1
+                    if not self.uses[name] and name in self.gradients:
+                        self._keep(name, self.gradients.pop(name))
 
     def _add(self, name: str, found: Storage) -> None:
         """Adds a gradient to what there is: in place where nobody else holds it, and it is no view, which holds what it is a view of."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from memc.garbage import few_collections
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest, shown
 
@@ -67,6 +68,11 @@ class Loop:
 
 def model_recording(path: str | Path, loop: Loop) -> Recording:
     """The events of the loop over the model. Raises UsageError, InvalidError or UnsupportedError."""
+    with few_collections():
+        return _recorded(path, loop)
+
+
+def _recorded(path: str | Path, loop: Loop) -> Recording:
     graph = read_onnx(path, loop.dims)
     framework = FRAMEWORKS[loop.framework]
     kind: Kind = "f16" if loop.precision != "f32" else "tf32" if loop.tf32 else "f32"

@@ -13,7 +13,8 @@ def registered(read: Sequence[str], stored: Iterable[str]) -> tuple[str, ...]:
     Exporters store parameters in that order, by their names; those that they put together or name otherwise come after what was read
     before them.
     """
-    found = [name for name in stored if name in set(read)]
+    wanted = set(read)
+    found = [name for name in stored if name in wanted]
     known = set(found)
     before: str | None = None
     after: dict[str | None, list[str]] = {}

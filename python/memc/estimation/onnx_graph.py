@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class TensorShape:
     itemsize: int
     floating: bool = True
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Of all elements."""
         return prod(self.dims) * self.itemsize
