@@ -26,6 +26,8 @@ class LoopShape:
     accumulate: int = 1
     """Batches in a step."""
     checkpoint: str | None = None
+    channels_last: bool = False
+    """Whether images have this layout."""
     steps: int = STEPS
 
 

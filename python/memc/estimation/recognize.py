@@ -77,7 +77,7 @@ def _recurrent(graph: OnnxGraph) -> OnnxGraph:
     def stored(name: str) -> list[str]:
         if name in graph.parameters or name not in maker:
             return [name] if name in graph.parameters else []
-        if maker[name].op not in ("Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape"):
+        if maker[name].op not in ("Slice", "Split", "Concat", "Unsqueeze", "Squeeze", "Reshape"):
             return []
         return [each for source in maker[name].inputs if source for each in stored(source)]
 

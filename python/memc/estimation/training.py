@@ -83,6 +83,7 @@ class _Loop:
             in_place_of(graph, readers),
             shapes,
             framework.matrix_workspaces,
+            shape.channels_last,
         )
         self.states: dict[str, list[Storage]] = {}
         self.variables: list[Storage] = []
@@ -118,6 +119,15 @@ class _Loop:
         for node in self.graph.nodes:
             if node.op == "Constant":
                 self.rules[node.op](self.context, node)
+        images = [name for name in self.machine.tensors if len(self.context.dims(name)) == 4]
+        for name in images if self.shape.channels_last else ():
+            self.machine.tensors[name] = self._in_layout(self.machine.tensors[name], "weights")
+
+    def _in_layout(self, storage: Storage, category: str) -> Storage:
+        """The tensor, copied into another layout."""
+        copy = self.machine.new(storage.nbytes, category)
+        self.machine.release(storage)
+        return copy
 
     def _flatten(self, names: Sequence[str]) -> None:
         """The weights of a recurrent module go into one block."""
@@ -147,6 +157,10 @@ class _Loop:
         machine.origin = Origin("input", "", "forward", step)
         inputs = [machine.new(self.context.shape(name).nbytes, "inputs") for name in self.graph.inputs]
         labels = machine.new(self._labels(), "inputs")
+        for at, name in enumerate(self.graph.inputs):
+            if self.shape.channels_last and len(self.context.dims(name)) == 4:
+                inputs[at] = self._in_layout(inputs[at], "inputs")
+                inputs[at].strides = self.context.layout(self.context.dims(name))
         before, self.variables = self.variables, [*inputs, labels]
         for storage in before[:-1]:
             machine.release(storage)

@@ -8,6 +8,7 @@ say which ops ran in place: ReLU and ReLU6 are taken to where they may (as torch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Protocol
 
@@ -28,7 +29,7 @@ def _convolution(context: Context, node: Node) -> None:
     machine, found, out = context.machine, convolution_of(context, node), node.outputs[0]
     copied = context.copy_of_rows(x, machine.tensors[x])
     context.output(node)
-    machine.scratch(context.workspaces.bytes("forward", found))
+    context.workspace("forward", found)
     context.give_up(copied)
     tensors, kept = machine.tensors, machine.tensors[x]
     once = found.transposed or found.depthwise
@@ -37,14 +38,14 @@ def _convolution(context: Context, node: Node) -> None:
         result = context.gradient(x)
         if result is not None:
             given = None if once else context.copy_of_rows(out, gradient)
-            machine.scratch(context.workspaces.bytes("input", found))
+            context.workspace("input", found)
             context.give_up(given)
         return result
 
     def of_weight(gradient: Storage) -> Storage | None:
         rows = [context.copy_of_rows(x, kept)] + ([] if once else [context.copy_of_rows(out, gradient)])
         result = context.gradient(weight)
-        machine.scratch(context.workspaces.bytes("weight", found))
+        context.workspace("weight", found)
         context.give_up(*rows)
         return result
 
@@ -147,8 +148,14 @@ def _max_pool(context: Context, node: Node) -> None:
 
 def _mean(context: Context, node: Node) -> None:
     x = node.inputs[0]
-    context.output(node)
-    context.record(node, [x], [], lambda _: [context.gradient(x)])
+    out = context.output(node)
+    if not context.channels_last or not context.flows(x):
+        context.record(node, [x], [], lambda _: [context.gradient(x)])
+        return
+    inner = f"{node.outputs[0]} as it is laid out"  # Its gradient is copied into that layout.
+    context.shapes[inner] = context.shape(node.outputs[0])
+    context.record(replace(node, outputs=(inner,)), [x], [], lambda _: [context.gradient(x)])
+    context.record(node, [inner], [], lambda _: [context.machine.new(out.nbytes, "temporaries")])
 
 
 def _concat(context: Context, node: Node) -> None:
@@ -157,7 +164,7 @@ def _concat(context: Context, node: Node) -> None:
     context.output(node)
 
     def backward(gradient: Storage) -> list[Storage | None]:
-        strides = gradient.strides or contiguous(context.dims(out))
+        strides = gradient.strides or context.layout(context.dims(out)) or contiguous(context.dims(out))
         return [
             machine.view(gradient, strides, context.shape(name).nbytes) if name in context.needs_gradient else None
             for name in node.inputs

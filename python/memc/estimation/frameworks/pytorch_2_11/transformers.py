@@ -149,6 +149,10 @@ def _plain_attention(context: Context, node: Node) -> None:
         machine.release(storage)
 
 
+CUDNN_ATTENTION = 256
+"""Bytes that cuDNN's attention takes for itself, beside the sums of its backward pass."""
+
+
 def _half_attention(context: Context, node: Node) -> None:
     """Keeps a number for each row; the backward pass sums the gradient of queries up in f32. Results are laid out as what they
     are like."""
@@ -158,8 +162,10 @@ def _half_attention(context: Context, node: Node) -> None:
     value_depth = context.dims(value)[3]
     bias = machine.new(prod(context.dims(masks[0])) * 2, "activations") if masks else None
     flowing = [name for name in (query, key, value) if context.flows(name)]
+    seeds = [machine.new(8, "activations") for _ in range(2)]
     result = context.output(node, strides=_laid_out(context, query) if value_depth == depth else None)
     kept = machine.new(batch * heads * rows * 4, "activations") if flowing else None
+    machine.scratch(CUDNN_ATTENTION)
 
     layouts = {name: _laid_out(context, name) for name in (query, key, value)}
 
@@ -168,15 +174,16 @@ def _half_attention(context: Context, node: Node) -> None:
         for name in (query, key, value):
             found[name] = machine.new(context.shape(name).nbytes, "temporaries")
             found[name].strides = layouts[name]
-        machine.scratch(batch * heads * rows * (depth + 1) * 4)
+        machine.scratch(batch * heads * rows * (depth + 1) * 4 + CUDNN_ATTENTION)
         for name in (query, key, value):
             if name not in flowing:
                 machine.release(found.pop(name))
         return [found[name] for name in flowing]
 
     tensors = [machine.tensors[name] for name in (key, query, value)]
-    extra = [each for each in (bias, kept) if each is not None]
-    context.record(node, flowing, [*([bias] if bias else []), *tensors, *([kept] if kept else []), result], backward)
+    extra = [each for each in (bias, kept, *seeds) if each is not None]
+    saved = [*([bias] if bias else []), *tensors, *([kept] if kept else []), result, *reversed(seeds)]
+    context.record(node, flowing, saved, backward)
     for storage in extra:
         machine.release(storage)
 
