@@ -179,7 +179,7 @@ class Machine:
         """The whole gradient of a parameter, added in place to that of the batches before. What others hold too is copied."""
         if self.applies_at_once or name in self.kept:
             self.release(found)
-        elif found.base is None and found.shared:
+        elif found.base is None and found.shared:  # As AccumulateGrad does.
             self.kept[name] = self.new(self.nbytes_of(name), "gradients")
             self.release(found)
         else:

@@ -17,12 +17,13 @@ from .onnx_graph import Node, OnnxGraph
 from .recognize_parts import with_splits
 
 
-def eager_graph(graph: OnnxGraph) -> OnnxGraph:
-    """The model in PyTorch's ops."""
+def eager_graph(graph: OnnxGraph, modules: bool = True) -> OnnxGraph:
+    """The model in PyTorch's ops; layers of a recurrent module as one, if `modules`."""
     graph = from_calls(graph)
     graph = _without_dropouts(graph)
     for rewrite in (with_splits, _silu, _gelu, _rsqrt, _linear, _attention, _gathers, _packed, _recurrent):
         graph = rewrite(graph)
+    graph = _stacked(graph) if modules else graph
     graph = _without_shape_masks(graph)
     return replace(graph, parameters=registered(graph.parameters, graph.stored))
 
@@ -86,7 +87,7 @@ def _recurrent(graph: OnnxGraph) -> OnnxGraph:
             weights = dict.fromkeys(each for name in node.inputs[1:4] for each in stored(name))
             node = replace(node, inputs=(node.inputs[0], *weights), outputs=node.outputs[:1])
         nodes.append(node)
-    return _stacked(replace(graph, nodes=tuple(nodes)))
+    return replace(graph, nodes=tuple(nodes))
 
 
 def _stacked(graph: OnnxGraph) -> OnnxGraph:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from memc.ir.errors import UnsupportedError
@@ -31,7 +32,7 @@ def loop_events(
     What is not known has several readings, and each its events, see `readings`. Raises UnsupportedError for an op that the framework
     model lacks.
     """
-    graph = eager_graph(graph)
+    graph = eager_graph(graph, framework.names)
     _require_rules(source, graph, framework)
     found = {} if shape.checkpoint is None else segments(source, graph, shape.checkpoint)
     ways = readings(graph, framework, shape, workspaces)
@@ -60,7 +61,7 @@ class _Loop:
     ) -> None:
         self.graph, self.shape, self.optimizer = graph, shape, shape.optimizer
         self.rules, self.leaving, self.segments = framework.rules, reading.names, checkpoints
-        self.skipped = reading.skipped
+        self.skipped, self.bound = reading.skipped, framework.binds_gradients
         self.autocast = shape.precision.startswith("amp-")
         training = self.optimizer is not None
         shapes = typed_shapes(graph.shapes, shape.precision)
@@ -77,13 +78,14 @@ class _Loop:
         self.context = Context(
             self.machine,
             graph,
-            reading.workspaces,
+            replace(reading.workspaces, tried=set()),
             training,
             set(self.trained) if training else set(),
             in_place_of(graph, readers),
             shapes,
             framework.matrix_workspaces,
             shape.channels_last,
+            keeps_workspace=framework.keeps_workspace,
         )
         self.states: dict[str, list[Storage]] = {}
         self.variables: list[Storage] = []
@@ -119,6 +121,9 @@ class _Loop:
         for node in self.graph.nodes:
             if node.op == "Constant":
                 self.rules[node.op](self.context, node)
+        for name in self.trained if self.bound and self.optimizer is not None else ():
+            self.context.bound[name] = self.machine.new(self.context.shape(name).nbytes, "gradients")
+            self.machine.kept[name] = self.machine.hold(self.context.bound[name])
         images = [name for name in self.machine.tensors if len(self.context.dims(name)) == 4]
         for name in images if self.shape.channels_last else ():
             self.machine.tensors[name] = self._in_layout(self.machine.tensors[name], "weights")
@@ -296,7 +301,7 @@ class _Loop:
         return [shifted]
 
     def _drop_gradients(self) -> None:
-        for name in self.trained:
+        for name in () if self.bound else self.trained:
             if name in self.machine.kept:
                 self.machine.release(self.machine.kept.pop(name))
 

@@ -127,14 +127,13 @@ class Workspaces:
             found += SPLIT_BYTES
         return 0 if self.limit is not None and found > self.limit else found
 
-    def calls(self, direction: Direction, convolution: Convolution) -> list[int]:
-        """Bytes of one use after another in a call: the first of a convolution tries all engines, where cuDNN does."""
-        found = [self.bytes(direction, convolution)]
-        if self.most and not convolution.depthwise and (direction, convolution) not in self.tried:
-            self.tried.add((direction, convolution))
-            largest = replace(self, known=self.most).bytes(direction, convolution)
-            found.insert(0, max(largest, *found))
-        return found
+    def trial(self, direction: Direction, convolution: Convolution) -> int:
+        """Bytes with which all engines are tried, in the first call of a convolution where cuDNN does so; 0 for no trial."""
+        if not self.most or convolution.depthwise or (direction, convolution) in self.tried:
+            return 0
+        self.tried.add((direction, convolution))
+        largest = replace(self, known=self.most).bytes(direction, convolution)
+        return max(largest, self.bytes(direction, convolution))
 
     def _bytes(self, direction: Direction, convolution: Convolution) -> int:
         """Of one call: what the table says; for another batch size what its neighbours need for each item, whichever is more; for

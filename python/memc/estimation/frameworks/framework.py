@@ -25,6 +25,10 @@ class Framework:
     """Algorithms of convolutions that take more are not used; None for no limit."""
     matrix_workspaces: bool = True
     """Whether the workspace of cuBLAS is the allocator's."""
+    keeps_workspace: bool = False
+    """Whether convolutions share one workspace, which grows and stays."""
+    binds_gradients: bool = False
+    """Whether gradients of parameters have their places from the start."""
     applies_at_once: bool = False
     """Whether plain SGD applies a gradient as soon as it is there, and gives it up, rather than in a step of all."""
     names: bool = True

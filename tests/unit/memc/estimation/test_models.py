@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -13,7 +14,7 @@ from memc.estimation import estimate
 from memc.estimation.eager import Machine, Storage
 from memc.estimation.events import Events, Kind
 from memc.estimation.frameworks import FRAMEWORKS
-from memc.estimation.models import Loop, largest
+from memc.estimation.models import Loop, largest, model_recording
 from memc.estimation.onnx_graph import read_onnx
 from memc.estimation.readings import LoopShape
 from memc.estimation.training import loop_events
@@ -305,3 +306,37 @@ def test_mistakes(network: Path, tmp_path: Path) -> None:
         UnsupportedError, match=r"node `/relu/Relu` \(Softsign\): the model of pytorch-2.11 has no such op yet"
     ):
         estimate(tmp_path / "other.onnx", dims=dims)
+
+
+def test_channels_last(network: Path) -> None:
+    """Weights and inputs of four axes are copied into that layout; cuDNN takes other engines."""
+    plain, other = (
+        model_recording(network, Loop("sgd", {"batch": 4}, channels_last=each)).events for each in (False, True)
+    )
+
+    def loaded(events: Events, category: str, step: int) -> list[int]:
+        found = [(events.origin(at), int(events.nbytes[at])) for at in range(len(events)) if events.nbytes[at]]
+        return [nbytes for origin, nbytes in found if (origin.category, origin.step) == (category, step)]
+
+    weights = [8 * 3 * 9 * 4, 8 * 8 * 9 * 4]
+    assert loaded(other, "weights", -1) == loaded(plain, "weights", -1) + weights
+    images = 4 * 3 * 32 * 32 * 4
+    assert loaded(other, "inputs", 1) == [images, 4 * 8, images] and loaded(plain, "inputs", 1) == [images, 4 * 8]
+    assert table("f32", "channels_last") != table("f32")
+
+
+def test_engines_are_tried_once(network: Path) -> None:
+    """In the first call of each convolution and direction, with the largest workspace of all."""
+    convolution = Convolution((8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 32, 32), (1, 1), (1, 1), (1, 1), 1, False)
+    workspaces = Workspaces({convolution.shape: {8: (0, 100, 200)}}, most={convolution.shape: {8: (5000, 50, 7000)}})
+    assert [workspaces.trial("forward", convolution) for _ in range(2)] == [5000, 0]
+    assert workspaces.trial("input", convolution) == 100 and workspaces.trial("weight", convolution) == 7000
+    assert Workspaces(workspaces.known).trial("forward", convolution) == 0
+    events = model_recording(network, Loop("sgd", {"batch": 8}, tf32=False, cudnn_benchmark=True)).events
+    tried = np.flatnonzero(events.kinds == Kind.EMPTY_CACHE)
+    assert len(tried) and {events.origin(at - 2).step for at in tried} == {0}  # type: ignore[union-attr]
+    for options in ({}, {"tf32": False, "channels_last": True}, {"precision": "bf16"}):
+        with pytest.raises(UsageError, match="cudnn_benchmark: expected f32"):
+            Loop("sgd", cudnn_benchmark=True, **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="channels_last"):
+        Loop("sgd", framework="mxnet-1.5", channels_last=True)

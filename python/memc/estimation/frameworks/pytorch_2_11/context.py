@@ -35,6 +35,12 @@ class Context:
     """Whether the workspaces of cuBLAS are the allocator's."""
     channels_last: bool = False
     """Whether tensors of four axes have this layout."""
+    keeps_workspace: bool = False
+    """Whether convolutions share one workspace, which grows and stays."""
+    shared: Storage | None = None
+    """That workspace."""
+    bound: dict[str, Storage] = field(default_factory=dict)
+    """Places of parameters' gradients, where they have them from the start."""
     recording: bool = True
     """Whether ops go on the tape."""
     handles: set[str] = field(default_factory=set)
@@ -80,6 +86,8 @@ class Context:
         """A new block for a gradient, if the tensor needs one."""
         if name not in self.needs_gradient:
             return None
+        if name in self.bound:
+            return self.machine.hold(self.bound[name])
         storage = self.machine.new(self.shape(name).nbytes, self.gradient_category(name))
         storage.strides = self.layout(self.dims(name))
         return storage
@@ -92,8 +100,16 @@ class Context:
 
     def workspace(self, direction: Direction, convolution: Convolution) -> None:
         """What cuDNN takes in a call."""
-        for nbytes in self.workspaces.calls(direction, convolution):
+        trial = self.workspaces.trial(direction, convolution)
+        if trial:  # After it PyTorch gives all cached memory back.
+            self.machine.scratch(trial)
+            self.machine.events.empty_cache()
+        nbytes = self.workspaces.bytes(direction, convolution)
+        if not self.keeps_workspace:
             self.machine.scratch(nbytes)
+        elif self.shared is None or nbytes > self.shared.nbytes:
+            self.give_up(self.shared)
+            self.shared = self.machine.new(nbytes, "workspaces")
 
     def gradient_category(self, name: str) -> str:
         """Gradients of parameters stay; others are passed on."""

@@ -16,7 +16,12 @@ STEPS = 8
 """Steps for which the workspace has gates are a multiple of it."""
 
 
-def lstm(context: Context, node: Node) -> None:
+def workspace_of(matrices: int, steps: int, row: int, layers: int) -> int:
+    """A copy of the matrices, and gates of all layers and steps; in bytes, with those of all items of a step as `row`."""
+    return matrices + -(-steps // STEPS) * STEPS * row * layers * GATES + 512
+
+
+def lstm(context: Context, node: Node, workspace_rule: Callable[[int, int, int, int], int] = workspace_of) -> None:
     """States of zeros, the outputs of all steps, the last states, and what cuDNN keeps. In the backward pass the gradients of all weights
     are one block. Operands whose steps do not lie one after another, as with the batch first, are copied for each of cuDNN's calls."""
     x, *parameters = (name for name in node.inputs if name)
@@ -26,7 +31,7 @@ def lstm(context: Context, node: Node) -> None:
     layers, size = int(node.attributes.get("layers", 1)), context.shape(x).itemsize
     row = context.dims(out)[-1] * int(context.dims(out)[1] if len(context.dims(out)) == 4 else 1) * batch * size
     matrices = sum(context.shape(name).nbytes for name in weights if len(context.dims(name)) > 1)
-    workspace = matrices + -(-steps // STEPS) * STEPS * row * layers * GATES + 512
+    workspace = workspace_rule(matrices, steps, row, layers)
     flowing = [name for name in (x, *weights) if context.flows(name)]
 
     def states(category: str) -> list[Storage]:
