@@ -3,6 +3,8 @@
 
     python benchmarks/estimate_exports.py FOLDER [MODEL ...] [--dynamo]
 
+MODEL is one of the jobs', or any other classifier of torchvision's.
+
 Needs torch, torchvision and transformers, no GPU and no downloads: the weights are not initialized. The exporter is the one that
 traces, which names modules and keeps the batch open as `batch`; with --dynamo the newer one, as it is by default.
 """
@@ -131,7 +133,7 @@ def main() -> None:
         setattr(nn.init, name, lambda tensor, *_, **__: tensor)
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in options.models or MODELS:
-        make, x = MODELS[name]
+        make, x = MODELS.get(name) or (_vision(name), _images())
         model, path = make().train(), options.folder / f"{name}.onnx"
         if options.dynamo or name in NEWER_ALONE:
             shapes = ({0: torch.export.Dim("batch", min=2, max=4096)},)

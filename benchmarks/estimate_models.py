@@ -34,10 +34,6 @@ def reason(job: dict[str, Any], folder: Path) -> str | None:
     """Why a job is not estimated from its model."""
     if not (folder / f"{job['model']}.onnx").is_file():
         return "its model is not in the folder"
-    if job.get("benchmark"):
-        return "cudnn.benchmark times algorithms on the device"
-    if job.get("channels_last"):
-        return "the workspaces are those of the other layout"
     return None
 
 
@@ -55,6 +51,8 @@ def estimated(folder: Path, job: dict[str, Any]) -> Estimate:
         precision=PRECISIONS[job["precision"]],
         accumulate=job.get("accumulate", 1),
         checkpoint=BLOCKS[job["model"]] if job.get("checkpoint") else None,
+        channels_last=job.get("channels_last", False),
+        cudnn_benchmark=job.get("benchmark", False),
         alloc_conf=job.get("alloc"),
         alternatives=False,
     )

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Make the tables of cuDNN's workspaces that `memc estimate` uses, without a GPU.
 
-    python scripts/cudnn_workspaces.py CUDNN MODEL.onnx ... [--only f32|tf32|f16]
+    python scripts/cudnn_workspaces.py CUDNN MODELS ... [--only f32|tf32|f16|bf16] [--channels-last | --most]
 
 CUDNN is the folder `lib` of the wheel nvidia-cudnn-cu13 9.19. It plans for a GPU that is only described (an H200): the heuristics'
-first engine that PyTorch would take, in f32 with TF32 and without and in f16, for every convolution of the models (their batch open as
-`batch`) and of a U-Net of 64 channels at 256 pixels, at the batch sizes of BATCHES. Engines that use cuBLASLt are offered only if that
+first engine that PyTorch would take, in f32 with TF32 and without, in f16 and bf16, for every convolution of the models and of a U-Net
+of 64 channels at 256 pixels, at the batch sizes of BATCHES. MODELS are ONNX models, their batch open as `batch`, or lists of convolutions
+as `scripts/torchvision_convolutions.py` writes them. `--channels-last`: of tensors in that layout; `--most`: the largest workspace of all
+engines, which `cudnn.benchmark` tries once. Engines that use cuBLASLt are offered only if that
 can be loaded; a library of its functions that do nothing takes its place. It needs gcc. The tables are written into
 `python/memc/estimation/data/`.
 """
@@ -26,9 +28,9 @@ from typing import Any
 
 from memc.estimation.frameworks.pytorch_2_11 import convolution_of
 from memc.estimation.onnx_graph import read_onnx
-from memc.estimation.workspaces import Convolution
+from memc.estimation.workspaces import Convolution, key_of
 
-BATCHES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
+BATCHES = [*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 48, 64, 96, 128, 192, 256]
 DATA = Path(__file__).parents[1] / "python/memc/estimation/data"
 
 H200 = {
@@ -62,7 +64,7 @@ I64, FLOAT, DESCRIPTOR = 3, 4, 15
 DEVICE_PROPERTIES, TENSOR, CONVOLUTION, GRAPH, HEURISTICS, CONFIG, ENGINE, PLAN = 38, 17, 1, 15, 4, 3, 2, 5
 OPERATIONS = {"forward": (10, 700), "input": (12, 706), "weight": (11, 712)}
 TENSOR_CORE, DOWN_CONVERT = 0, 1
-F32, F16 = 0, 2
+ELEMENTS = {"f32": 0, "tf32": 0, "f16": 2, "bf16": 9}
 
 
 HEURISTIC = """
@@ -82,7 +84,8 @@ class Cudnn:
     def __init__(self, folder: Path) -> None:
         self.library = ctypes.CDLL(str(folder / "libcudnn.so.9"), mode=ctypes.RTLD_GLOBAL)
         self.made: list[ctypes.c_void_p] = []
-        self.element = F32
+        self.element = ELEMENTS["f32"]
+        self.channels_last = False
         self.properties = self.make(DEVICE_PROPERTIES)
         text = json.dumps(H200).encode()
         self.call(
@@ -116,9 +119,11 @@ class Cudnn:
         return count.value
 
     def tensor(self, name: str, dims: Sequence[int]) -> ctypes.c_void_p:
-        strides = [1] * len(dims)
-        for axis in reversed(range(len(dims) - 1)):
-            strides[axis] = strides[axis + 1] * dims[axis + 1]
+        order = [0, *range(2, len(dims)), 1] if self.channels_last else [*range(len(dims))]
+        strides, step = [1] * len(dims), 1
+        for axis in reversed(order):
+            strides[axis] = step
+            step *= dims[axis]
         made = self.make(TENSOR)
         self.set(made, 901, 1, [self.element], ctypes.c_int)
         for attribute, values in ((903, strides), (902, dims), (906, [ord(name)]), (900, [32])):
@@ -181,11 +186,16 @@ class Cudnn:
             self.library.cudnnBackendDestroyDescriptor(descriptor)
         del self.made[1:]
 
-    def workspace(self, direction: str, convolution: Convolution, tensor_cores: bool) -> int:
-        """Bytes of the first plan that PyTorch would take: with `tensor_cores` also those on tensor cores."""
+    def workspace(self, direction: str, convolution: Convolution, tensor_cores: bool, most: bool = False) -> int:
+        """Bytes of the first plan that PyTorch would take, or the most of all: with `tensor_cores` also those on tensor cores."""
+        found = self.plans(direction, convolution, tensor_cores)
+        return max(found, default=0) if most else next(found, 0)
+
+    def plans(self, direction: str, convolution: Convolution, tensor_cores: bool) -> Iterator[int]:
+        """Bytes of the workspace of each plan, in PyTorch's order."""
         graph = self.graph(direction, convolution)
         refused = {DOWN_CONVERT} if tensor_cores else {DOWN_CONVERT, TENSOR_CORE}
-        for mode in (0, 1):  # The heuristics' choice, then what always works.
+        for mode in (0, 2):  # The heuristics' choice, then what always works.
             for config in self.configs(graph, mode):
                 if self.notes(config) & refused:
                     continue
@@ -196,8 +206,7 @@ class Cudnn:
                     continue
                 nbytes = ctypes.c_int64()
                 self.get(plan, 402, I64, 1, ctypes.byref(nbytes))
-                return nbytes.value
-        return 0
+                yield nbytes.value
 
 
 def load(folder: Path, scratch: Path) -> Cudnn:
@@ -230,6 +239,12 @@ def convolutions(paths: Sequence[Path]) -> list[Convolution]:
     """Each convolution once, at batch 1."""
     found: dict[Convolution, None] = {}
     for path in paths:
+        if path.suffix == ".json":
+            for *lists, group, transposed in json.loads(path.read_text()):
+                made = Convolution(*(tuple(each) for each in lists), group, transposed)
+                if not made.depthwise:
+                    found[made] = None
+            continue
         graph = read_onnx(path, {"batch": 1})
         for node in graph.nodes:
             if node.op in ("Conv", "ConvTranspose"):
@@ -262,28 +277,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("cudnn", type=Path)
     parser.add_argument("models", type=Path, nargs="+")
-    parser.add_argument("--only", choices=["f32", "tf32", "f16"])
+    parser.add_argument("--only", choices=list(ELEMENTS))
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--most", action="store_true")
     options = parser.parse_args()
+    ending = "_channels_last" if options.channels_last else "_most" if options.most else ""
     found = convolutions(options.models)
     with tempfile.TemporaryDirectory() as scratch:
         cudnn = load(options.cudnn, Path(scratch))
-        for kind in ("f32", "tf32", "f16"):
+        for kind in ELEMENTS:
             if options.only not in (None, kind):
                 continue
-            cudnn.element = F16 if kind == "f16" else F32
+            cudnn.element, cudnn.channels_last = ELEMENTS[kind], options.channels_last
             rows = []
             for at, each in enumerate(found):
-                print(f"{at + 1} of {len(found)}", end="\r", flush=True)
+                if at % 100 == 0:
+                    print(f"{kind}: {at} of {len(found)}", flush=True)
                 sized = [replace(each, x=(batch, *each.x[1:]), out=(batch, *each.out[1:])) for batch in BATCHES]
                 bytes_of = [
-                    [cudnn.workspace(direction, one, kind != "f32") for direction in OPERATIONS] for one in sized
+                    [cudnn.workspace(direction, one, kind != "f32", options.most) for direction in OPERATIONS]
+                    for one in sized
                 ]
-                rows.append([*each.shape, bytes_of])
+                numbers = [str(number) for row in bytes_of for number in row]
+                rows.append(f"{key_of(each.shape)} {','.join(numbers)}")
                 cudnn.tidy_up()
-            text = json.dumps(
-                {"cudnn": "9.19.0", "gpu": "h200", "batches": BATCHES, "convolutions": rows}, separators=(",", ":")
-            )
-            name = f"cudnn_9_19_sm90_{kind}.json.gz"
+            text = "\n".join([",".join(map(str, BATCHES)), *rows, ""])
+            name = f"cudnn_9_19_sm90_{kind}{ending}.txt.gz"
             (DATA / name).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
             print(f"{name}: {len(rows)} convolutions")
 

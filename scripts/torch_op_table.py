@@ -5,12 +5,13 @@ blocks each allocates and frees in it.
 
     python scripts/torch_op_table.py [FILE]
 
-Needs torch 2.11 with CUDA, on a GPU or a device that stands in for one: kernels need not compute, since only the caching allocator's
+Needs torch 2.11 with CUDA, on a GPU or on the phantom device (`memc.estimation.phantom`): kernels need not compute, since only the caching allocator's
 history and `saved_tensors_hooks` are read. Each op is run once on tensors of one size. An entry has
 
 - `saved`: which operands (by number) or `out` the op keeps;
 - `forward`, `backward`: events in order, `+N` for the N-th block allocated in the pass and `-N` for its being freed. Blocks that are
-  not freed are results: the output, and gradients of the operands, in order. `?` after a number: a mask of one byte for each element;
+  not freed are results: the output, and gradients of the operands. `?` after a number: a mask of one byte for each element;
+- `results`: the blocks of those gradients, in the order of the operands;
 - `passed`: the operands whose gradient is that of the output, without a block of its own.
 
 Keys are the op and its operands: `t` a tensor through which a gradient flows, `c` one without, `s` a number.
@@ -78,9 +79,8 @@ def history() -> list[dict[str, Any]]:
     return [e for e in torch.cuda.memory._snapshot()["device_traces"][0] if e["action"] in ("alloc", "free_completed")]
 
 
-def numbered(events: list[dict[str, Any]]) -> list[str]:
-    """+N and -N; frees of what was there before are left out."""
-    number: dict[int, int] = {}
+def numbered(events: list[dict[str, Any]], number: dict[int, int]) -> list[str]:
+    """+N and -N; frees of what was there before are left out. `number` gets the blocks that are left, by address."""
     found, made = [], 0
     for event in events:
         address = event["addr"]
@@ -124,11 +124,15 @@ def entry(run: Callable[..., Any], operands: list[Any]) -> dict[str, Any]:
         at for at, x in enumerate(found) if x.untyped_storage().data_ptr() == gradient.untyped_storage().data_ptr()
     ]
     numbers = [at for at, x in enumerate(operands) if isinstance(x, torch.Tensor) and x.requires_grad]
+    blocks: dict[int, int] = {}
+    backward = numbered(end[start:], blocks)
+    made = [x.untyped_storage().data_ptr() for at, x in enumerate(found) if at not in through]
     return {
         "saved": sorted(set(names)),
-        "forward": numbered(end[begin:middle]),
-        "backward": numbered(end[start:]),
+        "forward": numbered(end[begin:middle], {}),
+        "backward": backward,
         "passed": [numbers[at] for at in through],
+        "results": [blocks[pointer] for pointer in made],
     }
 
 

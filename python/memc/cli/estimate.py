@@ -50,6 +50,9 @@ Checkpoint = Annotated[
     typer.Option("--checkpoint", metavar="PATTERN", help="Modules that are recomputed in training: '*.layer.*'."),
 ]
 
+ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="A model of images has this layout.")]
+CudnnBenchmark = Annotated[bool, typer.Option("--cudnn-benchmark", help="cuDNN tries its engines (cudnn.benchmark).")]
+
 Arguments = Annotated[
     Optional[list[str]],
     typer.Argument(metavar="-- ARGUMENTS", help="Of a script, after two dashes.", show_default=False),
@@ -102,6 +105,8 @@ def estimate(
     precision: Precision = "f32",
     accumulate: Accumulate = 1,
     checkpoint: Checkpoint = None,
+    channels_last: ChannelsLast = False,
+    cudnn_benchmark: CudnnBenchmark = False,
     find_batch: FindBatch = None,
     steps: Steps = None,
     python: Python = None,
@@ -129,6 +134,8 @@ def estimate(
         precision=precision,
         accumulate=accumulate,
         checkpoint=checkpoint,
+        channels_last=channels_last,
+        cudnn_benchmark=cudnn_benchmark,
         find_batch=None if find_batch is None else _batches(find_batch),
         steps=steps,
         python=python,

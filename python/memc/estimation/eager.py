@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from .events import EventList, Origin
 
@@ -55,6 +56,11 @@ class Machine:
     events: EventList = field(default_factory=EventList)
     tensors: dict[str, Storage] = field(default_factory=dict)
     gradients: dict[str, Storage] = field(default_factory=dict)
+    """Of tensors, while a backward pass adds them up."""
+    kept: dict[str, Storage] = field(default_factory=dict)
+    """Of parameters, until they are dropped."""
+    uses: Counter[str] = field(default_factory=Counter)
+    """Of each parameter, by ops on the tape that is unwound."""
     tape: list[Entry] = field(default_factory=list)
     origin: Origin = field(default_factory=Origin)
     given: dict[str, Storage | None] = field(default_factory=dict)
@@ -62,11 +68,19 @@ class Machine:
     wanted: frozenset[str] = frozenset()
     applies_at_once: bool = False
     """Whether a parameter's gradient is given up once it is there."""
+    _known_of: Origin | None = None
+    _known: dict[str, int] = field(default_factory=dict)
+    """Numbers of `_known_of` with each category, as most ops make several blocks."""
 
     def new(self, nbytes: int, category: str) -> Storage:
         """A new block with one reference."""
-        origin = replace(self.origin, category=category)
-        return Storage(self.events.allocate(nbytes, origin=origin), nbytes)
+        if self.origin is not self._known_of:
+            self._known_of, self._known = self.origin, {}
+        number = self._known.get(category)
+        if number is None:
+            of = self.origin
+            number = self._known[category] = self.events.origin(Origin(of.op, of.module, of.phase, of.step, category))
+        return Storage(self.events.allocate_from(nbytes, number), nbytes)
 
     def hold(self, storage: Storage) -> Storage:
         """The storage with one more reference."""
@@ -117,37 +131,56 @@ class Machine:
 
     def run_backward(self, loss: str, wanted: frozenset[str]) -> None:
         """Runs the tape backwards from the gradient of `loss`, of one element. Gradients of `wanted` stay; others are passed on."""
-        self.gradients[loss] = self.new(4, "temporaries")
+        one = self.new(4, "temporaries")
+        self.gradients[loss] = self.hold(one)
         self.wanted = wanted
         self.unwind()
+        self.release(one)
 
     def unwind(self) -> None:
         """The tape, from its end."""
+        wanted = self.wanted
+        for entry in self.tape:
+            for name in entry.inputs:
+                if name in wanted:
+                    self.uses[name] += 1
         while self.tape:
             entry = self.tape.pop()
             self.given = {name: self.gradients.pop(name, None) for name in entry.outputs}
             given = [gradient for gradient in self.given.values() if gradient is not None]
-            self.origin = replace(entry.origin, phase="backward")
-            if given:
-                for name, found in zip(entry.inputs, entry.backward(given[0])):
-                    if found is not None:
-                        self._accumulate(name, found, self.wanted)
-            for gradient in given:
-                self.release(gradient)
-            for storage in entry.saved:
+            before = entry.origin
+            self.origin = Origin(before.op, before.module, "backward", before.step)
+            found = entry.backward(given[0]) if given else ()
+            for storage in (*given, *entry.saved):
                 self.release(storage)
+            for name, gradient in zip(entry.inputs, found):
+                if gradient is not None:
+                    self._add(name, gradient)
+            for name in entry.inputs:
+                if name in wanted:
+                    self.uses[name] -= 1
+                    if not self.uses[name] and name in self.gradients:
+                        self._keep(name, self.gradients.pop(name))
 
-    def _accumulate(self, name: str, found: Storage, wanted: frozenset[str]) -> None:
-        """Adds a gradient to what there is: in place where nobody else holds it, and it is no part of another."""
+    def _add(self, name: str, found: Storage) -> None:
+        """Adds a gradient to what there is: in place where nobody else holds it, and it is no view, which holds what it is a view of."""
         there = self.gradients.get(name)
         nbytes = self.nbytes_of(name)
-        if there is None and name in wanted and self.applies_at_once:
-            self.release(found)
-        elif there is None:
+        if there is None:
             self.gradients[name] = found
-        elif name in wanted or (not there.shared and there.nbytes == nbytes):
+        elif not there.shared and there.base is None and there.nbytes == nbytes:
             self.release(found)
         else:
-            self.gradients[name] = self.new(nbytes, "temporaries")
+            self.gradients[name] = self.new(nbytes, "gradients" if name in self.wanted else "temporaries")
             self.release(there)
             self.release(found)
+
+    def _keep(self, name: str, found: Storage) -> None:
+        """The whole gradient of a parameter, added in place to that of the batches before. What others hold too is copied."""
+        if self.applies_at_once or name in self.kept:
+            self.release(found)
+        elif found.base is None and found.shared:  # As AccumulateGrad does.
+            self.kept[name] = self.new(self.nbytes_of(name), "gradients")
+            self.release(found)
+        else:
+            self.kept[name] = found

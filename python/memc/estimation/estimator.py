@@ -111,6 +111,8 @@ def estimate(
     precision: str = "f32",
     accumulate: int = 1,
     checkpoint: str | None = None,
+    channels_last: bool = False,
+    cudnn_benchmark: bool = False,
     find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
     steps: int | None = None,
@@ -123,28 +125,26 @@ def estimate(
 
     Args:
         source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
-        gpu, memory: whose memory and constants count: `h200` (whose constants are taken without it), `h100`, `a100`, `rtx4090`; and bytes
-            of it that the job may take, by default all.
+        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
-        allocator: `pytorch` (default), `tensorflow`, `xla`, `mxnet`, `mxnet-round`, `mxnet-unpooled` or `cupy`.
-        device: of a snapshot with several.
+        allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer: of a model, whether it is trained, and how: `sgd` (default), `momentum`, `adam`, ...
         dims, framework: of a model's open dimensions; and what runs it, by default `pytorch-2.11`.
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        precision, accumulate: of a model's tensors: `f32`, `bf16`, or with autocast `amp-bf16` and `amp-f16`; and the batches whose
-            gradients a training step adds up.
-        checkpoint: a pattern of modules' names, such as `*.layer.*`, whose activations are recomputed in training.
+        precision, accumulate: of a model's tensors: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
+        checkpoint: a pattern of modules' names (`*.layer.*`) whose activations are recomputed in training.
+        channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch: name, least and most of an open dimension, or of a number of a script's, of which the largest that fits is found.
         alternatives: whether to try other settings and a planned arena.
-        steps, python: of an optimizer, after which a script is stopped (3), or 0 for its end; and the interpreter with PyTorch for it, by
-            default that of MEMC_PHANTOM_PYTHON, or the running one.
+        steps, python: of an optimizer, after which a script is stopped (3), or 0 for its end; the interpreter with PyTorch.
         arguments, world_size, show: of a script; ranks of a job of which it is the first; whether what it prints goes to stderr.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
     card = None if gpu is None else gpu_named(gpu)
     target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives)
-    asked = ModelOptions(train, optimizer, dims, framework, tf32, zero_grad, precision, accumulate, checkpoint)
+    how = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
+    asked = ModelOptions(train, optimizer, dims, framework, tf32, *how)
     run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size)
     if is_script(source):
         asked.refuse(None)

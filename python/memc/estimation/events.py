@@ -113,6 +113,17 @@ class EventList:
         self._add(Kind.ALLOCATE, block, nbytes, stream, pool, origin)
         return block
 
+    def origin(self, origin: Origin) -> int:
+        """Its number, for `allocate_from`."""
+        return self._origins.setdefault(origin, len(self._origins))
+
+    def allocate_from(self, nbytes: int, origin: int) -> int:
+        """The number of the new block, by that of where the request comes from."""
+        block = self._blocks
+        self._blocks += 1
+        self._rows.append((Kind.ALLOCATE, block, nbytes, 0, 0, origin))
+        return block
+
     def free(self, block: int, origin: Origin | None = None) -> None:
         """The block is given back, and free once no stream uses it."""
         self._add(Kind.FREE, block, origin=origin)

@@ -8,28 +8,37 @@ from itertools import takewhile
 
 from .onnx_graph import Node, OnnxGraph
 
+SUMS = frozenset({"Add", "Div", "Mul", "Sub"})
+"""Ops whose operands may have names of their own."""
 
-def leaving(graph: OnnxGraph) -> Mapping[int, Sequence[str]]:
+
+def leaving(graph: OnnxGraph, named: bool = False) -> Mapping[int, Sequence[str]]:
     """By node: the tensors whose names go out of scope after it.
 
-    What a module is given is held by its caller until it returns, however deep inside it is read last.
+    What a module is given is held by its caller until it returns, however deep inside it is read last. A result is given up with the
+    op or module that reads it last, as where the next result gets its name. `named`: the operands of sums and products have names of
+    their own instead, which a module holds until it returns.
     """
     maker: dict[str, tuple[str, ...]] = {}
     end: dict[tuple[str, ...], int] = {}
     last: dict[str, int] = {}
     for at, node in enumerate(graph.nodes):
         scopes = node.scopes
-        for depth in range(1, len(scopes) + 1):
+        for depth in range(len(scopes) + 1):
             end[scopes[:depth]] = at
         for name in node.outputs:
             maker[name] = scopes
             last[name] = at
     for at, node in enumerate(graph.nodes):
         scopes = node.scopes
+        operands = [name for name in node.inputs if name in maker and graph.shapes[name].floating]
+        held = named and node.op in SUMS and len(operands) > 1
         for name in node.inputs:
             outside = maker.get(name, ())
             common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(outside, scopes)))
             until = end.get(scopes[: common + 1], at) if common < len(scopes) else at
+            if held and common == len(scopes):
+                until = end[scopes]
             last[name] = max(last.get(name, at), at, until)
     found: dict[int, list[str]] = {}
     for name, at in last.items():

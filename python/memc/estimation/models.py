@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from memc.garbage import few_collections
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest, shown
 
@@ -16,10 +17,11 @@ from .frameworks.pytorch_2_11 import OPTIMIZERS
 from .frameworks.pytorch_2_11.precision import PRECISIONS
 from .gpus import DEFAULT, Gpu
 from .onnx_graph import read_onnx
+from .readings import LoopShape
 from .recording import Recording
 from .replay import Job
 from .training import loop_events
-from .workspaces import Kind, Workspaces, table
+from .workspaces import MOST_KNOWN, Kind, Workspaces, table
 
 MOST_BATCH = 2**20
 
@@ -42,6 +44,10 @@ class Loop:
     """Batches whose gradients are added up in a step."""
     checkpoint: str | None = None
     """A pattern of modules' names, whose activations are recomputed."""
+    channels_last: bool = False
+    """Whether images have this layout."""
+    cudnn_benchmark: bool = False
+    """Whether cuDNN tries its engines."""
 
     def __post_init__(self) -> None:
         if self.framework not in FRAMEWORKS:
@@ -59,28 +65,44 @@ class Loop:
             raise UsageError(f"precision: expected f32 with {self.framework}, got {self.precision}")
         if type(self.accumulate) is not int or not 0 < self.accumulate <= 1024:
             raise UsageError(f"accumulate: expected a whole number from 1 to 1024, got {shown(self.accumulate)}")
+        if (self.channels_last or self.cudnn_benchmark) and self.framework != "pytorch-2.11":
+            raise UsageError(f"channels_last and cudnn_benchmark: expected neither with {self.framework}")
+        if self.cudnn_benchmark and (self.kind not in MOST_KNOWN or self.channels_last):
+            raise UsageError(
+                "cudnn_benchmark: expected f32 without TF32 (tf32=False, --no-tf32) and without channels_last, whose engines' workspaces "
+                "are known alone"
+            )
         for name, size in self.dims.items():
             if type(size) is not int or not 0 < size <= 2**31:
                 raise UsageError(f"dims: `{name}`: expected a whole number from 1 on, got {shown(size)}")
 
+    @property
+    def kind(self) -> Kind:
+        """In what convolutions compute."""
+        if self.precision == "f32":
+            return "tf32" if self.tf32 else "f32"
+        return "f16" if self.precision == "amp-f16" else "bf16"
+
 
 def model_recording(path: str | Path, loop: Loop) -> Recording:
     """The events of the loop over the model. Raises UsageError, InvalidError or UnsupportedError."""
+    with few_collections():
+        return _recorded(path, loop)
+
+
+def _recorded(path: str | Path, loop: Loop) -> Recording:
     graph = read_onnx(path, loop.dims)
     framework = FRAMEWORKS[loop.framework]
-    kind: Kind = "f16" if loop.precision != "f32" else "tf32" if loop.tf32 else "f32"
-    workspaces = Workspaces(table(kind), framework.workspace_limit)
-    events = loop_events(
-        str(path),
-        graph,
-        framework,
-        loop.optimizer,
-        workspaces,
-        loop.zero_grad,
-        precision=loop.precision,
-        accumulate=loop.accumulate,
-        checkpoint=loop.checkpoint,
+    workspaces = Workspaces(
+        table(loop.kind, "channels_last" if loop.channels_last else ""),
+        framework.workspace_limit,
+        loop.kind != "f32",
+        most=table(loop.kind, "most") if loop.cudnn_benchmark else {},
     )
+    shape = LoopShape(
+        loop.optimizer, loop.zero_grad, loop.precision, loop.accumulate, loop.checkpoint, loop.channels_last
+    )
+    events, *others = loop_events(str(path), graph, framework, shape, workspaces)
     in_place = "ReLU and additions before it run in place"
     notes = [in_place if loop.optimizer is None else f"the loss is a cross entropy; {in_place}"]
     similar = sum(workspaces.guessed.values())
@@ -92,6 +114,7 @@ def model_recording(path: str | Path, loop: Loop) -> Recording:
         notes.append(f"{framework.name}: {framework.source}")
     return Recording(
         events,
+        others=tuple(others),
         allocator=framework.allocator,
         outside=framework.outside,
         inference=loop.optimizer is None,
@@ -145,7 +168,10 @@ def model_job(
     if name in loop.dims:
         raise UsageError(f"find_batch: `{name}`: expected a dimension that dims does not bind")
     settings = FRAMEWORKS[loop.framework].allocator if allocator is None else allocator
-    found = largest(
-        lambda batch: job({**loop.dims, name: batch}).simulate(settings, limited=True).failed < 0, least, most
-    )
+
+    def fits(batch: int) -> bool:
+        made = job({**loop.dims, name: batch})
+        return all(each.simulate(settings, limited=True).failed < 0 for each in made.readings())
+
+    found = largest(fits, least, most)
     return job({**loop.dims, name: found or least}), found or 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ class TensorShape:
     itemsize: int
     floating: bool = True
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Of all elements."""
         return prod(self.dims) * self.itemsize
@@ -60,11 +61,13 @@ class OnnxGraph:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     parameters: tuple[str, ...]
-    """Stored tensors of floating-point type that ops read, in the order in which they first do."""
+    """Stored tensors of floating-point type that ops read, in the order in which they first do; in PyTorch's ops, in the model's."""
     buffers: tuple[str, ...] = ()
     """Other stored tensors that ops on the device read."""
     scalars: Mapping[str, Array] = field(default_factory=dict)
     """Numbers and shapes, which the host knows and hands to ops."""
+    stored: tuple[str, ...] = ()
+    """All stored tensors, in the file's order."""
 
 
 def read_onnx(path: str | Path, dims: Mapping[str, int]) -> OnnxGraph:
@@ -122,6 +125,7 @@ class _Reader:
 
         self.path, self.graph, self.onnx = path, graph, onnx
         self.stored = {tensor.name: tensor for tensor in graph.initializer}
+        self.order = tuple(self.stored)
         self.shapes: dict[str, TensorShape] = {}
         self.types: dict[str, int] = {}
         self.values: dict[str, Array] = {}
@@ -170,7 +174,7 @@ class _Reader:
         used = {name for node in self.nodes for name in node.inputs}
         buffers = (*(name for name in read if name not in floats and name not in known), *sorted(rows & used - {*read}))
         outputs = tuple(each.name for each in self.graph.output)
-        return OnnxGraph(tuple(self.nodes), self.shapes, given, outputs, floats, buffers, known)
+        return OnnxGraph(tuple(self.nodes), self.shapes, given, outputs, floats, buffers, known, self.order)
 
     def _read(self, node: Any) -> None:
         if node.op_type == "Identity" and node.input[0] in self.stored:  # The exporter stores equal tensors once.

@@ -25,6 +25,8 @@ class ModelOptions:
     precision: str = "f32"
     accumulate: int = 1
     checkpoint: str | None = None
+    channels_last: bool = False
+    cudnn_benchmark: bool = False
 
     def refuse(self, other: object) -> None:
         """Raise UsageError for what is said of a model where there is none, and for another argument."""
@@ -49,6 +51,8 @@ class ModelOptions:
             self.precision,
             self.accumulate,
             self.checkpoint,
+            self.channels_last,
+            self.cudnn_benchmark,
         )
 
 

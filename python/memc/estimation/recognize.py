@@ -12,16 +12,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from .exporter_calls import from_calls
+from .module_order import registered
 from .onnx_graph import Node, OnnxGraph
+from .recognize_parts import with_splits
 
 
-def eager_graph(graph: OnnxGraph) -> OnnxGraph:
-    """The model in PyTorch's ops."""
+def eager_graph(graph: OnnxGraph, modules: bool = True) -> OnnxGraph:
+    """The model in PyTorch's ops; layers of a recurrent module as one, if `modules`."""
     graph = from_calls(graph)
     graph = _without_dropouts(graph)
-    for rewrite in (_silu, _gelu, _rsqrt, _linear, _attention, _gathers, _packed, _recurrent):
+    for rewrite in (with_splits, _silu, _gelu, _rsqrt, _linear, _attention, _gathers, _packed, _recurrent):
         graph = rewrite(graph)
-    return _without_shape_masks(graph)
+    graph = _stacked(graph) if modules else graph
+    graph = _without_shape_masks(graph)
+    return replace(graph, parameters=registered(graph.parameters, graph.stored))
 
 
 class _Index:
@@ -74,16 +78,40 @@ def _recurrent(graph: OnnxGraph) -> OnnxGraph:
     def stored(name: str) -> list[str]:
         if name in graph.parameters or name not in maker:
             return [name] if name in graph.parameters else []
-        if maker[name].op not in ("Slice", "Concat", "Unsqueeze", "Squeeze", "Reshape"):
+        if maker[name].op not in ("Slice", "Split", "Concat", "Unsqueeze", "Squeeze", "Reshape"):
             return []
         return [each for source in maker[name].inputs if source for each in stored(source)]
 
     for node in graph.nodes:
         if node.op == "LSTM":
             weights = dict.fromkeys(each for name in node.inputs[1:4] for each in stored(name))
-            node = replace(node, inputs=(node.inputs[0], *weights))
+            node = replace(node, inputs=(node.inputs[0], *weights), outputs=node.outputs[:1])
         nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
+
+
+def _stacked(graph: OnnxGraph) -> OnnxGraph:
+    """Layers of one module, each of which reads the one before, as one op."""
+    index, gone = _Index(graph), list[str]()
+    fused: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "LSTM":
+            continue
+        between = []
+        source = index.made_by(node.inputs[0], "Squeeze", "Transpose", "Reshape")
+        while source is not None:
+            between.append(source.outputs[0])
+            source = index.made_by(source.inputs[0], "Squeeze", "Transpose", "Reshape", "LSTM")
+            if source is not None and source.op == "LSTM":
+                break
+        before = source and fused.get(source.outputs[0], source)
+        if before is not None and before.scopes == node.scopes:
+            attributes = {**node.attributes, "layers": before.attributes.get("layers", 1) + 1}
+            fused.pop(before.outputs[0], None)
+            inputs = (*before.inputs, *node.inputs[1:])
+            fused[node.outputs[0]] = replace(node, inputs=inputs, attributes=attributes)
+            gone += [*between, before.outputs[0]]
+    return index.after(fused, gone)
 
 
 def _without_dropouts(graph: OnnxGraph) -> OnnxGraph:
@@ -191,6 +219,7 @@ def _attention(graph: OnnxGraph) -> OnnxGraph:
     """What scaled_dot_product_attention is exported as: query and key both scaled, where attention that a model spells out scales
     the product."""
     index, fused, gone = _Index(graph), {}, []
+    shapes = dict(graph.shapes)
     for softmax in graph.nodes:
         if softmax.op != "Softmax":
             continue
@@ -221,16 +250,22 @@ def _attention(graph: OnnxGraph) -> OnnxGraph:
         inner += [scores, *(side for side in sides if side is not None)]
         query, key = (index.tensors(side)[0] for side in sides if side is not None)
         turned = index.made_by(key, "Transpose")
-        if turned is not None:
+        if turned is not None:  # Of the key as it is stored, its last two axes are turned for the product alone.
+            order = tuple(turned.attributes["perm"])
+            order = (*order[:-2], order[-1], order[-2])
+        if turned is not None and order == tuple(range(len(order))):
             inner.append(turned)
             key = turned.inputs[0]
+        elif turned is not None:
+            shapes[key] = replace(shapes[key], dims=(*shapes[key].dims[:-2], *shapes[key].dims[:-3:-1]))
+            fused[key] = replace(turned, attributes={**turned.attributes, "perm": order})
         value = end.inputs[1]
         inputs = (query, key, value, *([mask] if mask else []))
         fused[end.outputs[0]] = replace(
             end, op="Attention", inputs=inputs, attributes={"dropout": dropout is not None, "outputs": 1}
         )
         gone += [node.outputs[0] for node in inner]
-    return index.after(fused, gone)
+    return replace(index.after(fused, gone), shapes=shapes)
 
 
 def _gathers(graph: OnnxGraph) -> OnnxGraph:

@@ -56,6 +56,8 @@ class Recording:
     """What else is taken to be so."""
     outside: int | None = None
     """Bytes of the device outside the allocator; None where only the GPU's usual ones are known."""
+    others: tuple[Events, ...] = ()
+    """Of a model: events of other readings of it."""
     places_known: bool = True
     """Whether the addresses are those that a device would give, on which what is reserved may depend."""
 

@@ -49,6 +49,11 @@ class Job:
         """Bytes left for the allocator."""
         return None if self.memory is None else max(0, self.memory - self.outside)
 
+    def readings(self) -> list[Job]:
+        """One job for each reading of a model; the job alone where events are known."""
+        others = self.recording.others
+        return [self, *(replace(self, recording=replace(self.recording, events=each)) for each in others)]
+
     def simulate(
         self,
         allocator: Allocator,
@@ -154,15 +159,29 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
     if same and addresses and not _as_recorded(job, free):
         notes.append("the recording's addresses differ: more than its events and settings had a part in them")
     if not (addresses and recording.places_known) and isinstance(allocator, Caching):
-        other = job.simulate(allocator, descending=False, series=True)
-        notes += _spread(free, other)
-        if recording.modelled and other.reserved.peak > free.reserved.peak:
-            free = other  # A model's estimate is the larger one.
+        found = [(job, free), (job, job.simulate(allocator, descending=False, series=True))]
+        for each in job.readings()[1:]:
+            found += [(each, each.simulate(allocator, descending=order, series=True)) for order in (True, False)]
+        notes += _spread([taken for _, taken in found], bool(recording.others))
+        if recording.modelled:
+            job, free, limited = _largest(found, allocator, limited)
     if not job.gpu_named and job.memory is not None:
         notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.outside)}")
     elif job.gpu_named and "data sheet" in job.gpu.measured:
         notes.append(f"{job.gpu.name}: {job.gpu.measured}")
     return Taken(job, allocator, free, limited, tuple(notes))
+
+
+def _largest(
+    found: Sequence[tuple[Job, Simulation]], allocator: Allocator, limited: Simulation | None
+) -> tuple[Job, Simulation, Simulation | None]:
+    """The reading of a model that reserves the most, of those that do not fit if there are any."""
+    if limited is not None:
+        tried = {id(job): job.simulate(allocator, limited=True) for job, _ in found}
+        failing = [each for each in found if tried[id(each[0])].failed >= 0]
+        job, free = max(failing or found, key=lambda each: each[1].reserved.peak)
+        return job, free, tried[id(job)]
+    return *max(found, key=lambda each: each[1].reserved.peak), None
 
 
 def _as_recorded(job: Job, free: Simulation) -> bool:
@@ -171,9 +190,10 @@ def _as_recorded(job: Job, free: Simulation) -> bool:
     return same and all(getattr(free, name).peak == nbytes for name, nbytes in job.recording.peaks.items())
 
 
-def _spread(free: Simulation, other: Simulation) -> list[str]:
-    """Whether the order of segments' addresses, which is not known, makes a difference."""
-    least, most = sorted((other.reserved.peak, free.reserved.peak))
-    if least == most:
+def _spread(found: Sequence[Simulation], read: bool) -> list[str]:
+    """Whether what is not known makes a difference: the order of segments' addresses, and how long tensors have names."""
+    sizes = [each.reserved.peak for each in found]
+    if min(sizes) == max(sizes):
         return []
-    return [f"segments' addresses are not known: {least:,} to {most:,} bytes reserved by their order"]
+    what = "segments' addresses and how long tensors have names are" if read else "segments' addresses are"
+    return [f"{what} not known: {min(sizes):,} to {max(sizes):,} bytes reserved by {'them' if read else 'their order'}"]

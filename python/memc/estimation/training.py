@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 
 from memc.ir.errors import UnsupportedError
@@ -14,33 +15,28 @@ from .events import Events, Origin
 from .frameworks import Framework
 from .frameworks.pytorch_2_11 import OPTIMIZERS, Context
 from .frameworks.pytorch_2_11.precision import autocast, cast_to, end_region, typed_shapes
-from .lifetimes import in_place_of, leaving
+from .lifetimes import in_place_of
+from .module_order import moved, registered
 from .onnx_graph import Node, OnnxGraph
+from .readings import LoopShape, Reading, readings
 from .recognize import eager_graph
 from .workspaces import Workspaces
 
-STEPS = 3
-
 
 def loop_events(
-    source: str,
-    graph: OnnxGraph,
-    framework: Framework,
-    optimizer: str | None,
-    workspaces: Workspaces,
-    zero_grad: str = "first",
-    steps: int = STEPS,
-    *,
-    precision: str = "f32",
-    accumulate: int = 1,
-    checkpoint: str | None = None,
-) -> Events:
-    """The events from the start of the process: the model is moved to the device, then `steps` steps are run, each of `accumulate`
-    batches, of inference without an optimizer. Raises UnsupportedError for an op that the framework model lacks."""
-    graph = eager_graph(graph)
+    source: str, graph: OnnxGraph, framework: Framework, shape: LoopShape, workspaces: Workspaces
+) -> tuple[Events, ...]:
+    """The events from the start of the process: the model is moved to the device, then steps are run, each of forward and backward
+    passes and an update, or of inference without an optimizer.
+
+    What is not known has several readings, and each its events, see `readings`. Raises UnsupportedError for an op that the framework
+    model lacks.
+    """
+    graph = eager_graph(graph, framework.names)
     _require_rules(source, graph, framework)
-    found = {} if checkpoint is None else segments(source, graph, checkpoint)
-    return _Loop(graph, framework, optimizer, workspaces, zero_grad, precision, accumulate, found).run(steps)
+    found = {} if shape.checkpoint is None else segments(source, graph, shape.checkpoint)
+    ways = readings(graph, framework, shape, workspaces)
+    return tuple(_Loop(graph, framework, shape, each, found).run() for each in ways)
 
 
 def _require_rules(source: str, graph: OnnxGraph, framework: Framework) -> None:
@@ -59,67 +55,84 @@ class _Loop:
         self,
         graph: OnnxGraph,
         framework: Framework,
-        optimizer: str | None,
-        workspaces: Workspaces,
-        zero_grad: str,
-        precision: str,
-        accumulate: int,
+        shape: LoopShape,
+        reading: Reading,
         checkpoints: Mapping[int, Segment],
     ) -> None:
-        self.graph, self.optimizer, self.zero_grad = graph, optimizer, zero_grad
-        self.rules = framework.rules
-        self.autocast, self.scaled, self.accumulate = precision.startswith("amp-"), precision == "amp-f16", accumulate
-        shapes = typed_shapes(graph.shapes, precision)
-        self.machine = Machine(
-            lambda name: shapes[name].nbytes, applies_at_once=framework.applies_at_once and optimizer == "sgd"
-        )
+        self.graph, self.shape, self.optimizer = graph, shape, shape.optimizer
+        self.rules, self.leaving, self.segments = framework.rules, reading.names, checkpoints
+        self.skipped, self.bound = reading.skipped, framework.binds_gradients
+        self.autocast = shape.precision.startswith("amp-")
+        training = self.optimizer is not None
+        shapes = typed_shapes(graph.shapes, shape.precision)
+        at_once = framework.applies_at_once and self.optimizer == "sgd"
+        self.machine = Machine(lambda name: shapes[name].nbytes, applies_at_once=at_once)
         readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
             for name in node.inputs:
                 readers.setdefault(name, []).append(node)
-        self.leaving = leaving(graph)
         constants = {name for node in graph.nodes if node.op == "Constant" for name in node.outputs}
         self.kept = {*graph.parameters, *graph.buffers, *graph.inputs, *graph.outputs, *constants}
-        self.segments = checkpoints
-        in_place = in_place_of(graph, readers)
         statistics = {name for node in graph.nodes if node.op == "BatchNormalization" for name in node.inputs[3:5]}
         self.trained = tuple(name for name in graph.parameters if name not in statistics)
-        training = optimizer is not None
-        flows = set(self.trained) if training else set()
         self.context = Context(
-            self.machine, graph, workspaces, training, flows, in_place, shapes, framework.matrix_workspaces
+            self.machine,
+            graph,
+            replace(reading.workspaces, tried=set()),
+            training,
+            set(self.trained) if training else set(),
+            in_place_of(graph, readers),
+            shapes,
+            framework.matrix_workspaces,
+            shape.channels_last,
+            keeps_workspace=framework.keeps_workspace,
         )
         self.states: dict[str, list[Storage]] = {}
+        self.variables: list[Storage] = []
+        """Of the step: inputs, labels and loss."""
 
-    def run(self, steps: int) -> Events:
+    def run(self) -> Events:
         """All events."""
         self.machine.origin = Origin("to", category="weights")
         self._load()
         if self.optimizer is not None and OPTIMIZERS[self.optimizer].early:
             self.machine.origin = Origin("optimizer", category="optimizer")
             self._make_states(self.trained)
-        for step in range(steps):
+        for step in range(self.shape.steps + self.skipped):
             self._step(step)
         return self.machine.events.events()
 
     def _load(self) -> None:
         """Each module's parameters and then its buffers; batch normalization counts its batches in one of 8 bytes."""
-        loaded: set[str] = set()
-        recurrent = [node for node in self.graph.nodes if node.op == "LSTM"]
-        last = {node.scopes: node for node in recurrent}
-        stored = {*self.graph.parameters, *self.graph.buffers}
+        recurrent: dict[str, list[str]] = {}
         for node in self.graph.nodes:
-            for name in node.inputs:
-                if name in stored and name not in loaded:
-                    loaded.add(name)
-                    self.machine.bind(name, self.machine.new(self.context.shape(name).nbytes, "weights"))
-            if node.op == "Constant":
-                loaded.update(node.outputs)
-                self.rules[node.op](self.context, node)
-            if node.op == "BatchNormalization":
+            if node.op == "LSTM":
+                recurrent.setdefault("/".join(node.scopes), []).extend(node.inputs[1:])
+        flattened = {names[-1]: names for names in recurrent.values()}
+        counted = {node.inputs[4] for node in self.graph.nodes if node.op == "BatchNormalization"}
+        read = dict.fromkeys(name for node in self.graph.nodes for name in node.inputs)
+        buffers = [name for name in read if name in self.graph.buffers]
+        for name in moved(registered([*self.graph.parameters, *buffers], self.graph.stored)):
+            self.machine.bind(name, self.machine.new(self.context.shape(name).nbytes, "weights"))
+            if name in counted:
                 self.machine.new(8, "weights")
-            if last.get(node.scopes) is node:
-                self._flatten([name for each in recurrent if each.scopes == node.scopes for name in each.inputs[1:]])
+            if name in flattened:
+                self._flatten(flattened[name])
+        for node in self.graph.nodes:
+            if node.op == "Constant":
+                self.rules[node.op](self.context, node)
+        for name in self.trained if self.bound and self.optimizer is not None else ():
+            self.context.bound[name] = self.machine.new(self.context.shape(name).nbytes, "gradients")
+            self.machine.kept[name] = self.machine.hold(self.context.bound[name])
+        images = [name for name in self.machine.tensors if len(self.context.dims(name)) == 4]
+        for name in images if self.shape.channels_last else ():
+            self.machine.tensors[name] = self._in_layout(self.machine.tensors[name], "weights")
+
+    def _in_layout(self, storage: Storage, category: str) -> Storage:
+        """The tensor, copied into another layout."""
+        copy = self.machine.new(storage.nbytes, category)
+        self.machine.release(storage)
+        return copy
 
     def _flatten(self, names: Sequence[str]) -> None:
         """The weights of a recurrent module go into one block."""
@@ -132,28 +145,47 @@ class _Loop:
 
     def _step(self, step: int) -> None:
         machine = self.machine
-        if self.zero_grad == "first":
+        if self.shape.zero_grad == "first":
             self._drop_gradients()
-        for _ in range(self.accumulate):
+        for _ in range(self.shape.accumulate):
             self._batch(step)
-        if self.optimizer is not None:
+        if self.optimizer is not None and step >= self.skipped:
             machine.origin = Origin("optimizer", "", "optimizer", step)
             self._update()
-        if self.zero_grad == "end":
+        if self.shape.zero_grad == "end":
             self._drop_gradients()
+        self._give_up_batch()
 
     def _batch(self, step: int) -> None:
         """Forward and backward pass of a batch."""
         machine = self.machine
         machine.origin = Origin("input", "", "forward", step)
-        for name in self.graph.inputs:
-            machine.bind(name, machine.new(self.context.shape(name).nbytes, "inputs"))
+        inputs = [machine.new(self.context.shape(name).nbytes, "inputs") for name in self.graph.inputs]
         labels = machine.new(self._labels(), "inputs")
+        for at, name in enumerate(self.graph.inputs):
+            if self.shape.channels_last and len(self.context.dims(name)) == 4:
+                inputs[at] = self._in_layout(inputs[at], "inputs")
+                inputs[at].strides = self.context.layout(self.context.dims(name))
+        before, self.variables = self.variables, [*inputs, labels]
+        for storage in before[:-1]:
+            machine.release(storage)
+        for name, storage in zip(self.graph.inputs, inputs):
+            machine.tensors[name] = storage
         self._forward(step)
-        self._loss(self.graph.outputs[0], step)
+        loss = self._loss(self.graph.outputs[0], step)
+        for storage in before[-1:]:
+            machine.release(storage)
+        self.variables.append(loss)
+        if self.optimizer is not None:
+            self._backward()
+
+    def _give_up_batch(self) -> None:
+        """The variables of a step, which is a function: inputs, labels and loss."""
         for name in self.graph.inputs:
-            machine.drop(name)
-        machine.release(labels)
+            del self.machine.tensors[name]
+        for storage in self.variables:
+            self.machine.release(storage)
+        self.variables = []
 
     def _forward(self, step: int) -> None:
         at = 0
@@ -212,8 +244,8 @@ class _Loop:
         for storage in held:
             machine.release(storage)
 
-    def _loss(self, output: str, step: int) -> None:
-        """Cross entropy of the first output, and the backward pass."""
+    def _loss(self, output: str, step: int) -> Storage:
+        """Cross entropy of the first output."""
         machine, context = self.machine, self.context
         machine.origin = Origin("cross_entropy", "", "forward", step)
         wide = output
@@ -226,12 +258,12 @@ class _Loop:
         if output in context.needs_gradient:
 
             def backward(_: Storage) -> list[Storage | None]:
-                picked = machine.new(shape.nbytes, "temporaries")
-                gradient = machine.new(shape.nbytes, "temporaries")
-                machine.release(picked)
-                return [gradient]
+                return [machine.new(shape.nbytes, "temporaries")]
 
-            machine.record(["loss"], [wide], [log_softmax, total, *shifted], backward)
+            probabilities = f"{wide} in log_softmax"
+            context.shapes[probabilities] = shape
+            machine.record([probabilities], [wide], [log_softmax], backward)
+            machine.record(["loss"], [probabilities], [log_softmax, *shifted, total], backward)
         machine.release(log_softmax)
         machine.release(total)
         for storage in shifted:
@@ -239,9 +271,11 @@ class _Loop:
         for name in dict.fromkeys((*self.graph.outputs, wide)):
             machine.drop(name)
         end_region(context)
-        if output in context.needs_gradient:
-            machine.run_backward("loss", frozenset(self.trained))
-        machine.release(loss)
+        return loss
+
+    def _backward(self) -> None:
+        if self.graph.outputs[0] in self.context.needs_gradient:
+            self.machine.run_backward("loss", frozenset(self.trained))
 
     def _of_tokens(self) -> bool:
         """Whether the first output has a distribution over the last axis for each token of an input."""
@@ -267,21 +301,21 @@ class _Loop:
         return [shifted]
 
     def _drop_gradients(self) -> None:
-        for name in self.trained:
-            if name in self.machine.gradients:
-                self.machine.release(self.machine.gradients.pop(name))
+        for name in () if self.bound else self.trained:
+            if name in self.machine.kept:
+                self.machine.release(self.machine.kept.pop(name))
 
     def _update(self) -> None:
         assert self.optimizer is not None
         machine, optimizer = self.machine, OPTIMIZERS[self.optimizer]
-        updated = [name for name in self.trained if name in machine.gradients]
+        updated = [name for name in self.trained if name in machine.kept]
         self._make_states(updated)
         lists = [
             machine.new(self.context.shape(name).nbytes, "temporaries")
             for _ in range(optimizer.lists)
             for name in updated
         ]
-        for storage in lists:
+        for storage in reversed(lists):  # As lists give up their elements.
             machine.release(storage)
         last: Storage | None = None
         for name in updated if optimizer.singles else ():

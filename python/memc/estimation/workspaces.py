@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 import gzip
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from math import log2, prod
@@ -52,24 +51,56 @@ class Convolution:
         return prod(self.x) + prod(self.out)
 
 
-Kind = Literal["f32", "tf32", "f16"]
+Kind = Literal["f32", "tf32", "f16", "bf16"]
+Layout = Literal["", "channels_last", "most"]
+"""Of which tensors a table is; or the one of the largest workspaces of all engines."""
+MOST_KNOWN: tuple[Kind, ...] = ("f32",)
+"""For which there is a table of the largest workspaces."""
 Ints = tuple[int, ...]
 Shape = tuple[Ints, Ints, Ints, Ints, Ints, Ints, int, bool]
-Table = Mapping[Shape, Mapping[int, tuple[int, ...]]]
+Table = Mapping[Shape, Mapping[int, Sequence[int]]]
 """By shape and batch size: bytes of the three directions."""
 
 
+class _Lines(Mapping[Shape, Mapping[int, Sequence[int]]]):
+    """A table as text, a line for each shape, of which few are read."""
+
+    def __init__(self, batches: Sequence[int], lines: Mapping[str, str]) -> None:
+        self.batches, self.lines = batches, lines
+
+    def __getitem__(self, shape: Shape) -> Mapping[int, Sequence[int]]:
+        numbers = [int(number) for number in self.lines[key_of(shape)].split(",")]
+        return {batch: numbers[3 * at : 3 * at + 3] for at, batch in enumerate(self.batches)}
+
+    def __iter__(self) -> Iterator[Shape]:
+        for key in self.lines:
+            *lists, group, transposed = key.split(";")
+            x, weight, out, pads, strides, dilations = (tuple(map(int, each.split(","))) for each in lists)
+            yield x, weight, out, pads, strides, dilations, int(group), transposed == "1"
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+
+def key_of(shape: Shape) -> str:
+    """The shape as text, in a table's lines."""
+    *lists, group, transposed = shape
+    return ";".join([*(",".join(map(str, each)) for each in lists), str(group), str(int(transposed))])
+
+
 @cache
-def table(kind: Kind) -> Table:
-    """Of cuDNN 9.19 for an H200: in f32, with products in TF32 or without, or in f16."""
-    name = f"cudnn_9_19_sm90_{kind}.json.gz"
-    data = json.loads(gzip.decompress((files("memc.estimation") / "data" / name).read_bytes()))
-    found: dict[Shape, Mapping[int, tuple[int, ...]]] = {}
-    for *lists, group, transposed, rows in data["convolutions"]:
-        x, weight, out, pads, strides, dilations = (tuple(each) for each in lists)
-        shape = (x, weight, out, pads, strides, dilations, group, bool(transposed))
-        found[shape] = {batch: tuple(row) for batch, row in zip(data["batches"], rows)}
-    return found
+def table(kind: Kind, layout: Layout = "") -> Table:
+    """Of cuDNN 9.19 for an H200: in f32, with products in TF32 or without, or in 16 bits. The file's first line has the batch sizes, others
+    a shape, and three numbers of bytes for each batch size."""
+    name = f"cudnn_9_19_sm90_{kind}{layout and '_'}{layout}.txt.gz"
+    first, *rest = gzip.decompress((files("memc.estimation") / "data" / name).read_bytes()).decode().split("\n")
+    return _Lines([int(batch) for batch in first.split(",")], dict(line.split(" ") for line in rest if line))
+
+
+SPLIT_BYTES = 132 * 128 * 128 * 4
+"""Of an H200's processors, with tiles of 128 x 128 numbers of f32."""
+PLAIN_BYTES = 2**20
+"""Workspaces up to which no operand is copied into another layout."""
 
 
 @dataclass
@@ -79,13 +110,30 @@ class Workspaces:
     known: Table
     limit: int | None = None
     """Bytes above which an algorithm is not used."""
+    tensor_cores: bool = False
+    """Whether convolutions run on them, where what a device chooses can differ from what cuDNN says without one."""
+    split_sums: bool = False
+    """Whether gradients of weights are sums of parts there: a tile of SPLIT_BYTES for each processor, as the devices' choices had them."""
+    most: Table = field(default_factory=dict)
+    """The largest workspaces of all engines, where cuDNN tries them."""
+    tried: set[tuple[Direction, Convolution]] = field(default_factory=set)
     guessed: dict[Shape, bool] = field(default_factory=dict)
     """Convolutions that the table lacks, and whether their shape was taken from a similar one, rather than the batch size."""
 
     def bytes(self, direction: Direction, convolution: Convolution) -> int:
         """Of one call; what would take more than the limit is done by an algorithm without a workspace."""
         found = self._bytes(direction, convolution)
+        if self.split_sums and direction == "weight" and found > PLAIN_BYTES:
+            found += SPLIT_BYTES
         return 0 if self.limit is not None and found > self.limit else found
+
+    def trial(self, direction: Direction, convolution: Convolution) -> int:
+        """Bytes with which all engines are tried, in the first call of a convolution where cuDNN does so; 0 for no trial."""
+        if not self.most or convolution.depthwise or (direction, convolution) in self.tried:
+            return 0
+        self.tried.add((direction, convolution))
+        largest = replace(self, known=self.most).bytes(direction, convolution)
+        return max(largest, self.bytes(direction, convolution))
 
     def _bytes(self, direction: Direction, convolution: Convolution) -> int:
         """Of one call: what the table says; for another batch size what its neighbours need for each item, whichever is more; for
@@ -119,7 +167,7 @@ class Workspaces:
         return min(alike, key=lambda shape: sum((a - b) ** 2 for a, b in zip(features(shape), mine)), default=None)
 
 
-def _scaled(rows: Mapping[int, tuple[int, ...]], at: int, batch: int) -> int:
+def _scaled(rows: Mapping[int, Sequence[int]], at: int, batch: int) -> int:
     """Bytes at this batch size, from those of the nearest."""
     if batch in rows:
         return rows[batch][at]

@@ -25,7 +25,13 @@ class Framework:
     """Algorithms of convolutions that take more are not used; None for no limit."""
     matrix_workspaces: bool = True
     """Whether the workspace of cuBLAS is the allocator's."""
+    keeps_workspace: bool = False
+    """Whether convolutions share one workspace, which grows and stays."""
+    binds_gradients: bool = False
+    """Whether gradients of parameters have their places from the start."""
     applies_at_once: bool = False
     """Whether plain SGD applies a gradient as soon as it is there, and gives it up, rather than in a step of all."""
+    names: bool = True
+    """Whether tensors live as long as they have names in a program, rather than until they are read last."""
     source: str = ""
     """Where the figures are from."""

@@ -50,6 +50,27 @@ def float_mask(context: Context, node: Node) -> None:
     return None
 
 
+def two_masks(context: Context, node: Node) -> None:
+    """Dropout as a quotient times a mask of floats, both of which its gradient needs."""
+    x, machine = node.inputs[0], context.machine
+    if not context.training:
+        return context.alias(node, x)
+    kept = [machine.new(context.shape(x).nbytes, "activations") for _ in range(2)]
+    context.output(node)
+    one = Node(node.op, node.name, node.inputs, node.outputs[:1], {})
+    context.record(one, [x], kept, lambda _: [context.gradient(x)])
+    for storage in kept:
+        machine.release(storage)
+    return None
+
+
+def copied(context: Context, node: Node) -> None:
+    """A transpose, which is no view."""
+    x = node.inputs[0]
+    context.output(node)
+    context.record(node, [x], [], lambda _: [context.gradient(x)])
+
+
 def with_copies(context: Context, node: Node) -> None:
     """Two temporaries beside a convolution, of the size of its weights and its result."""
     machine = context.machine
@@ -59,9 +80,10 @@ def with_copies(context: Context, node: Node) -> None:
         machine.release(storage)
 
 
-def lstm_of(kept: int) -> Callable[[Context, Node], None]:
+def lstm_of(kept: int, sums: bool = False) -> Callable[[Context, Node], None]:
     """A layer, unrolled, that keeps so many vectors of the hidden size for each step and item, beside its outputs. Each step has blocks of
-    its own."""
+    its own. `sums`: gradients of the weights are added up over steps in blocks beside their places.
+    """
 
     def lstm(context: Context, node: Node) -> None:
         x, *weights = (name for name in node.inputs if name)
@@ -76,8 +98,12 @@ def lstm_of(kept: int) -> Callable[[Context, Node], None]:
         out = machine.tensors[node.outputs[0]]
 
         def backward(_: Storage) -> list[Storage | None]:
+            blocks = [machine.new(context.shape(name).nbytes, "temporaries") for name in weights if sums]
             before = [machine.listed(context.shape(x).nbytes, steps, "temporaries")] if x in flowing else []
-            return [*before, *(context.gradient(name) for name in flowing if name != x)]
+            found = [*before, *(context.gradient(name) for name in flowing if name != x)]
+            for storage in blocks:
+                machine.release(storage)
+            return found
 
         context.record(Node(node.op, node.name, node.inputs, node.outputs[:1], {}), flowing, [*gates, out], backward)
         for storage in gates:

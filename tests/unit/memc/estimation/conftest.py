@@ -13,9 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 def build() -> onnx.ModelProto:
     """A residual block: relu(bn(conv x)), a pool, relu(a + bn(conv a)), the mean, and 10 classes."""
-    shapes = {"stem.weight": (8, 3, 3, 3), "conv.weight": (8, 8, 3, 3), "fc.weight": (10, 8), "fc.bias": (10,)}
-    for name in ("bn1", "bn2"):
-        shapes |= {f"{name}.{part}": (8,) for part in ("weight", "bias", "running_mean", "running_var")}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, channels, normalized in (("stem", 3, "bn1"), ("conv", 8, "bn2")):
+        shapes[f"{name}.weight"] = (8, channels, 3, 3)
+        shapes |= {f"{normalized}.{part}": (8,) for part in ("weight", "bias", "running_mean", "running_var")}
+    shapes |= {"fc.weight": (10, 8), "fc.bias": (10,)}
     pads = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
 
     def bn(name: str, x: str, out: str) -> onnx.NodeProto:

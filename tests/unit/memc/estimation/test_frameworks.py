@@ -9,9 +9,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from memc.estimation import estimate
+from memc.estimation.eager import Machine
 from memc.estimation.events import Kind
 from memc.estimation.frameworks import FRAMEWORKS
+from memc.estimation.frameworks.pytorch_2_11 import Context
 from memc.estimation.models import Loop, model_recording
+from memc.estimation.onnx_graph import OnnxGraph
+from memc.estimation.workspaces import Convolution, Direction, Workspaces
 
 X = 8 * 16 * 32 * 32 * 4
 """Bytes of the activation."""
@@ -117,7 +121,61 @@ def test_an_unrolled_lstm_has_blocks_of_each_step(tmp_path: Path) -> None:
         origins = [(at, events.origin(at)) for at in range(len(events)) if events.nbytes[at]]
         return [int(events.nbytes[at]) for at, o in origins if (o.op, o.phase, o.step) == ("LSTM", "forward", 1)]
 
-    weights = 2 * 4 * size * size * 4 + 8 * size * 4
+    matrices = 2 * 4 * size * size * 4 + 8 * size * 4  # Biases have two axes here.
     assert made("tensorflow-1.12") == [step] * steps
     assert made("mxnet-1.5") == [step] * steps * 11
-    assert made("pytorch-2.11") == [step * steps, 4 * step * steps + weights, 5 * step * steps]
+    assert made("pytorch-1.2")[5] == 4 * step * steps  # The workspace: gates of a layer.
+    states = [step] * 2
+    workspace = matrices + 8 * 4 * step + 512  # Gates of eight steps, though there are fewer.
+    assert made("pytorch-2.11") == [*states, step * steps, *states, workspace, 5 * step * steps + 256]
+
+
+def test_what_mxnet_has_from_the_start(network: Path) -> None:
+    """Places of gradients, which no step drops; and convolutions share a workspace, which grows and stays."""
+    events = model_recording(network, Loop("sgd", framework="mxnet-1.5")).events
+    gradients = [at for at in range(len(events)) if events.nbytes[at] and events.origin(at).category == "gradients"]
+    sizes = sorted(int(events.nbytes[at]) for at in gradients)
+    assert sizes == sorted([16 * 27 * 4, 64, 64, 10 * 16 * 256 * 4])
+    freed = set(events.blocks[events.frees].tolist())
+    assert all(events.origin(at).step == -1 and events.blocks[at] not in freed for at in gradients)
+
+
+def test_a_shared_workspace_grows_and_stays() -> None:
+    convolution = Convolution((8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 32, 32), (1, 1), (1, 1), (1, 1), 1, False)
+    machine = Machine(lambda name: 0)
+    known = {convolution.shape: {8: (100, 300, 200)}}
+    graph = OnnxGraph((), {}, (), ("y",), ())
+    context = Context(machine, graph, Workspaces(known), True, set(), {}, {}, keeps_workspace=True)
+    directions: tuple[Direction, ...] = ("forward", "input", "weight")
+    for direction in directions:
+        context.workspace(direction, convolution)
+    events = machine.events.events()
+    assert events.nbytes[events.makes].tolist() == [100, 300] and events.live_after()[-1] == 300
+
+
+def test_dropout_and_transposes(tmp_path: Path) -> None:
+    """TensorFlow's dropout keeps a quotient and a mask of floats, MXNet's a mask of floats, PyTorch's one of bytes; TensorFlow's transposes
+    are copies."""
+    nodes = [
+        helper.make_node("Mul", ["x", "w"], ["p"], name="/p/Mul"),
+        helper.make_node("Transpose", ["p"], ["t"], perm=[1, 0], name="/t/Transpose"),
+        helper.make_node("Dropout", ["t", "ratio"], ["y"], name="/d/Dropout"),
+    ]
+    stored = [helper.make_tensor("ratio", TensorProto.FLOAT, [], [0.5])]
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=(64, 32), data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="absent")
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 32])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [given], [out], [*stored, weight])
+    path = tmp_path / "dropout.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    whole = 64 * 32 * 4
+
+    def made(name: str, op: str) -> list[int]:
+        events = model_recording(path, Loop("sgd", framework=name)).events
+        found = [(events.origin(at), int(events.nbytes[at])) for at in range(len(events)) if events.nbytes[at]]
+        return [nbytes for origin, nbytes in found if (origin.op, origin.phase, origin.step) == (op, "forward", 1)]
+
+    assert made("tensorflow-1.12", "Dropout") == [whole] * 3 and made("mxnet-1.5", "Dropout") == [whole] * 2
+    assert made("pytorch-1.2", "Dropout") == [whole // 4, whole]
+    assert made("tensorflow-1.12", "Transpose") == [whole] and made("mxnet-1.5", "Transpose") == []

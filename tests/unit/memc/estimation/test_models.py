@@ -6,15 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 from memc.estimation import estimate
-from memc.estimation.eager import Machine
+from memc.estimation.eager import Machine, Storage
 from memc.estimation.events import Events, Kind
 from memc.estimation.frameworks import FRAMEWORKS
-from memc.estimation.models import Loop, largest
+from memc.estimation.models import Loop, largest, model_recording
 from memc.estimation.onnx_graph import read_onnx
+from memc.estimation.readings import LoopShape
 from memc.estimation.training import loop_events
 from memc.estimation.workspaces import Convolution, Workspaces, table
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
@@ -29,7 +31,8 @@ VECTOR, LOGITS = BATCH * 8 * 4, BATCH * 10 * 4
 def steps_of(path: Path, optimizer: str | None, steps: int = 2) -> tuple[Events, dict[tuple[str, int], list[str]]]:
     """What each phase and step does, in order: `+bytes` and `-bytes`."""
     graph = read_onnx(path, {"batch": BATCH})
-    events = loop_events("small", graph, FRAMEWORKS["pytorch-2.11"], optimizer, Workspaces({}), steps=steps)
+    shape = LoopShape(optimizer, steps=steps)
+    events = loop_events("small", graph, FRAMEWORKS["pytorch-2.11"], shape, Workspaces({}))[0]
     sizes = events.sizes()
     found: dict[tuple[str, int], list[str]] = {}
     phase = ("", -1)
@@ -65,8 +68,8 @@ def test_forward_and_backward(network: Path) -> None:
         f"-{LOGITS}",
         "+4",  # The gradient of the loss.
     ]
-    assert found["backward", 1][:8] == [
-        *(f"+{LOGITS}", f"+{LOGITS}", f"-{LOGITS}", "-4", f"-{LOGITS}", "-4"),  # Of cross entropy, whose tensors go.
+    assert found["backward", 1][:7] == [
+        *(f"+{LOGITS}", "-4", f"+{LOGITS}", f"-{LOGITS}", f"-{LOGITS}"),  # Of cross entropy, whose tensors go.
         *(f"+{VECTOR}", "+320"),  # Of the linear layer.
     ]
 
@@ -101,7 +104,9 @@ def test_optimizers_make_temporaries(network: Path) -> None:
     """Multi-tensor forms one of every parameter at once; loops two of one at a time."""
     trained = [8 * 3 * 9 * 4, 32, 32, 8 * 8 * 9 * 4, 32, 32, 320, 40]
     _, found = steps_of(network, "adam")
-    assert found["optimizer", 1] == [f"+{nbytes}" for nbytes in trained] + [f"-{nbytes}" for nbytes in trained]
+    batch = [f"-{nbytes}" for nbytes in (BATCH * 3 * 32 * 32 * 4, BATCH * 8, 4)]  # It ends with the step's function.
+    made, freed = [f"+{nbytes}" for nbytes in trained], [f"-{nbytes}" for nbytes in reversed(trained)]
+    assert found["optimizer", 1] == made + freed + batch
     _, found = steps_of(network, "adamw-fused")
     assert ("optimizer", 1) not in found
     _, found = steps_of(network, "adam-loop")
@@ -120,7 +125,7 @@ def test_inference_keeps_nothing(network: Path) -> None:
         *(f"+{SMALL}", f"+{SMALL}", f"-{SMALL}", f"-{SMALL}"),
         *(f"+{VECTOR}", f"-{SMALL}", f"+{LOGITS}", f"-{VECTOR}"),
         *(f"+{LOGITS}", "+4", "+4", f"-{LOGITS}", "-4", f"-{LOGITS}"),
-        *("-4", f"-{BATCH * 3 * 32 * 32 * 4}", f"-{BATCH * 8}"),
+        *(f"-{BATCH * 3 * 32 * 32 * 4}", f"-{BATCH * 8}", "-4"),
     ]
 
 
@@ -155,10 +160,47 @@ def test_a_second_gradient_is_added_in_place_if_nobody_else_holds_the_first() ->
 def test_a_part_of_another_gradient_is_not_written_to() -> None:
     """As for the gradient of a concatenation's operand: the sum is a tensor of its own, of the operand's size."""
     m = machine()
+
+    def views(_: Storage) -> list[Storage | None]:
+        whole = m.new(300, "temporaries")
+        parts: list[Storage | None] = [m.view(whole, None, 100), m.view(whole, None, 100)]
+        m.release(whole)
+        return parts
+
     m.record(["y"], ["x"], [], lambda gradient: [m.new(100, "temporaries")])
-    m.record(["loss"], ["x", "y"], [], lambda gradient: [m.new(300, "temporaries"), m.new(100, "temporaries")])
+    m.record(["loss"], ["x", "y"], [], views)
     m.run_backward("loss", frozenset())
-    assert m.events.events().nbytes.tolist() == [4, 300, 100, 0, 100, 100, 0, 0, 0]
+    events = m.events.events()
+    assert events.nbytes[events.makes].tolist() == [4, 300, 100, 100]
+
+
+def test_gradients_of_parameters_are_added_up_over_backward_passes() -> None:
+    """Within one pass where a gradient is a view, as of a matrix turned, in a tensor of its own; over passes in place."""
+    m = machine()
+
+    def turned(_: Storage) -> list[Storage | None]:
+        made = m.new(100, "gradients")
+        found = m.view(made, None)
+        m.release(made)
+        return [found]
+
+    for _ in range(2):
+        m.record(["y"], ["w"], [], turned)
+        m.record(["z"], ["w"], [], turned)
+        m.record(["loss"], ["y", "z"], [], lambda gradient: [m.hold(gradient), m.hold(gradient)])
+        m.run_backward("loss", frozenset({"w"}))
+    events = m.events.events()
+    assert events.nbytes[events.makes].tolist() == [4, 100, 100, 100] * 2
+    assert events.live_after()[-1] == 100 and not m.gradients and list(m.kept) == ["w"]
+
+
+def test_a_gradient_that_others_hold_is_copied() -> None:
+    """As of two parameters that are added: both get the gradient of the sum."""
+    m = machine()
+    m.record(["loss"], ["a", "b"], [], lambda gradient: [m.hold(gradient), m.hold(gradient)])
+    m.run_backward("loss", frozenset({"a", "b"}))
+    events = m.events.events()
+    assert events.nbytes[events.makes].tolist() == [4, 100, 100] and events.live_after()[-1] == 200
 
 
 @pytest.mark.parametrize(
@@ -264,3 +306,37 @@ def test_mistakes(network: Path, tmp_path: Path) -> None:
         UnsupportedError, match=r"node `/relu/Relu` \(Softsign\): the model of pytorch-2.11 has no such op yet"
     ):
         estimate(tmp_path / "other.onnx", dims=dims)
+
+
+def test_channels_last(network: Path) -> None:
+    """Weights and inputs of four axes are copied into that layout; cuDNN takes other engines."""
+    plain, other = (
+        model_recording(network, Loop("sgd", {"batch": 4}, channels_last=each)).events for each in (False, True)
+    )
+
+    def loaded(events: Events, category: str, step: int) -> list[int]:
+        found = [(events.origin(at), int(events.nbytes[at])) for at in range(len(events)) if events.nbytes[at]]
+        return [nbytes for origin, nbytes in found if (origin.category, origin.step) == (category, step)]
+
+    weights = [8 * 3 * 9 * 4, 8 * 8 * 9 * 4]
+    assert loaded(other, "weights", -1) == loaded(plain, "weights", -1) + weights
+    images = 4 * 3 * 32 * 32 * 4
+    assert loaded(other, "inputs", 1) == [images, 4 * 8, images] and loaded(plain, "inputs", 1) == [images, 4 * 8]
+    assert table("f32", "channels_last") != table("f32")
+
+
+def test_engines_are_tried_once(network: Path) -> None:
+    """In the first call of each convolution and direction, with the largest workspace of all."""
+    convolution = Convolution((8, 3, 32, 32), (16, 3, 3, 3), (8, 16, 32, 32), (1, 1), (1, 1), (1, 1), 1, False)
+    workspaces = Workspaces({convolution.shape: {8: (0, 100, 200)}}, most={convolution.shape: {8: (5000, 50, 7000)}})
+    assert [workspaces.trial("forward", convolution) for _ in range(2)] == [5000, 0]
+    assert workspaces.trial("input", convolution) == 100 and workspaces.trial("weight", convolution) == 7000
+    assert Workspaces(workspaces.known).trial("forward", convolution) == 0
+    events = model_recording(network, Loop("sgd", {"batch": 8}, tf32=False, cudnn_benchmark=True)).events
+    tried = np.flatnonzero(events.kinds == Kind.EMPTY_CACHE)
+    assert len(tried) and {events.origin(at - 2).step for at in tried} == {0}  # type: ignore[union-attr]
+    for options in ({}, {"tf32": False, "channels_last": True}, {"precision": "bf16"}):
+        with pytest.raises(UsageError, match="cudnn_benchmark: expected f32"):
+            Loop("sgd", cudnn_benchmark=True, **options)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="channels_last"):
+        Loop("sgd", framework="mxnet-1.5", channels_last=True)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...eager import Dims, Machine, Storage
-from ...layouts import contiguous
+from ...layouts import contiguous, in_order
 from ...onnx_graph import Node, OnnxGraph, TensorShape
-from ...workspaces import Workspaces
+from ...workspaces import Convolution, Direction, Workspaces
 
 CUBLAS_BYTES = 32 * 2**20
 """That a thread's handle of cuBLAS takes for good on compute capability 9.0."""
@@ -33,6 +33,14 @@ class Context:
     """Of all tensors, with the types that they have in this precision."""
     matrix_workspaces: bool = True
     """Whether the workspaces of cuBLAS are the allocator's."""
+    channels_last: bool = False
+    """Whether tensors of four axes have this layout."""
+    keeps_workspace: bool = False
+    """Whether convolutions share one workspace, which grows and stays."""
+    shared: Storage | None = None
+    """That workspace."""
+    bound: dict[str, Storage] = field(default_factory=dict)
+    """Places of parameters' gradients, where they have them from the start."""
     recording: bool = True
     """Whether ops go on the tape."""
     handles: set[str] = field(default_factory=set)
@@ -54,7 +62,7 @@ class Context:
     def output(self, node: Node, category: str = "activations", strides: Dims | None = None) -> Storage:
         """A new block for the node's first output."""
         storage = self.machine.new(self.shape(node.outputs[0]).nbytes, category)
-        storage.strides = strides
+        storage.strides = self.layout(self.dims(node.outputs[0])) if strides is None else strides
         self.machine.bind(node.outputs[0], storage)
         return storage
 
@@ -78,11 +86,49 @@ class Context:
         """A new block for a gradient, if the tensor needs one."""
         if name not in self.needs_gradient:
             return None
-        return self.machine.new(self.shape(name).nbytes, self.gradient_category(name))
+        if name in self.bound:
+            return self.machine.hold(self.bound[name])
+        storage = self.machine.new(self.shape(name).nbytes, self.gradient_category(name))
+        storage.strides = self.layout(self.dims(name))
+        return storage
+
+    def layout(self, dims: Dims) -> Dims | None:
+        """Strides of a new tensor; None for rows one after another."""
+        if not self.channels_last or len(dims) != 4:
+            return None
+        return in_order(dims, (4, 1, 3, 2))
+
+    def workspace(self, direction: Direction, convolution: Convolution) -> None:
+        """What cuDNN takes in a call."""
+        trial = self.workspaces.trial(direction, convolution)
+        if trial:  # After it PyTorch gives all cached memory back.
+            self.machine.scratch(trial)
+            self.machine.events.empty_cache()
+        nbytes = self.workspaces.bytes(direction, convolution)
+        if not self.keeps_workspace:
+            self.machine.scratch(nbytes)
+        elif self.shared is None or nbytes > self.shared.nbytes:
+            self.give_up(self.shared)
+            self.shared = self.machine.new(nbytes, "workspaces")
 
     def gradient_category(self, name: str) -> str:
         """Gradients of parameters stay; others are passed on."""
         return "gradients" if name in self.graph.parameters else "temporaries"
+
+    def copy_of_rows(self, name: str, storage: Storage) -> Storage | None:
+        """A copy of a tensor of these dims that is not laid out as new ones are; None where it is."""
+        dims = self.dims(name)
+        wanted = self.layout(dims) or contiguous(dims)
+        own = storage.strides or contiguous(dims)
+        if all(size == 1 or have == want for size, have, want in zip(dims, own, wanted)):
+            return None
+        return self.machine.new(self.shape(name).nbytes, "temporaries")
+
+    def give_up(self, *copies: Storage | None) -> None:
+        """Ends what `copy_of_rows` made."""
+        for copy in copies:
+            if copy is not None:
+                self.machine.release(copy)
 
     def cublas(self, thread: str, bias: bool = False) -> None:
         """A thread's first matrix product takes the workspace of its handle, for good; the first with a bias that of cuBLASLt."""

@@ -8,32 +8,63 @@ say which ops ran in place: ReLU and ReLU6 are taken to where they may (as torch
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Protocol
 
 from ...eager import Storage
+from ...layouts import contiguous
 from ...onnx_graph import Node, TensorShape, spatial
 from ...workspaces import Convolution
 from .context import Context
+from .reductions import sum_scratch
+from .tensors import bytes_of_sum
 
 
 def _convolution(context: Context, node: Node) -> None:
+    """Operands whose rows do not lie one after another are copied for each of its products. Transposed ones copy the gradient once;
+    depthwise ones, which are PyTorch's own in f32, find the gradient of weights first."""
     x, weight = node.inputs[:2]
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
-    machine, found = context.machine, convolution_of(context, node)
+    machine, found, out = context.machine, convolution_of(context, node), node.outputs[0]
+    copied = context.copy_of_rows(x, machine.tensors[x])
     context.output(node)
-    machine.scratch(context.workspaces.bytes("forward", found))
-    tensors = machine.tensors
+    context.workspace("forward", found)
+    context.give_up(copied)
+    tensors, kept = machine.tensors, machine.tensors[x]
+    once = found.transposed or found.depthwise
 
-    def backward(_: Storage) -> list[Storage | None]:
-        grad_x = context.gradient(x)
-        if grad_x is not None:
-            machine.scratch(context.workspaces.bytes("input", found))
-        grad_weight = context.gradient(weight)
-        machine.scratch(context.workspaces.bytes("weight", found))
-        return [grad_x, grad_weight, *([context.gradient(bias)] if bias else [])]
+    def of_x(gradient: Storage) -> Storage | None:
+        result = context.gradient(x)
+        if result is not None:
+            given = None if once else context.copy_of_rows(out, gradient)
+            context.workspace("input", found)
+            context.give_up(given)
+        return result
 
-    context.record(node, [x, weight, *([bias] if bias else [])], [tensors[x], tensors[weight]], backward)
+    def of_weight(gradient: Storage) -> Storage | None:
+        rows = [context.copy_of_rows(x, kept)] + ([] if once else [context.copy_of_rows(out, gradient)])
+        result = context.gradient(weight)
+        context.workspace("weight", found)
+        context.give_up(*rows)
+        return result
+
+    def backward(gradient: Storage) -> list[Storage | None]:
+        given = context.copy_of_rows(out, gradient) if once else None
+        if found.depthwise:
+            grad_weight, grad_x = of_weight(gradient), of_x(gradient)
+        else:
+            grad_x, grad_weight = of_x(gradient), of_weight(gradient)
+        context.give_up(given)
+        results = [grad_x, grad_weight]
+        if bias:
+            results.append(context.gradient(bias))
+            dims = context.dims(out)
+            axes = [axis for axis in range(len(dims)) if axis != 1]
+            bytes_of_sum(context, sum_scratch(dims, axes, gradient.strides))
+        return results
+
+    context.record(node, [x, weight, *([bias] if bias else [])], [kept, tensors[weight]], backward)
 
 
 class Shapes(Protocol):
@@ -105,23 +136,39 @@ def _max_pool(context: Context, node: Node) -> None:
     machine = context.machine
     context.output(node)
     indices = machine.new(prod(context.shape(node.outputs[0]).dims) * 8, "activations")
-    context.record(node, [x], [machine.tensors[x], indices], lambda _: [context.gradient(x)])
+
+    def backward(gradient: Storage) -> list[Storage | None]:
+        result = context.gradient(x)
+        context.give_up(context.copy_of_rows(node.outputs[0], gradient))
+        return [result]
+
+    context.record(node, [x], [machine.tensors[x], indices], backward)
     machine.release(indices)
 
 
 def _mean(context: Context, node: Node) -> None:
     x = node.inputs[0]
-    context.output(node)
-    context.record(node, [x], [], lambda _: [context.gradient(x)])
+    out = context.output(node)
+    if not context.channels_last or not context.flows(x):
+        context.record(node, [x], [], lambda _: [context.gradient(x)])
+        return
+    inner = f"{node.outputs[0]} as it is laid out"  # Its gradient is copied into that layout.
+    context.shapes[inner] = context.shape(node.outputs[0])
+    context.record(replace(node, outputs=(inner,)), [x], [], lambda _: [context.gradient(x)])
+    context.record(node, [inner], [], lambda _: [context.machine.new(out.nbytes, "temporaries")])
 
 
 def _concat(context: Context, node: Node) -> None:
     """Gradients are views of the whole one."""
-    machine = context.machine
+    machine, out = context.machine, node.outputs[0]
     context.output(node)
 
     def backward(gradient: Storage) -> list[Storage | None]:
-        return [machine.hold(gradient) if name in context.needs_gradient else None for name in node.inputs]
+        strides = gradient.strides or context.layout(context.dims(out)) or contiguous(context.dims(out))
+        return [
+            machine.view(gradient, strides, context.shape(name).nbytes) if name in context.needs_gradient else None
+            for name in node.inputs
+        ]
 
     context.record(node, list(node.inputs), [], backward)
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ...layouts import contiguous
+
 PROCESSORS = 132
 """Of an H200 or H100."""
 THREADS = 512
@@ -67,10 +69,12 @@ def reduction_scratch(outputs: int, rows: int, rows_fastest: bool, one_axis: boo
     return Scratch(sums, 4 * grid)
 
 
-def sum_scratch(dims: Sequence[int], axes: Sequence[int]) -> Scratch | None:
-    """Of the sum of a tensor whose rows lie one after another over some axes, which are first ones or last ones."""
+def sum_scratch(dims: Sequence[int], axes: Sequence[int], strides: Sequence[int] | None = None) -> Scratch | None:
+    """Of the sum of a tensor over some axes; without strides, its rows lie one after another."""
+    steps = contiguous(dims) if strides is None else strides
     reduced = {axis % len(dims) for axis in axes}
     rows = prod(dims[axis] for axis in reduced)
     outputs = prod(dims) // max(rows, 1)
-    fastest = max((axis for axis, size in enumerate(dims) if size > 1), default=0) in reduced
+    wide = [axis for axis, size in enumerate(dims) if size > 1]
+    fastest = min(wide, key=lambda axis: (steps[axis], -axis), default=0) in reduced
     return reduction_scratch(outputs, rows, fastest, outputs == 1)

@@ -14,7 +14,7 @@ from ...eager import Dims, Storage
 from ...layouts import contiguous, is_contiguous, like, viewed
 from ...onnx_graph import Node, TensorShape
 from .context import Context
-from .reductions import sum_scratch
+from .reductions import Scratch, sum_scratch
 
 
 @cache
@@ -42,10 +42,9 @@ def elementwise(context: Context, node: Node, name: str = "") -> None:
     saved = [machine.tensors[operands[int(at)]] for at in entry["saved"] if at not in ("out", "other")]
     saved += [out] if "out" in entry["saved"] else []
     saved += before if "other" in entry["saved"] else []
-    flowing = [each for each in operands if context.flows(each)]
-    passed = [operands[at] for at in entry["passed"]]
-    backward = partial(_replay, context, entry["backward"], node.outputs[0], flowing, passed)
-    context.record(node, flowing, saved, backward)
+    flowing = {at: each for at, each in enumerate(operands) if context.flows(each)}
+    backward = partial(_replay, context, entry, node.outputs[0], flowing)
+    context.record(node, list(flowing.values()), saved, backward)
     for storage in before:
         machine.release(storage)
 
@@ -60,29 +59,26 @@ def _strides(context: Context, node: Node, tensors: Sequence[str]) -> Dims | Non
 
 
 def _replay(
-    context: Context, events: Sequence[str], out: str, flowing: Sequence[str], passed: Sequence[str], gradient: Storage
+    context: Context, entry: Mapping[str, Any], out: str, flowing: Mapping[int, str], gradient: Storage
 ) -> list[Storage | None]:
-    """The blocks of the backward pass, as the table has them."""
+    """The blocks of the backward pass, as the table has them; `flowing` are operands by their place."""
     machine, shape = context.machine, context.shape(out)
-    freed = {event[1:] for event in events if event[0] == "-"}
+    owner = dict(zip(map(str, entry["results"]), (at for at in flowing if at not in entry["passed"])))
     made: dict[str, Storage] = {}
-    results: list[Storage] = []
-    names = [each for each in flowing if each not in passed]
-    for event in events:
+    for event in entry["backward"]:
         number = event[1:].rstrip("?")
         if event[0] == "-":
             machine.release(made.pop(number))
             continue
         nbytes = prod(shape.dims) if event.endswith("?") else shape.nbytes
-        final = number not in freed
-        category = context.gradient_category(names[len(results)]) if final else "temporaries"
+        category = context.gradient_category(flowing[owner[number]]) if number in owner else "temporaries"
         made[number] = machine.new(nbytes, category)
         made[number].strides = gradient.strides
-        if final:
-            results.append(made[number])
-    found = iter(results)
-    by_name = {each: next(found) for each in names} | {each: machine.hold(gradient) for each in passed}
-    return [summed(context, by_name[each], out, each) for each in flowing]
+    found = {at: made[number] for number, at in owner.items()}
+    found |= {at: machine.hold(gradient) for at in flowing if at in entry["passed"]}
+    for place in reversed(list(flowing)):
+        found[place] = summed(context, found[place], out, flowing[place])
+    return [found[place] for place in flowing]
 
 
 def summed(context: Context, gradient: Storage, out: str, name: str) -> Storage:
@@ -110,7 +106,11 @@ def summed_from(context: Context, gradient: Storage, of: TensorShape, name: str)
 
 def reduce_scratch(context: Context, dims: Sequence[int], axes: Sequence[int]) -> None:
     """What a sum takes for itself."""
-    found = sum_scratch(dims, axes)
+    bytes_of_sum(context, sum_scratch(dims, axes))
+
+
+def bytes_of_sum(context: Context, found: Scratch | None) -> None:
+    """The same, from what is known of it."""
     if found is not None:
         machine = context.machine
         sums, counters = machine.new(found.sums, "temporaries"), machine.new(found.counters, "temporaries")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from ...eager import Dims, Storage
-from ...layouts import in_order, is_contiguous, viewed
+from ...layouts import contiguous, in_order, is_contiguous, viewed
 from ...onnx_graph import Node, TensorShape
 from .context import Context
 from .tensors import reduce_scratch, summed_from
@@ -26,28 +26,33 @@ def _in_rows(context: Context, name: str) -> Storage:
 
 
 def linear(context: Context, node: Node) -> None:
-    """A product with a stored matrix, and its bias. The gradient of the bias is a sum over rows."""
+    """A product with a stored matrix, and its bias: one op, unless the operand has more than two axes and its rows do not lie one after
+    another, where the bias is added in place. The gradient of the bias is a sum over rows."""
     x, weight, *biases = (name for name in node.inputs if name)
     machine, out = context.machine, node.outputs[0]
-    rows = _in_rows(context, x) if len(context.dims(x)) > 2 else machine.hold(machine.tensors[x])
+    deep = len(context.dims(x)) > 2
+    rows = _in_rows(context, x) if deep else machine.hold(machine.tensors[x])
+    fused = rows.block == machine.tensors[x].block and bool(biases)
     context.output(node)
-    context.cublas("main", bool(biases))
-    flowing = [name for name in (x, weight, *biases) if context.flows(name)]
+    context.cublas("main", fused)
+    order = (x, weight, *biases) if fused else (*biases, weight, x)
+    flowing = [name for name in (*biases, x, weight) if context.flows(name)]
 
     def backward(gradient: Storage) -> list[Storage | None]:
-        own = gradient.strides
-        given = machine.hold(gradient)
-        if own is not None and not is_contiguous(context.dims(out), own) and len(context.dims(out)) > 2:
-            machine.release(given)
-            given = machine.new(gradient.nbytes, "temporaries")
+        given = context.copy_of_rows(out, gradient) if deep else None
         found: dict[str, Storage | None] = {}
-        for name in flowing:
-            found[name] = context.gradient(name)
+        for name in order:
+            if name not in flowing:
+                continue
+            found[name] = made = context.gradient(name)
             if name in biases:
                 reduce_scratch(context, (prod(context.dims(out)[:-1]), context.dims(out)[-1]), [0])
             else:
                 context.cublas("backward")
-        machine.release(given)
+            if made is not None and (name == weight and not fused or name == x and deep):
+                found[name] = machine.view(made, None)
+                machine.release(made)
+        context.give_up(given)
         return [found[name] for name in flowing]
 
     saved = ([rows] if context.flows(weight) else []) + ([machine.tensors[weight]] if context.flows(x) else [])
@@ -144,6 +149,10 @@ def _plain_attention(context: Context, node: Node) -> None:
         machine.release(storage)
 
 
+CUDNN_ATTENTION = 256
+"""Bytes that cuDNN's attention takes for itself, beside the sums of its backward pass."""
+
+
 def _half_attention(context: Context, node: Node) -> None:
     """Keeps a number for each row; the backward pass sums the gradient of queries up in f32. Results are laid out as what they
     are like."""
@@ -153,8 +162,10 @@ def _half_attention(context: Context, node: Node) -> None:
     value_depth = context.dims(value)[3]
     bias = machine.new(prod(context.dims(masks[0])) * 2, "activations") if masks else None
     flowing = [name for name in (query, key, value) if context.flows(name)]
+    seeds = [machine.new(8, "activations") for _ in range(2)]
     result = context.output(node, strides=_laid_out(context, query) if value_depth == depth else None)
     kept = machine.new(batch * heads * rows * 4, "activations") if flowing else None
+    machine.scratch(CUDNN_ATTENTION)
 
     layouts = {name: _laid_out(context, name) for name in (query, key, value)}
 
@@ -163,15 +174,16 @@ def _half_attention(context: Context, node: Node) -> None:
         for name in (query, key, value):
             found[name] = machine.new(context.shape(name).nbytes, "temporaries")
             found[name].strides = layouts[name]
-        machine.scratch(batch * heads * rows * (depth + 1) * 4)
+        machine.scratch(batch * heads * rows * (depth + 1) * 4 + CUDNN_ATTENTION)
         for name in (query, key, value):
             if name not in flowing:
                 machine.release(found.pop(name))
         return [found[name] for name in flowing]
 
-    tensors = [machine.tensors[name] for name in (query, key, value)]
-    extra = [each for each in (bias, kept) if each is not None]
-    context.record(node, flowing, [*tensors, result, *extra], backward)
+    tensors = [machine.tensors[name] for name in (key, query, value)]
+    extra = [each for each in (bias, kept, *seeds) if each is not None]
+    saved = [*([bias] if bias else []), *tensors, *([kept] if kept else []), result, *reversed(seeds)]
+    context.record(node, flowing, saved, backward)
     for storage in extra:
         machine.release(storage)
 
@@ -193,8 +205,11 @@ def _f32_attention(context: Context, node: Node) -> None:
     flowing = [name for name in (query, key, value) if context.flows(name)]
     kept = machine.new(batch * heads * _rounded(rows, 32) * 4 if flowing else 0, "activations")
 
-    def backward(_: Storage) -> list[Storage | None]:
+    def backward(gradient: Storage) -> list[Storage | None]:
         found: dict[str, Storage] = {}
+        own = gradient.strides or contiguous(context.dims(out))
+        turned = (batch, rows, heads, value_depth), tuple(own[axis] for axis in (0, 2, 1, 3))
+        copied = None if is_contiguous(*turned) else machine.new(gradient.nbytes, "temporaries")
         for name in (query, key, value):
             found[name] = machine.new(context.shape(name).nbytes, "temporaries")
             of = context.dims(name)
@@ -209,13 +224,14 @@ def _f32_attention(context: Context, node: Node) -> None:
         space = machine.new(batch * heads * of_head, "workspaces")
         machine.release(sums[1])
         machine.release(space)
+        context.give_up(copied)
         for name in (query, key, value):
             if name not in flowing:
                 machine.release(found.pop(name))
         return [found[name] for name in flowing]
 
-    tensors = [machine.tensors[name] for name in (query, key, value)]
-    context.record(node, flowing, [*tensors, *([bias] if bias else []), result, kept], backward)
+    tensors = [machine.tensors[name] for name in (key, query, value)]
+    context.record(node, flowing, [*([bias] if bias else []), *tensors, kept, result], backward)
     machine.release(kept)
     if bias is not None:
         machine.release(bias)
@@ -235,20 +251,24 @@ def _bias(context: Context, mask: str, rows: int, columns: int) -> Storage:
 
 
 def layer_norm(context: Context, node: Node) -> None:
-    """Keeps the mean and deviation of each row."""
+    """Keeps the mean and deviation of each row. Both passes work on a copy where rows do not lie one after another."""
     x, *parameters = (name for name in node.inputs if name)
-    machine, dims = context.machine, context.dims(x)
-    source = _in_rows(context, x)
+    machine, dims, kept = context.machine, context.dims(x), context.machine.tensors[x]
+    copied = context.copy_of_rows(x, kept)
     context.output(node)
     axis = node.attributes.get("axis", -1) % len(dims)
     statistics = [machine.new(prod(dims[:axis]) * 4, "activations") for _ in range(2)]
+    context.give_up(copied)
     flowing = [name for name in (x, *parameters) if context.flows(name)]
 
-    def backward(_: Storage) -> list[Storage | None]:
-        return [context.gradient(name) for name in flowing]
+    def backward(gradient: Storage) -> list[Storage | None]:
+        copied = context.copy_of_rows(x, kept)
+        found = [context.gradient(name) for name in flowing]
+        context.give_up(context.copy_of_rows(node.outputs[0], gradient), copied)
+        return found
 
-    context.record(node, flowing, [source, *(machine.tensors[name] for name in parameters), *statistics], backward)
-    for storage in (*statistics, source):
+    context.record(node, flowing, [kept, *(machine.tensors[name] for name in parameters), *statistics], backward)
+    for storage in statistics:
         machine.release(storage)
 
 
@@ -278,20 +298,22 @@ def embedding(context: Context, node: Node) -> None:
     """The gradient is a whole table, and above some number of rows, sorted indices."""
     weight, indices = node.inputs
     machine = context.machine
-    context.output(node)
     count = prod(context.dims(indices))
     repeated = (
         not is_contiguous(context.dims(indices), context.strides(indices)) if indices in machine.tensors else False
     )
+    listed = machine.new(count * 8, "temporaries") if repeated else None
+    context.output(node)
+    context.give_up(listed)
 
-    def backward(_: Storage) -> list[Storage | None]:
+    def backward(gradient: Storage) -> list[Storage | None]:
+        rows = context.copy_of_rows(node.outputs[0], gradient)
         copied = machine.new(count * 8, "temporaries") if repeated else None
         if count > SORTED_FROM:
             found = _sorted_gradient(context, weight, count)
         else:
             found = context.gradient(weight)
-        if copied is not None:
-            machine.release(copied)
+        context.give_up(copied, rows)
         return [found]
 
     context.record(node, [weight], [machine.tensors[indices]], backward)
