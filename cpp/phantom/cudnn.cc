@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 
+#include "address_space.h"
 #include "device.h"
 #include "export.h"
 #include "reads.h"
@@ -166,11 +167,13 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBacken
     tensor_cores = kinds.on_tensor_cores.count(plan) > 0;
   }
   if (tensor_cores) CountTensorCores();
+  GrowLocalMemory();
   return CUDNN_STATUS_SUCCESS;
 }
 
 MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   CountDnnHandle(1);
+  ReserveRange(static_cast<size_t>(Number("outsideDnnHandle")));  // Which is kept.
   *handle = reinterpret_cast<cudnnHandle_t>(NewHandle());
   return CUDNN_STATUS_SUCCESS;
 }
