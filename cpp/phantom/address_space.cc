@@ -29,7 +29,7 @@ constexpr size_t kMoreLocal = 506 * kMib;  // what is reserved in its place
 
 struct Chunk {
   size_t bytes = 0;
-  size_t number = 0;                  // in order of their making
+  size_t number = 0;                 // in order of their making
   std::map<uintptr_t, size_t> left;  // free ranges, bytes by address
 };
 
@@ -119,7 +119,8 @@ bool MakeContext(Space& space) {
   Chunk* const chunk = NewChunk(space, kContext);
   if (chunk == nullptr) return false;
   space.context = chunk->left.begin()->first;
-  chunk->left = {{space.context + kSmallHole, kSmallHoleBytes}, {space.context + kHole, kHoleBytes}};
+  chunk->left = {{space.context + kSmallHole, kSmallHoleBytes},
+                 {space.context + kHole, kHoleBytes}};
   return true;
 }
 

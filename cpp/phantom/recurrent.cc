@@ -66,8 +66,8 @@ Network Find(cudnnRNNDescriptor_t descriptor) {
   return seen.networks[descriptor];
 }
 
-// Sizes as cuDNN 9.19 gave them on an H200 for 40,000 shapes; a unit is the hidden state of a batch.
-// The standard algorithm alone, which is what PyTorch asks for.
+// Sizes as cuDNN 9.19 gave them on an H200 for 40,000 shapes; a unit is the hidden state of a
+// batch. The standard algorithm alone, which is what PyTorch asks for.
 size_t Aligned(size_t bytes) { return (bytes + 31) / 32 * 32; }
 
 size_t Unit(const Network& network, const Sequence& sequence) {
@@ -93,7 +93,8 @@ size_t ForwardBytes(const Network& network, const Sequence& sequence) {
   constexpr size_t kSteps = 256;
   const size_t unit = Unit(network, sequence), steps = sequence.steps;
   const bool both = network.directions == 2;
-  const size_t gates = network.directions * network.Gates() * (both ? steps : std::min(steps, kSteps));
+  const size_t gates =
+      network.directions * network.Gates() * (both ? steps : std::min(steps, kSteps));
   const size_t states = (both ? 2 : 0) + (network.cell == CUDNN_LSTM  ? 10
                                           : network.cell == CUDNN_GRU ? 5
                                                                       : 3);
