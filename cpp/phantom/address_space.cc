@@ -13,16 +13,33 @@ namespace phantom {
 
 namespace {
 
-constexpr size_t kChunk = size_t{32} << 20;
-constexpr uintptr_t kBottom = uintptr_t{0x100000000000}, kTop = uintptr_t{0x500000000000};
+constexpr size_t kMib = size_t{1} << 20, kChunk = 32 * kMib;
+
+// Ranges for expandable segments begin where no kernel maps anything by itself.
+constexpr uintptr_t kLongBottom = uintptr_t{0x100000000000}, kLongTop = uintptr_t{0x500000000000};
+
+// The context's own chunk as seen: local memory at its beginning, and two free ranges above.
+//
+//     | local memory, 414 | used      | free, 2 | used     | free, 24 | used, 32 |      MiB
+//     0                                414                  488                544
+constexpr size_t kContext = 544 * kMib, kLocal = 414 * kMib;
+constexpr size_t kSmallHole = 414 * kMib, kSmallHoleBytes = 2 * kMib;
+constexpr size_t kHole = 488 * kMib, kHoleBytes = 24 * kMib;
+constexpr size_t kMoreLocal = 506 * kMib;  // what is reserved in its place
+
+struct Chunk {
+  size_t bytes = 0;
+  size_t number = 0;                 // in order of their making
+  std::map<uintptr_t, size_t> left;  // free ranges, bytes by address
+};
 
 struct Space {
   std::mutex mutex;
-  // Free ranges, bytes by address. A context leaves some above all that comes later: 96 and 32 MiB
-  // fit most jobs that were recorded.
-  std::map<uintptr_t, size_t> left = {{kTop, 3 * kChunk}, {kTop + 8 * kChunk, kChunk}};
-  uintptr_t lowest = kTop;       // of all chunks
-  uintptr_t long_end = kBottom;  // of those of expandable segments, which lie below
+  std::map<uintptr_t, Chunk> chunks;
+  size_t made = 0;
+  uintptr_t context = 0;
+  bool local_memory_grew = false;
+  uintptr_t long_end = kLongBottom;
 };
 
 // Kept until the process ends: memory is given back when static objects are gone.
@@ -31,79 +48,148 @@ Space& TheSpace() {
   return *space;
 }
 
-bool Map(uintptr_t address, size_t bytes) {
-  void* const at = reinterpret_cast<void*>(address);
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
-  return mmap(at, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) == at;
+constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+uintptr_t Map(size_t bytes) {
+  void* const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0);
+  return at == MAP_FAILED ? 0 : reinterpret_cast<uintptr_t>(at);
 }
 
-void Leave(Space& space, uintptr_t address, size_t bytes) {
-  auto next = space.left.lower_bound(address);
-  if (next != space.left.end() && address + bytes == next->first) {
+void Unmap(uintptr_t address, size_t bytes) {
+  if (bytes > 0) munmap(reinterpret_cast<void*>(address), bytes);
+}
+
+// An aligned range of the host's choice; 0 for none.
+uintptr_t MapAligned(size_t bytes) {
+  uintptr_t at = Map(bytes);
+  if (at % kChunk == 0) return at;
+  Unmap(at, bytes);
+  at = Map(bytes + kChunk);
+  if (at == 0) return 0;
+  // The highest place in it, so that the next one may follow below.
+  const uintptr_t aligned = (at + kChunk) / kChunk * kChunk;
+  Unmap(at, aligned - at);
+  Unmap(aligned + bytes, at + kChunk - aligned);
+  return aligned;
+}
+
+Chunk* NewChunk(Space& space, size_t bytes) {
+  const uintptr_t address = MapAligned(bytes);
+  if (address == 0) return nullptr;
+  Chunk& chunk = space.chunks[address];
+  chunk = {bytes, ++space.made, {{address, bytes}}};
+  return &chunk;
+}
+
+// The chunk that holds an address, or the end.
+std::map<uintptr_t, Chunk>::iterator Holder(Space& space, uintptr_t address) {
+  auto next = space.chunks.upper_bound(address);
+  if (next == space.chunks.begin()) return space.chunks.end();
+  --next;
+  return address < next->first + next->second.bytes ? next : space.chunks.end();
+}
+
+void Leave(Chunk& chunk, uintptr_t address, size_t bytes) {
+  auto next = chunk.left.lower_bound(address);
+  if (next != chunk.left.end() && address + bytes == next->first) {
     bytes += next->second;
-    next = space.left.erase(next);
+    next = chunk.left.erase(next);
   }
-  if (next != space.left.begin()) {
+  if (next != chunk.left.begin()) {
     const auto before = std::prev(next);
     if (before->first + before->second == address) {
       before->second += bytes;
       return;
     }
   }
-  space.left[address] = bytes;
+  chunk.left[address] = bytes;
 }
 
-// 0 for none.
-uintptr_t Find(Space& space, size_t bytes) {
-  for (auto it = space.left.begin(); it != space.left.end(); ++it) {
-    if (it->second < bytes) continue;
-    const auto [address, free] = *it;
-    space.left.erase(it);
-    if (free > bytes) space.left[address + bytes] = free - bytes;
-    return address;
+// The smallest free range of a chunk that is large enough.
+std::map<uintptr_t, size_t>::iterator Smallest(Chunk& chunk, size_t bytes) {
+  auto best = chunk.left.end();
+  for (auto it = chunk.left.begin(); it != chunk.left.end(); ++it) {
+    if (it->second >= bytes && (best == chunk.left.end() || it->second < best->second)) best = it;
   }
-  const size_t chunk = (bytes + kChunk - 1) / kChunk * kChunk;
-  if (space.lowest - space.long_end < chunk) return 0;
-  space.lowest -= chunk;
-  if (chunk > bytes) Leave(space, space.lowest + bytes, chunk - bytes);
-  return space.lowest;
+  return best;
+}
+
+bool MakeContext(Space& space) {
+  if (space.context != 0) return true;
+  Chunk* const chunk = NewChunk(space, kContext);
+  if (chunk == nullptr) return false;
+  space.context = chunk->left.begin()->first;
+  chunk->left = {{space.context + kSmallHole, kSmallHoleBytes},
+                 {space.context + kHole, kHoleBytes}};
+  return true;
+}
+
+uintptr_t Reserve(Space& space, size_t bytes) {
+  if (!MakeContext(space)) return 0;
+  Chunk* newest = nullptr;
+  for (auto& [start, chunk] : space.chunks) {
+    if (newest != nullptr && chunk.number < newest->number) continue;
+    if (Smallest(chunk, bytes) != chunk.left.end()) newest = &chunk;
+  }
+  if (newest == nullptr) newest = NewChunk(space, (bytes + kChunk - 1) / kChunk * kChunk);
+  if (newest == nullptr) return 0;
+  const auto [address, free] = *Smallest(*newest, bytes);
+  newest->left.erase(address);
+  if (free > bytes) newest->left[address + bytes] = free - bytes;
+  return address;
 }
 
 }  // namespace
 
 uintptr_t ReserveRange(size_t bytes) {
-  bytes = Pages(bytes);
   Space& space = TheSpace();
   const std::lock_guard<std::mutex> lock(space.mutex);
-  const uintptr_t address = Find(space, bytes);
-  return address != 0 && Map(address, bytes) ? address : 0;
+  return Reserve(space, Pages(bytes));
 }
 
 void ReleaseRange(uintptr_t address, size_t bytes) {
   bytes = Pages(bytes);
   Space& space = TheSpace();
   const std::lock_guard<std::mutex> lock(space.mutex);
-  munmap(reinterpret_cast<void*>(address), bytes);
-  Leave(space, address, bytes);
+  const auto holder = Holder(space, address);
+  if (holder == space.chunks.end()) return;
+  Chunk& chunk = holder->second;
+  Leave(chunk, address, bytes);
+  if (chunk.left.begin()->second == chunk.bytes) {
+    Unmap(holder->first, chunk.bytes);
+    space.chunks.erase(holder);
+  } else {
+    madvise(reinterpret_cast<void*>(address), bytes, MADV_DONTNEED);
+  }
+}
+
+void GrowLocalMemory() {
+  Space& space = TheSpace();
+  const std::lock_guard<std::mutex> lock(space.mutex);
+  if (space.local_memory_grew) return;
+  space.local_memory_grew = true;
+  if (Reserve(space, kMoreLocal) != 0) Leave(space.chunks[space.context], space.context, kLocal);
 }
 
 uintptr_t ReserveLongRange(size_t bytes) {
   bytes = Pages(bytes);
   Space& space = TheSpace();
   const std::lock_guard<std::mutex> lock(space.mutex);
-  const uintptr_t address = space.long_end;
-  if (space.lowest - address < bytes || !Map(address, bytes)) return 0;
+  void* const at = reinterpret_cast<void*>(space.long_end);
+  if (kLongTop - space.long_end < bytes) return 0;
+  constexpr int kFixed = kFlags | MAP_FIXED_NOREPLACE;
+  if (mmap(at, bytes, PROT_READ | PROT_WRITE, kFixed, -1, 0) != at) return 0;
   space.long_end += bytes;
-  return address;
+  return reinterpret_cast<uintptr_t>(at);
 }
 
-void ReleaseLongRange(uintptr_t address, size_t bytes) {
-  munmap(reinterpret_cast<void*>(address), Pages(bytes));
-}
+void ReleaseLongRange(uintptr_t address, size_t bytes) { Unmap(address, Pages(bytes)); }
 
 bool OnDevice(const void* address) {
   const auto at = reinterpret_cast<uintptr_t>(address);
-  return kBottom <= at && at < kTop + 16 * kChunk;
+  Space& space = TheSpace();
+  const std::lock_guard<std::mutex> lock(space.mutex);
+  return (kLongBottom <= at && at < space.long_end) || Holder(space, at) != space.chunks.end();
 }
 
 }  // namespace phantom

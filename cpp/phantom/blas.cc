@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "address_space.h"
 #include "device.h"
 #include "export.h"
 
@@ -27,6 +28,7 @@ using namespace phantom;
 
 MEMC_PHANTOM_EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t* handle) {
   CountBlasHandle(1);
+  ReserveRange(static_cast<size_t>(Number("outsideBlasHandle")));  // Which is kept.
   return New(handle);
 }
 MEMC_PHANTOM_EXPORT cublasStatus_t cublasDestroy_v2(cublasHandle_t) {

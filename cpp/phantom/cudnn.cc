@@ -9,6 +9,8 @@
 #include <mutex>
 #include <set>
 
+#include "address_space.h"
+#include "convolutions.h"
 #include "device.h"
 #include "export.h"
 #include "reads.h"
@@ -100,6 +102,7 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescr
                                                                cudnnBackendDescriptor_t* made) {
   const cudnnStatus_t status = MEMC_PHANTOM_REAL(cudnnBackendCreateDescriptor)(kind, made);
   if (status == CUDNN_STATUS_SUCCESS) {
+    ForgetDescriptor(*made);  // Of one that had the same address.
     Kinds& kinds = Descriptors();
     const std::lock_guard<std::mutex> lock(kinds.mutex);
     kinds.of[*made] = kind;
@@ -123,13 +126,22 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescripto
                                                            cudnnBackendAttributeType_t type,
                                                            int64_t count, const void* values) {
   if (type == CUDNN_TYPE_HANDLE) return CUDNN_STATUS_SUCCESS;  // A described device is set instead.
+  FollowSet(descriptor, name, type, count, values);
   return MEMC_PHANTOM_REAL(cudnnBackendSetAttribute)(descriptor, name, type, count, values);
 }
 
 MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendGetAttribute(
     cudnnBackendDescriptor_t const descriptor, cudnnBackendAttributeName_t name,
     cudnnBackendAttributeType_t type, int64_t asked, int64_t* count, void* values) {
-  return MEMC_PHANTOM_REAL(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
+  const cudnnStatus_t status =
+      MEMC_PHANTOM_REAL(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
+  if (status != CUDNN_STATUS_SUCCESS || asked == 0 || values == nullptr) return status;
+  if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && count != nullptr) {
+    FollowConfigs(descriptor, std::min(asked, *count), values);
+  } else if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) {
+    *static_cast<int64_t*>(values) += MissingBytes(descriptor);
+  }
+  return status;
 }
 
 MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
@@ -148,6 +160,7 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t 
     Describe(descriptor, CUDNN_ATTR_ENGINE_DEVICEPROP);
   }
   const cudnnStatus_t status = MEMC_PHANTOM_REAL(cudnnBackendFinalize)(descriptor);
+  if (kind == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) FollowGraph(descriptor);
   if (kind == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR && status == CUDNN_STATUS_SUCCESS &&
       OnTensorCores(descriptor)) {
     Kinds& kinds = Descriptors();
@@ -166,11 +179,13 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBacken
     tensor_cores = kinds.on_tensor_cores.count(plan) > 0;
   }
   if (tensor_cores) CountTensorCores();
+  GrowLocalMemory();
   return CUDNN_STATUS_SUCCESS;
 }
 
 MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
   CountDnnHandle(1);
+  ReserveRange(static_cast<size_t>(Number("outsideDnnHandle")));  // Which is kept.
   *handle = reinterpret_cast<cudnnHandle_t>(NewHandle());
   return CUDNN_STATUS_SUCCESS;
 }

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -48,6 +49,7 @@ struct State {
   std::map<ForwardOp, int64_t> modules;  // of ops that a backward pass may come back to
   std::map<std::pair<int64_t, int64_t>, int64_t> reads;  // how often, by op and bytes
   std::atomic<int64_t> module{-1}, step{0}, calls{0};
+  std::thread::id script;  // the thread that runs the script
 };
 
 State& The() {
@@ -56,6 +58,9 @@ State& The() {
 }
 
 thread_local std::vector<Frame> frames;
+// Of a thread that works off a backward pass: what it does between two nodes, such as summing a
+// gradient that was broadcast, is no op of either.
+thread_local Phase idle = kForward;
 
 bool StartsWith(const char* text, const char* prefix) {
   return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
@@ -79,9 +84,10 @@ const char* Op() {
 
 std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
   State& state = The();
-  Frame frame{&function, function.name(), kForward, state.module, 0};
+  Frame frame{&function, function.name(), idle, state.module, 0};
   if (frames.empty()) {
     frame.call = ++state.calls;
+    if (idle == kBackward) frame.module = -1;
   } else {
     frame.call = frames.back().call;
     frame.phase = frames.back().phase;
@@ -89,6 +95,7 @@ std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     frame.phase = kBackward;
+    if (std::this_thread::get_id() != state.script) idle = kBackward;
     if (function.seqNr() >= 0) {
       const std::lock_guard<std::mutex> lock(state.mutex);
       const auto found = state.modules.find({function.forwardThreadId(), function.seqNr()});
@@ -125,7 +132,7 @@ void Add(const TraceEntry& entry) {
   row.pool = first == 0 && second == 0 ? 0 : static_cast<int64_t>(first * 1000003 + second);
   row.op = NumberOf(state, Op());
   row.module = frames.empty() ? state.module.load() : frames.back().module;
-  row.phase = frames.empty() ? kForward : frames.back().phase;
+  row.phase = frames.empty() ? idle : frames.back().phase;
   row.step = state.step;
   row.call = frames.empty() ? 0 : frames.back().call;
   state.rows.push_back(row);
@@ -146,6 +153,7 @@ void AddPlan() { AddRead(0); }
 
 // Begins to watch; devices must be initialized.
 MEMC_PHANTOM_EXPORT void memc_phantom_track() {
+  The().script = std::this_thread::get_id();
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(Add);
   at::addGlobalCallback(at::RecordFunctionCallback(Enter, Leave)
                             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,

