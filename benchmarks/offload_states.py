@@ -5,7 +5,8 @@
 
 Each row is a model's step planned for CUDA twice, with its states on the device and on the host. `added`: time in percent of one run
 of every op (an H100's roofline, and the named link); `at the end`: how much of that is spent after the last op, while states leave;
-`peak`: of arena, weights, states, inputs and outputs; `s`: of the passes, without and with.
+`peak`: of arena, weights, states, inputs and outputs; `stay`: states that lie in the arena between steps and leave as the next one begins;
+`s`: of the passes, without and with.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def row(case: str, arguments: argparse.Namespace) -> str:
         f"{plain.peak_bytes / MIB:.0f}",
         f"{moved.peak_bytes / MIB:.0f}",
         str(found.groups),
+        f"{found.staying_bytes / MIB:.1f}",
         f"**{found.added_percent:.2f}**",
         f"{end:.2f}",
         f"{plain.seconds['passes']:.1f}",
@@ -68,9 +70,9 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", default=CASES, metavar="MODEL:BATCH")
     arguments = parser.parse_args()
     print(
-        "| step | states MiB | peak MiB, on the device | on the host | groups | added % | at the end % | s without | with |"
+        "| step | states MiB | peak MiB, on the device | on the host | groups | stay MiB | added % | at the end % | s without | with |"
     )
-    print("| --- |" + " --: |" * 8)
+    print("| --- |" + " --: |" * 9)
     for case in arguments.cases:
         print(row(case, arguments), flush=True)
 

@@ -160,10 +160,8 @@ class _Planner:
         for index, op in enumerate(self.function.ops):
             if not op.results or self.size[op.results[0]] == 0 or op.name == "constant":
                 continue
-            if is_written_back(op.results[0]):
-                continue  # It lies in the state.
-            if is_brought_back(op.results[0]):
-                self._join_state(op.results[0])
+            if is_written_back(op.results[0]) or is_brought_back(op.results[0]):
+                self._lies_in_state(op.results[0])
                 continue
             rules = self.rules[op]
             if rules.assigned is not None:
@@ -186,10 +184,9 @@ class _Planner:
         self.plan.storage[op.results[0]] = storage
         storage.members.append(op.results[0])
 
-    def _join_state(self, value: Value) -> None:
-        """A value that lies in a state of the arena."""
-        storage = self.plan.storage[value.root]
-        self.plan.storage[value] = storage
+    def _lies_in_state(self, value: Value) -> None:
+        """A copy has its place: in a state."""
+        self.plan.storage[value] = storage = self.plan.storage[value.root]
         storage.members.append(value)
 
     def _try_view(self, index: int, op: Op, within: int) -> bool:
