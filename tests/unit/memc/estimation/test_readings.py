@@ -169,3 +169,28 @@ def test_concatenations_inside_a_module_have_names(tmp_path: Path) -> None:
     plain, named = leaving(graph), leaving(graph, named=True)
     assert "a" in plain[1] and "a" in named[2]
     assert "d" in plain[4] and "d" in named[4]  # Not where a whole model would hold it.
+
+
+def test_pads_that_the_host_works_out(tmp_path: Path) -> None:
+    """As exporters write torch.nn.functional.pad: a list of pairs, turned. The result is a tensor of its own."""
+
+    def number(name: str, *values: int) -> object:
+        tensor = helper.make_tensor("v", TensorProto.INT64, [len(values)], values)
+        return helper.make_node("Constant", [], [name], value=tensor)
+
+    nodes = [
+        number("pairs", 0, 0, 3, 5),
+        number("two", 2, 2),
+        number("flat", -1),
+        helper.make_node("Reshape", ["pairs", "two"], ["table"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("Reshape", ["turned", "flat"], ["pads"]),
+        helper.make_node("Mul", ["x", "w"], ["p"]),
+        helper.make_node("Pad", ["p", "pads"], ["y"], name="/Pad"),
+    ]
+    path = model(tmp_path, nodes, {"w": (4, 8)}, (4, 8))
+    assert read_onnx(path, {}).shapes["y"].dims == (4, 16)
+    events = model_recording(path, Loop("sgd")).events
+    made = [(events.origin(at), int(events.nbytes[at])) for at in range(len(events)) if events.nbytes[at]]
+    pad = [(origin.phase, nbytes) for origin, nbytes in made if origin and (origin.op, origin.step) == ("Pad", 1)]
+    assert pad == [("forward", 4 * 16 * 4), ("backward", 4 * 8 * 4)]
