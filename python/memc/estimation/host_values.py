@@ -86,6 +86,7 @@ _VALUES: dict[str, Callable[[Sequence[Array], Attributes], Any]] = {
     "Sqrt": lambda i, a: np.sqrt(i[0]),
     "Squeeze": lambda i, a: np.squeeze(i[0], _axes(i, a) or None),
     "Sub": lambda i, a: i[0] - i[1],
+    "Transpose": lambda i, a: np.transpose(i[0], a.get("perm")),
     "Unsqueeze": lambda i, a: np.expand_dims(i[0], _axes(i, a)),
     "Where": lambda i, a: np.where(i[0], i[1], i[2]),
 }
@@ -189,6 +190,15 @@ def _reduced(d: Sequence[Dims], v: Sequence[Array | None], a: Attributes) -> lis
     return [tuple(1 if at in axes else size for at, size in enumerate(d[0]) if keep or at not in axes)]
 
 
+def _padded(d: Sequence[Dims], v: Sequence[Array | None], a: Attributes) -> list[Dims]:
+    pads, rank = _listed(v[1]) if len(v) > 1 else list(a["pads"]), len(d[0])
+    axes = [at % rank for at in (_listed(v[3]) if len(v) > 3 and v[3] is not None else range(rank))]
+    found = list(d[0])
+    for at, axis in enumerate(axes):
+        found[axis] += pads[at] + pads[len(axes) + at]
+    return [tuple(found)]
+
+
 def _permuted(d: Sequence[Dims], v: Sequence[Array | None], a: Attributes) -> list[Dims]:
     order = a.get("perm") or tuple(reversed(range(len(d[0]))))
     return [tuple(d[0][axis] for axis in order)]
@@ -268,6 +278,9 @@ _DIMS: dict[str, Callable[[Sequence[Dims], Sequence[Optional[Array]], Attributes
             "Trilu",
             "LayerNormalization",
             "BatchNormalization",
+            "RandomUniformLike",
+            "ScatterElements",
+            "ScatterND",
         ),
         _same,
     ),
@@ -282,6 +295,7 @@ _DIMS: dict[str, Callable[[Sequence[Dims], Sequence[Optional[Array]], Attributes
     "Gemm": _gemm,
     "GlobalAveragePool": lambda d, v, a: [(*d[0][:2], *[1] * (len(d[0]) - 2))],
     "MatMul": _matmul,
+    "Pad": _padded,
     "Range": _range,
     "ReduceMax": _reduced,
     "ReduceMean": _reduced,

@@ -16,12 +16,13 @@ def leaving(graph: OnnxGraph, named: bool = False) -> Mapping[int, Sequence[str]
     """By node: the tensors whose names go out of scope after it.
 
     What a module is given is held by its caller until it returns, however deep inside it is read last. A result is given up with the
-    op or module that reads it last, as where the next result gets its name. `named`: the operands of sums and products have names of
-    their own instead, which a module holds until it returns.
+    op or module that reads it last, as where the next result gets its name. `named`: the operands of sums and products, and
+    concatenations inside a module, have names of their own instead, which a module holds until it returns.
     """
     maker: dict[str, tuple[str, ...]] = {}
     end: dict[tuple[str, ...], int] = {}
     last: dict[str, int] = {}
+    joined: list[str] = []
     for at, node in enumerate(graph.nodes):
         scopes = node.scopes
         for depth in range(len(scopes) + 1):
@@ -29,6 +30,8 @@ def leaving(graph: OnnxGraph, named: bool = False) -> Mapping[int, Sequence[str]
         for name in node.outputs:
             maker[name] = scopes
             last[name] = at
+            if named and node.op == "Concat" and scopes:
+                joined.append(name)
     for at, node in enumerate(graph.nodes):
         scopes = node.scopes
         operands = [name for name in node.inputs if name in maker and graph.shapes[name].floating]
@@ -40,6 +43,8 @@ def leaving(graph: OnnxGraph, named: bool = False) -> Mapping[int, Sequence[str]
             if held and common == len(scopes):
                 until = end[scopes]
             last[name] = max(last.get(name, at), at, until)
+    for name in joined:
+        last[name] = max(last[name], end[maker[name]])
     found: dict[int, list[str]] = {}
     for name, at in last.items():
         found.setdefault(at, []).append(name)

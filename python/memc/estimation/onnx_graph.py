@@ -130,6 +130,7 @@ class _Reader:
         self.types: dict[str, int] = {}
         self.values: dict[str, Array] = {}
         self.nodes: list[Node] = []
+        self.scopes: dict[str, tuple[str, ...]] = {}
         for name, tensor in self.stored.items():
             self.types[name] = tensor.data_type
             self.shapes[name] = self._shape(name, tuple(tensor.dims))
@@ -192,6 +193,9 @@ class _Reader:
         metadata = {each.key: each.value for each in node.metadata_props}
         call = metadata.get("pkg.torch.onnx.fx_node", "")
         scopes = _scopes(node.name, metadata.get("pkg.torch.onnx.name_scopes", ""))
+        if not scopes and not node.name.startswith("/"):  # One that the exporter's optimizer has made of others.
+            scopes = next((self.scopes[name] for name in node.input if name in self.scopes), ())
+        self.scopes.update(dict.fromkeys(node.output, scopes))
         self.nodes.append(
             Node(node.op_type, node.name, tuple(node.input), tuple(node.output), attributes, call, scopes)
         )

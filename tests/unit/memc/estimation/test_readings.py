@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
 from onnx import TensorProto, helper
 
@@ -137,3 +138,59 @@ def test_the_estimate_is_the_largest_reading(network: Path, memory: int) -> None
     assert len(alone) > 2 and found.reserved_bytes == max(alone)
     limited = estimate(network, gpu="h200", memory=memory, alternatives=False, **options)
     assert limited.fits == (found.device_bytes <= memory)
+
+
+def test_a_node_without_a_module_is_in_that_of_its_operand(tmp_path: Path) -> None:
+    """As the newer exporter's optimizer leaves them; the older one names a module's nodes by paths."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"], name="node_tanh"),
+        helper.make_node("Split", ["a"], ["b", "y"], name="node_Split_7"),
+        helper.make_node("Tanh", ["b"], ["c"], name="/Tanh"),
+    ]
+    path = model(tmp_path, nodes, {}, (4, 8))
+    loaded = onnx.load(path)
+    entry = loaded.graph.node[0].metadata_props.add()
+    entry.key, entry.value = "pkg.torch.onnx.name_scopes", "['', 'layer', 'layer.inner', 'tanh']"
+    onnx.save(loaded, path)
+    graph = read_onnx(path, {})
+    assert [node.scopes for node in graph.nodes] == [("layer", "layer.inner")] * 2 + [()]
+
+
+def test_concatenations_inside_a_module_have_names(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["a"], axis=1, name="/layer/Concat"),
+        helper.make_node("Tanh", ["a"], ["b"], name="/layer/norm/Tanh"),
+        helper.make_node("Tanh", ["b"], ["c"], name="/layer/conv/Tanh"),
+        helper.make_node("Concat", ["c", "c"], ["d"], axis=1, name="/Concat"),
+        helper.make_node("Tanh", ["d"], ["e"], name="/head/Tanh"),
+        helper.make_node("Tanh", ["e"], ["y"], name="/end/Tanh"),
+    ]
+    graph = read_onnx(model(tmp_path, nodes, {}, (4, 8)), {})
+    plain, named = leaving(graph), leaving(graph, named=True)
+    assert "a" in plain[1] and "a" in named[2]
+    assert "d" in plain[4] and "d" in named[4]  # Not where a whole model would hold it.
+
+
+def test_pads_that_the_host_works_out(tmp_path: Path) -> None:
+    """As exporters write torch.nn.functional.pad: a list of pairs, turned. The result is a tensor of its own."""
+
+    def number(name: str, *values: int) -> object:
+        tensor = helper.make_tensor("v", TensorProto.INT64, [len(values)], values)
+        return helper.make_node("Constant", [], [name], value=tensor)
+
+    nodes = [
+        number("pairs", 0, 0, 3, 5),
+        number("two", 2, 2),
+        number("flat", -1),
+        helper.make_node("Reshape", ["pairs", "two"], ["table"]),
+        helper.make_node("Transpose", ["table"], ["turned"], perm=[1, 0]),
+        helper.make_node("Reshape", ["turned", "flat"], ["pads"]),
+        helper.make_node("Mul", ["x", "w"], ["p"]),
+        helper.make_node("Pad", ["p", "pads"], ["y"], name="/Pad"),
+    ]
+    path = model(tmp_path, nodes, {"w": (4, 8)}, (4, 8))
+    assert read_onnx(path, {}).shapes["y"].dims == (4, 16)
+    events = model_recording(path, Loop("sgd")).events
+    made = [(events.origin(at), int(events.nbytes[at])) for at in range(len(events)) if events.nbytes[at]]
+    pad = [(origin.phase, nbytes) for origin, nbytes in made if origin and (origin.op, origin.step) == ("Pad", 1)]
+    assert pad == [("forward", 4 * 16 * 4), ("backward", 4 * 8 * 4)]

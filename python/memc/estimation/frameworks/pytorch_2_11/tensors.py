@@ -182,6 +182,13 @@ def copy(context: Context, node: Node) -> None:
     context.record(node, [x], [], lambda gradient: [machine.hold(gradient)])
 
 
+def padded(context: Context, node: Node) -> None:
+    """A tensor of its own, even where nothing is added; its gradient is one, too."""
+    x = node.inputs[0]
+    context.output(node)
+    context.record(node, [x], [], lambda _: [context.gradient(x)])
+
+
 def view(context: Context, node: Node) -> None:
     """Other dims of the same elements, in their order: a copy where strides do not allow a view."""
     x, out, machine = node.inputs[0], node.outputs[0], context.machine
@@ -322,6 +329,7 @@ RULES: Mapping[str, Callable[[Context, Node], None]] = {
     "Constant": constant,
     "Copy": copy,
     "Expand": expand,
+    "Pad": padded,
     "Pow": power,
     "ReduceMean": mean,
     "Transpose": transpose,
