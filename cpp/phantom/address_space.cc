@@ -18,14 +18,12 @@ constexpr size_t kMib = size_t{1} << 20, kChunk = 32 * kMib;
 // Ranges for expandable segments begin where no kernel maps anything by itself.
 constexpr uintptr_t kLongBottom = uintptr_t{0x100000000000}, kLongTop = uintptr_t{0x500000000000};
 
-// The context's own chunk as seen: local memory at its beginning, and two free ranges above.
+// A context's own chunks as seen. Local memory leaves some of its chunk free:
 //
-//     | local memory, 414 | used      | free, 2 | used     | free, 24 | used, 32 |      MiB
-//     0                                414                  488                544
-constexpr size_t kContext = 544 * kMib, kLocal = 414 * kMib;
-constexpr size_t kSmallHole = 414 * kMib, kSmallHoleBytes = 2 * kMib;
-constexpr size_t kHole = 488 * kMib, kHoleBytes = 24 * kMib;
-constexpr size_t kMoreLocal = 506 * kMib;  // what is reserved in its place
+//     | local memory, 414 | free, 2 |  | used, 72 | free, 24 | used, 32 |      MiB
+constexpr size_t kLocal = 414 * kMib, kLocalChunk = 416 * kMib;
+constexpr size_t kContextChunk = 128 * kMib, kHole = 72 * kMib, kHoleBytes = 24 * kMib;
+constexpr size_t kMoreLocal = 506 * kMib;  // what the driver goes over to
 
 struct Chunk {
   size_t bytes = 0;
@@ -37,7 +35,7 @@ struct Space {
   std::mutex mutex;
   std::map<uintptr_t, Chunk> chunks;
   size_t made = 0;
-  uintptr_t context = 0;
+  uintptr_t local_memory = 0;
   bool local_memory_grew = false;
   uintptr_t long_end = kLongBottom;
 };
@@ -115,12 +113,14 @@ std::map<uintptr_t, size_t>::iterator Smallest(Chunk& chunk, size_t bytes) {
 }
 
 bool MakeContext(Space& space) {
-  if (space.context != 0) return true;
-  Chunk* const chunk = NewChunk(space, kContext);
-  if (chunk == nullptr) return false;
-  space.context = chunk->left.begin()->first;
-  chunk->left = {{space.context + kSmallHole, kSmallHoleBytes},
-                 {space.context + kHole, kHoleBytes}};
+  if (space.local_memory != 0) return true;
+  Chunk* const own = NewChunk(space, kContextChunk);
+  if (own == nullptr) return false;
+  own->left = {{own->left.begin()->first + kHole, kHoleBytes}};
+  Chunk* const local = NewChunk(space, kLocalChunk);
+  if (local == nullptr) return false;
+  space.local_memory = local->left.begin()->first;
+  local->left = {{space.local_memory + kLocal, kLocalChunk - kLocal}};
   return true;
 }
 
@@ -139,18 +139,7 @@ uintptr_t Reserve(Space& space, size_t bytes) {
   return address;
 }
 
-}  // namespace
-
-uintptr_t ReserveRange(size_t bytes) {
-  Space& space = TheSpace();
-  const std::lock_guard<std::mutex> lock(space.mutex);
-  return Reserve(space, Pages(bytes));
-}
-
-void ReleaseRange(uintptr_t address, size_t bytes) {
-  bytes = Pages(bytes);
-  Space& space = TheSpace();
-  const std::lock_guard<std::mutex> lock(space.mutex);
+void Release(Space& space, uintptr_t address, size_t bytes) {
   const auto holder = Holder(space, address);
   if (holder == space.chunks.end()) return;
   Chunk& chunk = holder->second;
@@ -163,12 +152,26 @@ void ReleaseRange(uintptr_t address, size_t bytes) {
   }
 }
 
+}  // namespace
+
+uintptr_t ReserveRange(size_t bytes) {
+  Space& space = TheSpace();
+  const std::lock_guard<std::mutex> lock(space.mutex);
+  return Reserve(space, Pages(bytes));
+}
+
+void ReleaseRange(uintptr_t address, size_t bytes) {
+  Space& space = TheSpace();
+  const std::lock_guard<std::mutex> lock(space.mutex);
+  Release(space, address, Pages(bytes));
+}
+
 void GrowLocalMemory() {
   Space& space = TheSpace();
   const std::lock_guard<std::mutex> lock(space.mutex);
   if (space.local_memory_grew) return;
   space.local_memory_grew = true;
-  if (Reserve(space, kMoreLocal) != 0) Leave(space.chunks[space.context], space.context, kLocal);
+  if (Reserve(space, kMoreLocal) != 0) Release(space, space.local_memory, kLocal);
 }
 
 uintptr_t ReserveLongRange(size_t bytes) {

@@ -26,7 +26,7 @@ void ReleaseRange(uintptr_t address, size_t bytes);
 void ReleaseLongRange(uintptr_t address, size_t bytes);
 
 // The first kernel that needs more local memory than the context has gets another range for it, and
-// the old one is free: the first convolution of cuDNN was seen to. No later call does anything.
+// the old one is free. No later call does anything.
 void GrowLocalMemory();
 
 // Whether an address lies on the device.

@@ -20,6 +20,8 @@
 
 // Of the phantom device, which is loaded before PyTorch.
 extern "C" void memc_phantom_watch(void (*read)(size_t), void (*plan)());
+extern "C" void memc_phantom_watch_launches(void (*launch)());
+extern "C" void memc_phantom_grow_local_memory();
 
 namespace {
 
@@ -149,6 +151,21 @@ void AddRead(size_t bytes) {
 // A plan for tensor cores is told like a read of no bytes.
 void AddPlan() { AddRead(0); }
 
+// Kernels that draw random numbers or fill memory use no local memory; the first of another kind
+// was seen to make the driver provide more of it.
+void Launched() {
+  static constexpr const char* kFilling[] = {
+      "aten::rand",  "aten::normal", "aten::uniform", "aten::bernoulli", "aten::exponential",
+      "aten::fill_", "aten::zero",   "aten::ones",    "aten::full",      "aten::new_"};
+  for (const Frame& frame : frames) {
+    for (const char* name : kFilling) {
+      if (StartsWith(frame.name, name)) return;
+    }
+  }
+  memc_phantom_watch_launches(nullptr);
+  memc_phantom_grow_local_memory();
+}
+
 }  // namespace
 
 // Begins to watch; devices must be initialized.
@@ -159,6 +176,7 @@ MEMC_PHANTOM_EXPORT void memc_phantom_track() {
                             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
                                      at::RecordScope::USER_SCOPE}));
   memc_phantom_watch(AddRead, AddPlan);
+  memc_phantom_watch_launches(Launched);
 }
 
 MEMC_PHANTOM_EXPORT void memc_phantom_set_module(int64_t module) { The().module = module; }
