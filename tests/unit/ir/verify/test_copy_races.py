@@ -158,7 +158,8 @@ def test_weight_in_host_that_a_later_copy_overwrites() -> None:
     }
     """
     check_copy_races(verified(parse(text.replace("SLOT", "64")), "text"))
-    refuse(text.replace("SLOT", "0"), "op 0 prefetch_start, %w: expected its data at byte 0 of @host, got other bytes")
+    message = "return, %w: expected its data at byte 0 of @host, got other bytes for the next run"
+    refuse(text.replace("SLOT", "0"), message)
     with pytest.raises(CheckError, match="return, %w: expected its data at byte 0"):
         check_plan(parse(text.replace("SLOT", "0")), partial=True)
 
