@@ -78,9 +78,7 @@ class Step:
         """A view, ops in place, and a join of two halves."""
         flat = self.op("relu", self.op("tanh", self.op("reshape", value, shape=(64,))))
         rows = self.op("reshape", flat, shape=ROWS.shape)
-        first, second = (
-            self.op("slice", rows, starts=(n, 0), stops=(n + 2, 16), steps=(1, 1)) for n in (0, 2)
-        )
+        first, second = (self.op("slice", rows, starts=(n, 0), stops=(n + 2, 16), steps=(1, 1)) for n in (0, 2))
         return self.op("concat", self.op("neg", first), self.op("exp", second), axis=0)
 
 
@@ -156,7 +154,9 @@ def main() -> None:
     parser.add_argument("--ops", type=int, default=100_000)
     parser.add_argument("--only", nargs="*", choices=tuple(PER_LAYER), default=tuple(PER_LAYER))
     arguments = parser.parse_args()
-    print("| kind | ops | copies | check_plan s | check_copy_races s | s per 100,000 ops |\n| --- | --: | --: | --: | --: | --: |")
+    print(
+        "| kind | ops | copies | check_plan s | check_copy_races s | s per 100,000 ops |\n| --- | --: | --: | --: | --: | --: |"
+    )
     gc.disable()
     for kind in arguments.only:
         module = planned(kind, arguments.ops)

@@ -91,12 +91,14 @@ class Contents:
 
     def fill(self, begin: int, end: int, origin: Value, base: int, writer: Copy | None = None) -> Segment:
         """The segment of an origin that takes the place of what bytes [begin, end), at least one, held."""
-        segment = self.whole(begin, end)
-        if segment is None:
-            segment = Segment(begin, end, origin, base, writer)
-            self.replace(begin, end, *self.meeting(begin, end), [segment])
-        else:
-            segment.origin, segment.base, segment.writer, segment.readers = origin, base, writer, ()
+        first = bisect_right(self.begins, begin) - 1
+        if first >= 0:
+            segment = self.segments[first]
+            if segment.begin == begin and segment.end == end:
+                segment.origin, segment.base, segment.writer, segment.readers = origin, base, writer, ()
+                return segment
+        segment = Segment(begin, end, origin, base, writer)
+        self.replace(begin, end, *self.meeting(begin, end), [segment])
         return segment
 
     def replace(self, begin: int, end: int, first: int, last: int, new: list[Segment]) -> None:

@@ -98,44 +98,46 @@ class _Check:
             segment = at.segment
             if segment is None or segment.origin is not at.origin:
                 self._expect(index, op, at)
-        writes = op.results
+        over = op.plan.in_place
         kept: Mapping[int, int] = {}
-        if may_share_bytes(op):
-            within = None if writes[0].alias is None else offset_in_operand(op)
-            if within is None:
-                kept = kept_slices(op)
-            else:
-                at = self._place(index, op, writes[0])
-                at.look(reads[0], within)
-                self._expect(index, op, at)
-                writes = writes[1:]
         written: list[Place] = []
-        for value in writes:
+        for number, value in enumerate(op.results):
+            if number:
+                over, kept = None, {}
+            elif may_share_bytes(op):
+                within = None if value.alias is None else offset_in_operand(op)
+                if within is not None:
+                    self._look(index, op, reads[0], within)
+                    continue
+                kept = kept_slices(op)
             at = places.get(value) or self._place(index, op, value)
-            self._writable(index, op, at)
-            first = value is op.results[0]
-            over = op.plan.in_place if first else None
-            meets = over is not None or bool(kept)
-            for read in reads:
-                if read.contents is at.contents and read.begin < at.end and at.begin < read.end:
-                    meets = True
-            if meets:
-                self._apart(index, op, at, reads, kept if first else {}, over)
-            written.append(at)
+            if isinstance(at.contents.space, Value):
+                self._writable(index, op, at, at.contents.space)
+            self._apart(index, op, at, reads, kept, over)
+            self._write(index, op, at, written)
+            if kept:
+                self._join(at, reads, kept)
+            else:
+                at.fill()
         if op.plan.library_kernel is not None and not self.partial:
             self._enough_workspace(index, op)
         if op.workspace is not None:
-            written.append(self._workspace(index, op, op.workspace, reads))
-        for number, at in enumerate(written):
-            for other in written[:number]:
-                if at.overlaps(other):
-                    self._fail(op, at.value, f"expected bytes apart from those of %{other.value.name}", index)
-            if kept and number == 0:
-                self._join(op, at, reads, kept)
-            else:
-                at.fill()
+            self._workspace(index, op, op.workspace, reads, written)
 
-    def _join(self, op: Op, at: Place, reads: Sequence[Place], kept: Mapping[int, int]) -> None:
+    def _look(self, index: int, op: Op, source: Place, within: int) -> None:
+        """Result 0 is a view of operand 0, from byte `within` of it on."""
+        at = self._place(index, op, op.results[0])
+        at.look(source, within)
+        self._expect(index, op, at)
+
+    def _write(self, index: int, op: Op, at: Place, written: list[Place]) -> None:
+        """An op writes one thing apart from the others."""
+        for other in written:
+            if at.overlaps(other):
+                self._fail(op, at.value, f"expected bytes apart from those of %{other.value.name}", index)
+        written.append(at)
+
+    def _join(self, at: Place, reads: Sequence[Place], kept: Mapping[int, int]) -> None:
         """A concat's content: its operands' where they stay in place, bytes of its own elsewhere."""
         pieces = joined(at.value, [(offset, reads[number].pieces or ()) for number, offset in kept.items()])
         begin = at.begin
@@ -145,12 +147,13 @@ class _Check:
             begin += length
         at.pieces = pieces
 
-    def _workspace(self, index: int, op: Op, value: Value, reads: Sequence[Place]) -> Place:
+    def _workspace(self, index: int, op: Op, value: Value, reads: Sequence[Place], written: list[Place]) -> None:
         at = self._place(index, op, value)
         if at.contents.space != ARENA and not self.partial:
             self._fail(op, value, "expected the workspace in the arena", index)
         self._apart(index, op, at, reads, {}, None)
-        return at
+        self._write(index, op, at, written)
+        at.fill()
 
     def _enough_workspace(self, index: int, op: Op) -> None:
         """A library kernel has at least the workspace that it asks for."""
@@ -165,27 +168,30 @@ class _Check:
 
     def _place(self, index: int, op: Op | None, value: Value) -> Place:
         """Where a value lies, after checks of the alignment and of the arena's size."""
-        size = value.type.nbytes
-        root, offset = (value.alias.root, value.alias.offset) if value.alias else (value, 0)
-        if offset < 0 or offset + size > root.type.nbytes:
-            self._fail(op, value, f"expected bytes inside %{root.name}, got offset {offset}", index)
-        if size and offset % self.alignment:
-            self._fail(op, value, f"expected an offset in its root that is a multiple of {self.alignment}", index)
+        size, alias, root, offset = value.type.nbytes, value.alias, value, 0
+        if alias is not None:
+            root, offset = alias.root, alias.offset
+            if offset < 0 or offset + size > root.type.nbytes:
+                self._fail(op, value, f"expected bytes inside %{root.name}, got offset {offset}", index)
+            if size and offset % self.alignment:
+                self._fail(op, value, f"expected an offset in its root that is a multiple of {self.alignment}", index)
         space: object = root
-        outside = root.op is None or root.op.name == "constant" or root in self.returned_roots
-        if not (outside and root not in self.placed) and not (root.placement is None and self.partial):
+        fixed = root.op is None or root.op.name == "constant" or root in self.returned_roots
+        apart = (fixed and root not in self.placed) or (root.placement is None and self.partial)
+        if not apart:
             space, offset = self._address(index, op, value, root, offset)
         at = self.places[value] = Place(value, self._contents(space), offset, offset + size)
         return at
 
     def _address(self, index: int, op: Op | None, value: Value, root: Value, offset: int) -> tuple[str, int]:
         """Space and first byte of a value whose root is to be placed."""
-        if root.placement is None:
+        place, own = root.placement, value.placement
+        if place is None:
             self._fail(op, value, f"expected %{root.name} to be placed, got no placement", index)
-        size, space, start = value.type.nbytes, root.placement.space, root.placement.offset + offset
+        size, space, start = value.type.nbytes, place.space, place.offset + offset
         if space not in self.spaces and not self.partial:
             self._fail(op, value, f"expected a space of the target ({', '.join(self.spaces)}), got @{space}", index)
-        if value.placement is not None and (value.placement.space, value.placement.offset) != (space, start):
+        if own is not place and own is not None and (own.space, own.offset) != (space, start):
             self._fail(op, value, f"expected @{space}[{start}] as its root's placement says", index)
         if start < 0 or size and start % self.alignment:
             self._fail(op, value, f"expected an address that is a multiple of {self.alignment}, got {start}", index)
@@ -206,22 +212,28 @@ class _Check:
             content = "nothing" if held is None else f"%{held.name}"
             self._fail(op, at.value, f"expected its data at byte {lost} of its space, got {content}", index)
 
-    def _writable(self, index: int, op: Op, at: Place) -> None:
-        space = at.contents.space
-        if isinstance(space, Value) and at.begin < at.end:
-            if space.role in (Role.INPUT, Role.WEIGHT) or (space.op is not None and space.op.name == "constant"):
-                self._fail(op, at.value, f"expected no write to %{space.name}, which must not change", index)
+    def _writable(self, index: int, op: Op, at: Place, space: Value) -> None:
+        constant = space.op is not None and space.op.name == "constant"
+        if at.begin < at.end and (space.role in (Role.INPUT, Role.WEIGHT) or constant):
+            self._fail(op, at.value, f"expected no write to %{space.name}, which must not change", index)
 
     def _apart(
         self, index: int, op: Op, at: Place, reads: Sequence[Place], kept: Mapping[int, int], over: int | None
     ) -> None:
         """The bytes written must not be read by the same op, other than as its rules allow."""
+        if over is None and not kept:
+            begin, end, contents = at.begin, at.end, at.contents
+            for read in reads:
+                if read.contents is contents and read.begin < end and begin < read.end:
+                    break
+            else:
+                return
         allowed = in_place_operands(op) if over is not None else ()
         if over is not None and over not in allowed and _registered(op):
             self._fail(op, at.value, f"expected in_place to be one of {list(allowed)}, got {over}", index)
-        written = _without(at, [reads[number] for number in kept])
+        written = _without(at, [reads[number] for number in kept]) if kept else [(at.begin, at.end)]
         for number, read in enumerate(reads):
-            if read.contents is not at.contents:
+            if read.contents is not at.contents or read.begin >= at.end or at.begin >= read.end:
                 continue
             place = bisect_right(written, read.begin, key=lambda part: part[1])  # They are in order and apart.
             if place == len(written) or max(written[place][0], read.begin) >= min(written[place][1], read.end):
