@@ -57,6 +57,9 @@ class _Race:
         outside = {value.root for value in function.returns if _is_given_back(value)}
         self.each_run = outside | {p for p in function.params if p.role is Role.INPUT}
         """Roots with bytes that the caller gives anew for each run."""
+        left = {op.operands[0] for op in function.ops if op.name == "offload_start"}
+        self.unplaced = {value for value in left if value.role is Role.STATE and value.placement is None}
+        """States that leave the arena and whose new content has no place yet."""
 
     def run(self) -> None:
         """Walk the list. Raises CheckError."""
@@ -209,7 +212,7 @@ class _Race:
                 states[value.root] = self._made(end, None, at)
         read = {value for op in self.function.ops for value in op.operands if value.op is None}
         for param in self.function.params:
-            if param in read and param not in self.each_run:
+            if param in read and param not in self.each_run and param not in self.unplaced:
                 at = self._place(param)
                 self._read(end, None, at, None, states[param] if param in states else self._made(end, None, at))
 
