@@ -12,7 +12,7 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import TensorType
-from .shared.common import count, ints_attr, strides_of
+from .shared.common import count, ints_attr
 from .shared.derivatives import keep_where, zeros
 from .shared.op_def import Attrs, Builder, Compute, Expr, OpDef, Tensor, Trait, no_flops, register
 
@@ -55,14 +55,16 @@ def view(op: Op) -> int | None:
         return 0
     starts, steps = ints_attr(op.attrs, "starts"), ints_attr(op.attrs, "steps")
     inside_run = False
-    for extent, full, step in zip(result.shape, source.shape, steps):
+    first = 0
+    for extent, full, start, step in zip(result.shape, source.shape, starts, steps):
         if inside_run and extent != full:
             return None
         if extent > 1:
             if step != 1:
                 return None
             inside_run = True
-    return sum(s * stride for s, stride in zip(starts, strides_of(source.shape))) * source.dtype.itemsize
+        first = first * full + start
+    return first * source.dtype.itemsize
 
 
 def lower(b: Builder, op: Op, inputs: Sequence[Tensor]) -> Sequence[Tensor]:

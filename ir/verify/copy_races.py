@@ -9,26 +9,24 @@ ops, which runs beside them. Every thread has a clock, which counts for each lan
 - so whatever the list did before a start is before the copy, and needs no clock of its own.
 
 For the bytes of each space it is known what they hold, which copy wrote them last and which have read them since. Each access
-must come after the copies that conflict with it, and find the bytes of the value that it reads. The list is walked twice, as
-the next run begins with the bytes of the last one in every space: copies and states of both runs must not meet either.
+must come after the copies that conflict with it, and find the bytes of the value that it reads.
+
+The next run begins with the bytes of the last one in every space, so that copies and states of both must not meet either. One walk
+shows it for all runs. At its end every copy is over, so none races with what a later run does. And where the bytes of each
+parameter that is read then hold what the next run is to read of it (a state's new content, a weight's own), that run finds the
+same bytes as this one wherever it reads, by their names: what else lies in a space was read by nothing, and is not now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from ..copies import DONES, STARTS, has_copies, is_done, is_start
+from ..copies import DONES, STARTS, has_copies, is_start
 from ..core import Function, Op, Role, Value
 from ..errors import CheckError
 from ..module import Module
-from ..op_queries import slice_offsets, view_offset
-from ..ops.shared.op_def import lookup
-from .copy_accesses import Clock, Contents, Copy
-
-Piece = tuple[int, int, int]
-"""`length` bytes of a content from `offset` on, as (content, offset, length); contents are numbered as they are written."""
+from .byte_contents import Clock, Contents, Copy, Piece, Place, joined
+from .shared_bytes import kept_slices, may_share_bytes, offset_in_operand
 
 COPIES = frozenset({*STARTS, *DONES})
 
@@ -43,29 +41,6 @@ def check_copy_races(module: Module) -> None:
             _Race(function).run()
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a value lies."""
-
-    value: Value
-    space: object
-    contents: Contents
-    begin: int
-    end: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """An op with what it touches."""
-
-    op: Op
-    reads: list[Place]
-    writes: list[Place]
-    """Results and workspace."""
-    kept: list[int] | None
-    """Operands of a concat that lie in their places in the result already; [-1] for a view; None for other ops."""
-
-
 class _Race:
     def __init__(self, function: Function) -> None:
         self.function = function
@@ -78,86 +53,75 @@ class _Race:
         self.running: dict[Value, Copy] = {}
         """Copies by their pending value."""
         self.memory: dict[object, Contents] = {}
-        self.pieces: dict[Value, list[Piece]] = {}
-        self.contents = 0
+        self.places: dict[Value, Place] = {}
         outside = {value.root for value in function.returns if _is_given_back(value)}
         self.each_run = outside | {p for p in function.params if p.role is Role.INPUT}
         """Roots with bytes that the caller gives anew for each run."""
-        self.unwritten = self._leaving()
+        left = {op.operands[0] for op in function.ops if op.name == "offload_start"}
+        self.unplaced = {value for value in left if value.role is Role.STATE and value.placement is None}
         """States that leave the arena and whose new content has no place yet."""
-        self.places = {value: self._place(value) for value in function.values()}
-        self.steps = [self._planned(op) for op in function.ops]
 
     def run(self) -> None:
-        """Walk two runs. Raises CheckError."""
-        states: dict[Value, list[Piece]] = {}
-        for number in range(2):
-            for root in self.each_run:
-                self.places[root].contents.clear()
-            for param in self.function.params:
-                if param in states:
-                    self.pieces[param] = states[param]
-                elif number == 0 or param in self.each_run or param in self.unwritten:
-                    self._write(0, None, self.places[param], self._new(param), None)
-            for step in self.steps:
-                if is_done(step.op):
-                    self.pieces.pop(step.op.results[0], None)
-            for index, step in enumerate(self.steps):
-                if step.op.name in COPIES:
-                    self._copy(index, step)
-                else:
-                    self._step(index, step)
-            self._end()
-            states = {v.root: self.pieces[v] for v in self.function.returns if v.root.role is Role.STATE}
-
-    def _leaving(self) -> set[Value]:
-        left = {op.operands[0] for op in self.function.ops if op.name == "offload_start"}
-        return {value for value in left if value.role is Role.STATE and value.placement is None}
+        """Walk the list. Raises CheckError."""
+        for param in self.function.params:
+            self._write(0, None, self._place(param), None)
+        for index, op in enumerate(self.function.ops):
+            if op.name in COPIES:
+                self._copy(index, op)
+            else:
+                self._step(index, op)
+        self._end()
 
     def _place(self, value: Value) -> Place:
-        if value.op is not None and is_done(value.op) and value.alias is None:
-            return replace(self._place(value.op.operands[0]), value=value)
-        root = value.alias.root if value.alias else value
-        begin = value.alias.offset if value.alias else 0
+        at = self.places.get(value)
+        if at is None:
+            at = self.places[value] = self._new_place(value)
+        return at
+
+    def _new_place(self, value: Value) -> Place:
+        if value.alias is None and value.op is not None and value.op.name in DONES:
+            pending = self._place(value.op.operands[0])
+            return Place(value, pending.contents, pending.begin, pending.end)
+        alias = value.alias
+        root, begin = (value, 0) if alias is None else (alias.root, alias.offset)
         space: object = root
         if root.placement is not None and root not in self.each_run:
             space = root.placement.space
             begin += root.placement.offset
         contents = self.memory.get(space)
         if contents is None:
-            contents = self.memory[space] = Contents()
-        return Place(value, space, contents, begin, begin + value.type.nbytes)
+            contents = self.memory[space] = Contents(space)
+        return Place(value, contents, begin, begin + value.type.nbytes)
 
-    def _planned(self, op: Op) -> Step:
-        written = op.results if op.workspace is None else [*op.results, op.workspace]
-        reads = [self.places[v] for v in op.operands]
-        return Step(op, reads, [self.places[v] for v in written], _kept_slices(op))
+    def _step(self, index: int, op: Op) -> None:
+        places, now = self.places, self.now
+        for value in op.operands:
+            at = places.get(value) or self._place(value)
+            segment = at.segment
+            if segment is None or segment.origin is not at.origin:
+                self._read(index, op, at, None)
+            elif segment.writer is not None and now[segment.writer.lane] < segment.writer.time:
+                self._race(index, op, at, segment.writer, "writes")
+        results = op.results
+        if may_share_bytes(op):
+            results = results[1:]
+            self._first_result(index, op)
+        for value in results:
+            self._write(index, op, places.get(value) or self._place(value), None)
+        if op.workspace is not None:
+            self._write(index, op, self._place(op.workspace), None)
 
-    def _new(self, value: Value) -> list[Piece]:
-        self.contents += 1
-        found = self.pieces[value] = [(self.contents, 0, value.type.nbytes)]
-        return found
-
-    def _step(self, index: int, step: Step) -> None:
-        for place in step.reads:
-            self._read(index, step.op, place, None)
-        for number, place in enumerate(step.writes):
-            if number == 0 and step.kept is not None:
-                self._join(index, step, place)
-            else:
-                self._write(index, step.op, place, self._new(place.value), None)
-
-    def _copy(self, index: int, step: Step) -> None:
-        op = step.op
+    def _copy(self, index: int, op: Op) -> None:
         if is_start(op):
             copy = self._begin(index, op)
-            self._read(index, op, step.reads[0], copy)
-            self._write(index, op, step.writes[0], self._new(op.results[0]), copy)
+            self._read(index, op, self._place(op.operands[0]), copy)
+            self._write(index, op, self._place(op.results[0]), copy)
             return
         over = self.running.pop(op.operands[0], None)
         if over is not None:
             self.now = [max(pair) for pair in zip(self.now, over.clock)]
-        self.pieces[op.results[0]] = self._expected(index, op, op.operands[0])
+        self._made(index, op, self._place(op.operands[0]))
+        self._made(index, op, self._place(op.results[0]))
 
     def _begin(self, index: int, op: Op) -> Copy:
         lane = self.lanes[str(op.attrs.get("lane"))]
@@ -170,98 +134,95 @@ class _Race:
         self.running[op.results[0]] = copy
         return copy
 
-    def _join(self, index: int, step: Step, place: Place) -> None:
-        """A view, which writes nothing, or a concat some of whose operands are in their places already."""
-        op, kept, result = step.op, step.kept or [], place.value
-        if kept[0] == -1:
-            pieces = self._expected(index, op, op.operands[0])
-            self.pieces[result] = _part(pieces, view_offset(op) or 0, result.type.nbytes)
+    def _first_result(self, index: int, op: Op) -> None:
+        """A view, which writes nothing, or a concat some of whose operands may be in their places already."""
+        at = self._place(op.results[0])
+        within = offset_in_operand(op)
+        if within is not None:
+            at.look(self._place(op.operands[0]), within)
             return
-        pieces = []
-        at = 0
-        offsets = slice_offsets(op)
-        own = self._new(result)[0][0]
-        for number in sorted(kept, key=lambda number: offsets[number] or 0):
-            begin = offsets[number] or 0
-            if begin > at:
-                pieces.append((own, at, begin - at))
-            pieces += self._expected(index, op, op.operands[number])
-            at = begin + op.operands[number].type.nbytes
-        if at < result.type.nbytes:
-            pieces.append((own, at, result.type.nbytes - at))
-        self._write(index, op, place, pieces, None, own)
-        self.pieces[result] = pieces
+        inner = [(offset, self._made(index, op, self._place(op.operands[n]))) for n, offset in kept_slices(op).items()]
+        if not inner:
+            self._write(index, op, at, None)
+            return
+        at.pieces, begin = joined(at.value, inner), at.begin
+        for origin, offset, length in at.pieces:
+            if origin is at.value and length:
+                self._meet(index, op, at, begin, begin + length, None)
+                at.contents.fill(begin, begin + length, origin, offset - begin)
+            begin += length
 
-    def _read(self, index: int, op: Op | None, place: Place, copy: Copy | None) -> None:
-        """An op, or the copy that it begins, reads a value."""
-        at, contents = place.begin, place.contents
-        clock = self.now if copy is None else copy.clock
-        pieces = self.pieces.get(place.value)
-        for content, offset, length in self._expected(index, op, place.value) if pieces is None else pieces:
-            end = at + length
-            first, last = contents.meeting(at, end) if length else (0, 0)
-            reached = at
-            for segment in contents.segments[first:last]:
-                if segment.begin > reached or segment.content != content or segment.base != offset - at:
-                    break
-                writer = segment.writer
-                if writer is not None and clock[writer.lane] < writer.time:
-                    self._race(index, op, place, writer, "writes")
-                reached = segment.end
-            if reached < end:
-                message = f"expected its data at byte {reached} of {_name(place.space)}, got other bytes"
-                self._fail(index, op, place.value, message)
-            if copy is not None:
-                contents.note(at, end, first, last, copy)
-            at = end
-
-    def _expected(self, index: int, op: Op | None, value: Value) -> list[Piece]:
+    def _made(self, index: int, op: Op | None, at: Place) -> list[Piece]:
         """What a value consists of; what waits for a copy, of what the copy writes."""
-        made = value.op
-        source = made.operands[0] if made is not None and is_done(made) else value
-        pieces = self.pieces.get(source)
-        if pieces is None:
-            self._fail(index, op, value, "expected a value that is defined before its use")
-        return pieces
+        maker = at.value.op
+        if at.pieces is None and maker is not None and maker.name in DONES:
+            pending = self._place(maker.operands[0])
+            if pending.pieces is not None:
+                at.look(pending, 0)
+        if at.pieces is None:
+            self._fail(index, op, at.value, "expected a value that is defined before its use")
+        return at.pieces
 
-    def _write(
-        self, index: int, op: Op | None, place: Place, pieces: list[Piece], copy: Copy | None, own: int | None = None
-    ) -> None:
-        """An op, or the copy that it begins, writes a value: of its pieces those of the content `own`, if that is given."""
-        at, contents = place.begin, place.contents
+    def _read(self, index: int, op: Op | None, at: Place, copy: Copy | None, pieces: list[Piece] | None = None) -> None:
+        """An op, or the copy that it begins, reads a value, or in its place what `pieces` say."""
         clock = self.now if copy is None else copy.clock
-        for content, offset, length in pieces:
-            end = at + length
-            if length and own in (None, content):
-                first, last = contents.meeting(at, end)
-                for segment in contents.segments[first:last]:
-                    writer = segment.writer
-                    if writer is not None and clock[writer.lane] < writer.time:
-                        self._race(index, op, place, writer, "writes")
-                    for reader in segment.readers:
-                        if clock[reader.lane] < reader.time or reader is copy:
-                            self._race(index, op, place, reader, "reads")
-                contents.fill(at, end, first, last, content, offset - at, copy)
-            at = end
+        found, lost = at.find(self._made(index, op, at) if pieces is None else pieces)
+        for segment in found:
+            writer = segment.writer
+            if writer is not None and clock[writer.lane] < writer.time:
+                self._race(index, op, at, writer, "writes")
+        if lost is not None:
+            message = f"expected its data at byte {lost} of {_name(at.contents.space)}, got other bytes"
+            self._fail(index, op, at.value, message + (" for the next run" if pieces is not None else ""))
+        if copy is not None and at.begin < at.end:
+            at.contents.note(at.begin, at.end, copy)
+
+    def _write(self, index: int, op: Op | None, at: Place, copy: Copy | None) -> None:
+        """An op, or the copy that it begins, writes a value."""
+        if at.begin < at.end:
+            segment = at.contents.whole(at.begin, at.end)
+            if segment is None or segment.writer is not None or segment.readers:
+                self._meet(index, op, at, at.begin, at.end, copy)
+        at.fill(copy)
+
+    def _meet(self, index: int, op: Op | None, at: Place, begin: int, end: int, copy: Copy | None) -> None:
+        """What copies do with bytes that are about to be written must be over."""
+        clock = self.now if copy is None else copy.clock
+        first, last = at.contents.meeting(begin, end)
+        for segment in at.contents.segments[first:last]:
+            writer = segment.writer
+            if writer is not None and clock[writer.lane] < writer.time:
+                self._race(index, op, at, writer, "writes")
+            for reader in segment.readers:
+                if clock[reader.lane] < reader.time or reader is copy:
+                    self._race(index, op, at, reader, "reads")
 
     def _end(self) -> None:
-        """When the function returns every copy is over, and what it returns is there."""
+        """When the function returns every copy is over, and what it returns is there, as is what the next run reads."""
         end = len(self.function.ops)
         for copy in self.last:
             if copy is not None and self.now[copy.lane] < copy.time:
-                self._fail(
-                    copy.index, copy.op, copy.op.results[0], "expected a wait for the copy before the function returns"
-                )
+                message = "expected a wait for the copy before the function returns"
+                self._fail(copy.index, copy.op, copy.op.results[0], message)
+        states: dict[Value, list[Piece]] = {}
         for value in self.function.returns:
-            self._read(end, None, self.places[value], None)
+            at = self._place(value)
+            self._read(end, None, at, None)
+            if value.root.role is Role.STATE:
+                states[value.root] = self._made(end, None, at)
+        read = {value for op in self.function.ops for value in op.operands if value.op is None}
+        for param in self.function.params:
+            if param in read and param not in self.each_run and param not in self.unplaced:
+                at = self._place(param)
+                self._read(end, None, at, None, states[param] if param in states else self._made(end, None, at))
 
-    def _race(self, index: int, op: Op | None, place: Place, copy: Copy, what: str) -> NoReturn:
+    def _race(self, index: int, op: Op | None, at: Place, copy: Copy, what: str) -> NoReturn:
         of = copy.op.operands[0].name
         message = (
             f"expected a wait for the copy of %{of} that op {copy.index} {copy.op.name} began on lane {copy.op.attrs['lane']}, "
-            f"which {what} the same bytes of {_name(place.space)}, got none before"
+            f"which {what} the same bytes of {_name(at.contents.space)}, got none before"
         )
-        self._fail(index, op, place.value, message)
+        self._fail(index, op, at.value, message)
 
     def _fail(self, index: int, op: Op | None, value: Value, message: str) -> NoReturn:
         place = f"op {index} {op.name}" + (f" ({op.location})" if op.location else "") if op is not None else "return"
@@ -272,39 +233,6 @@ def _is_given_back(value: Value) -> bool:
     """Whether a returned value has bytes that the caller gives: those of its own root, which no parameter or constant is."""
     root = value.alias.root if value.alias else value
     return root.op is not None and root.op.name != "constant" and root.placement is None
-
-
-def _kept_slices(op: Op) -> list[int] | None:
-    """`Step.kept` of an op."""
-    definition = lookup(op.name)
-    if definition is None or (definition.view is None and definition.slices is None) or not op.operands:
-        return None
-    result = op.results[0]
-    root, begin = (result.alias.root, result.alias.offset) if result.alias else (result, 0)
-
-    def lies_at(operand: Value, offset: int | None) -> bool:
-        other, at = (operand.alias.root, operand.alias.offset) if operand.alias else (operand, 0)
-        return offset is not None and other is root and at == begin + offset
-
-    within = view_offset(op) if op.plan.in_place is None else None
-    if within is not None and lies_at(op.operands[0], -within):
-        return [-1]
-    found = [n for n, offset in enumerate(slice_offsets(op)) if lies_at(op.operands[n], offset)]
-    return found or None
-
-
-def _part(pieces: Iterable[Piece], begin: int, length: int) -> list[Piece]:
-    """Bytes [begin, begin + length) of pieces one after another."""
-
-    def parts() -> Iterator[Piece]:
-        at, end = 0, begin + length
-        for content, offset, size in pieces:
-            low, high = max(begin, at), min(end, at + size)
-            if low < high:
-                yield content, offset + low - at, high - low
-            at += size
-
-    return list(parts())
 
 
 def _name(space: object) -> str:

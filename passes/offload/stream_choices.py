@@ -154,6 +154,7 @@ class StreamChoices:
             alone=None,
             alone_at_least=self._at_least(self.taken[ARENA], whole),
             at_least=self._at_least(self.starts.bound, whole),
+            at_least_by="what weights must come in",
             by=copies,
             immovable=graph.reasons(copies.least),
         )

@@ -17,7 +17,7 @@ from memc.passes.recompute.bound import least_possible
 from memc.passes.recompute.planned_arena import planned_arena
 from memc.passes.recompute.problem import RecomputeGraph
 from memc.passes.recompute.rewrite import rewrite
-from memc.solvers.exact.offload_bound import added_at_least
+from memc.solvers.exact.offload_bound import added_at_least, moments
 from memc.solvers.exact.recompute import solve_recompute
 from memc.solvers.offload import Lanes, OffloadProblem, Schedule, Step, copies_at_least, offload_ladder
 from memc.solvers.recompute import RecomputeProblem, measure_sequence, recompute_ladder
@@ -81,10 +81,17 @@ class Copied:
     at_least: float | None = None
     """Below this no schedule of copies and recomputation is that runs the ops for the first time in the sequence of this one, within
     the budget; None where no bound was found."""
+    at_least_by: str = ""
+    """What says so, in words."""
     by: Copies | None = None
     """What was counted on."""
     immovable: Mapping[str, str] = field(default_factory=dict)
     """Why values may not be copied, by their names."""
+
+
+def _program(looked_at: int, there_are: int) -> str:
+    """How `Copied.at_least` was found."""
+    return "linear program" + ("" if looked_at == there_are else f", {looked_at} of {there_are} moments")
 
 
 @dataclass(frozen=True)
@@ -212,6 +219,7 @@ class Choices:
             choice.share(min(alone)) if alone else None,
             choice.share(copies_at_least(problem, budget)),
             None if at_least is None else choice.share(at_least),
+            _program(*moments(problem, budget, plan.first_runs)),
             by=copies,
             immovable=choice.graph.reasons(copies.least),
         )

@@ -22,6 +22,7 @@ void PeakTree::Pull(int32_t node) {
 }
 
 void PeakTree::Add(int32_t lower, int32_t upper, int64_t amount) {
+  if (amount == 0) return;
   const int32_t first = lower + leaves_, last = upper + leaves_;
   for (int32_t low = first, high = last + 1; low < high; low /= 2, high /= 2) {
     if (low & 1) {
@@ -33,8 +34,18 @@ void PeakTree::Add(int32_t lower, int32_t upper, int64_t amount) {
       nodes_[high].greatest += amount;
     }
   }
-  for (int32_t node = first / 2; node >= 1; node /= 2) Pull(node);
-  for (int32_t node = last / 2; node >= 1; node /= 2) Pull(node);
+  int32_t left = first / 2, right = last / 2;
+  for (; left != right; left /= 2, right /= 2) {
+    Pull(left);
+    Pull(right);
+  }
+  if (left < 1) return;
+  Pull(left);  // Which may have been added to itself.
+  for (int32_t node = left / 2; node >= 1; node /= 2) {
+    const int64_t before = nodes_[node].greatest;
+    Pull(node);
+    if (nodes_[node].greatest == before) return;  // So nothing changes above it.
+  }
 }
 
 int32_t PeakTree::ArgMax() const {

@@ -23,11 +23,11 @@ constexpr double kWarmth = 0.01;  // Of the added time: what a worse plan may ta
 
 }  // namespace
 
-OffloadSearch::OffloadSearch(const OffloadProblem& problem, const RecomputeState& state,
-                             uint64_t seed, bool recompute)
+OffloadSearch::OffloadSearch(const OffloadProblem& problem, RecomputeState state, uint64_t seed,
+                             bool recompute)
     : problem_(problem),
       recompute_(recompute),
-      state_(state),
+      state_(std::move(state)),
       random_(seed, true),
       copies_(problem.ops.sizes, problem.movable, problem.lanes, problem.host_budget),
       relief_(problem.ops, &state_, &random_, &copies_) {}

@@ -18,8 +18,7 @@ namespace memc {
 class OffloadSearch {
  public:
   // Begins with the runs of `state`. `recompute`: whether there may be more of them.
-  OffloadSearch(const OffloadProblem& problem, const RecomputeState& state, uint64_t seed,
-                bool recompute);
+  OffloadSearch(const OffloadProblem& problem, RecomputeState state, uint64_t seed, bool recompute);
   OffloadSearch(const OffloadSearch&) = delete;
   OffloadSearch& operator=(const OffloadSearch&) = delete;
 

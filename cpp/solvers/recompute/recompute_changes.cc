@@ -46,7 +46,7 @@ bool RecomputeState::RespaceAround(int32_t previous, int32_t next) {
   }
   int32_t tag = low;
   for (int32_t run : window) {
-    runs_[run].tag = tag += step;
+    run_tags_[run] = tag += step;
     run_at_[tag] = run;
     Load(run, 1);
   }
@@ -73,7 +73,7 @@ void RecomputeState::Respace() {
   absent_ = absent_count_ = PrefixSums(tags_);
   int32_t tag = 0;
   for (int32_t run = first_; run >= 0; run = runs_[run].next) {
-    runs_[run].tag = tag += step;
+    run_tags_[run] = tag += step;
     run_at_[tag] = run;
     Load(run, 1);
   }
@@ -103,7 +103,7 @@ void RecomputeState::Touch(int32_t op) {
 void RecomputeState::Link(int32_t run) {
   const int32_t op = runs_[run].op, previous = runs_[run].previous, next = runs_[run].next;
   const int32_t tag = FreeTag(previous, next);
-  runs_[run].tag = tag;
+  run_tags_[run] = tag;
   (previous >= 0 ? runs_[previous].next : first_) = run;
   if (next >= 0) runs_[next].previous = run;
   std::vector<int32_t>& runs = runs_of_[op];
@@ -122,7 +122,7 @@ void RecomputeState::Link(int32_t run) {
 
 // Takes a run out; it keeps its op and neighbours, so that Link puts it back.
 void RecomputeState::Unlink(int32_t run) {
-  const int32_t op = runs_[run].op, tag = runs_[run].tag;
+  const int32_t op = runs_[run].op, tag = run_tags_[run];
   const int32_t previous = runs_[run].previous, next = runs_[run].next;
   std::vector<int32_t>& runs = runs_of_[op];
   runs.erase(runs.begin() + Find(runs, tag));
@@ -194,6 +194,7 @@ int32_t RecomputeState::Insert(int32_t op, int32_t before) {
   int32_t run = static_cast<int32_t>(runs_.size());
   if (unused_.empty()) {
     runs_.emplace_back();
+    run_tags_.push_back(-1);
   } else {
     run = unused_.back();
     unused_.pop_back();

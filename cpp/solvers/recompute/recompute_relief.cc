@@ -14,10 +14,6 @@ constexpr int64_t kChangeWork = 30;  // Of one change of the sequence.
 
 }  // namespace
 
-bool RecomputeRelief::IsWorse(const Candidate& a, const Candidate& b) {
-  return a.rank != b.rank ? a.rank < b.rank : a.value > b.value;
-}
-
 RecomputeRelief::RecomputeRelief(const RecomputeProblem& problem, RecomputeState* state,
                                  RecomputeRandom* random, const CopyCosts* copies)
     : problem_(problem),
@@ -102,15 +98,14 @@ bool RecomputeRelief::RelieveOnce(int64_t limit, bool vary) {
   return true;
 }
 
-// Lists the value as one that may be elsewhere at the moment and be back for `run`, its next
-// reader.
-void RecomputeRelief::AddCopy(int32_t value, int32_t run, int32_t moment, bool vary) {
-  const int32_t last = state_->LastUse(value, moment), next = state_->tag_of(run);
-  const int64_t stall = copies_->Stall(*state_, value, last, here_, next);
+// Lists the value as one that may be elsewhere at the moment, and be back for its next reader.
+void RecomputeRelief::AddCopy(int32_t value, const RecomputeState::Uses& uses, bool vary) {
+  const int32_t next = state_->tag_of(uses.next);
+  const int64_t stall = copies_->Stall(*state_, value, uses.last, here_, next);
   const int64_t price = stall + copies_->Price(problem_.sizes[value]);
   double rank = static_cast<double>(problem_.sizes[value]) / (1.0 + static_cast<double>(price));
   if (vary) rank *= random_->Factor();
-  candidates_.push_back({value, run, price, rank, true});
+  candidates_.push_back({value, uses.next, price, rank, true});
 }
 
 // Lists what is live across the moment and may be made later, or be elsewhere, the best first;
@@ -121,11 +116,14 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
   work_ += static_cast<int64_t>(values_.size());
   if (copies_ != nullptr) here_ = copies_->At(*state_, moment);
   for (int32_t value : values_) {
+    const RecomputeState::LiveRange& span = state_->span_of(value);
+    if (span.lower >= moment || span.upper < moment) continue;
     for (const RecomputeState::LiveRange& range : state_->live_ranges_of(value)) {
       if (range.lower >= moment || range.upper < moment) continue;
-      const int32_t run = state_->NextRead(value, moment);
+      const RecomputeState::Uses uses = state_->UsesAround(value, moment);
+      const int32_t run = uses.next;
       if (run < 0 || state_->tag_of(run) == moment) continue;
-      if (copies_ != nullptr && copies_->MayMove(value, here_)) AddCopy(value, run, moment, vary);
+      if (copies_ != nullptr && copies_->MayMove(value, here_)) AddCopy(value, uses, vary);
       if (!runs_allowed_) continue;
       double gain = moves_ > 0 ? HoistGain(run, moment) : 0.0;
       if (vary) gain *= random_->Factor();
@@ -142,7 +140,7 @@ RecomputeRelief::Hoist RecomputeRelief::FindCandidates(int32_t moment, bool vary
       candidates_.push_back({value, run, cost, rank, false});
     }
   }
-  std::make_heap(candidates_.begin(), candidates_.end(), IsWorse);
+  std::make_heap(candidates_.begin(), candidates_.end(), IsWorse());
   return best;
 }
 
@@ -154,7 +152,7 @@ const RecomputeRelief::Candidate* RecomputeRelief::ChooseChain(int32_t moment, i
   size_t useful = 0;
   // Few are looked at, so that a heap is quicker than to sort them all.
   for (auto end = candidates_.end(); end != candidates_.begin() && useful < kCandidates;) {
-    std::pop_heap(candidates_.begin(), end, IsWorse);
+    std::pop_heap(candidates_.begin(), end, IsWorse());
     const Candidate& candidate = *--end;
     if (candidate.copied) {
       ++useful;
@@ -234,21 +232,15 @@ void RecomputeRelief::FetchFor(int32_t value, const std::vector<int32_t>& runs, 
   }
 }
 
-// Whether a value that is read at or after `tag` is not in the arena before that.
-bool RecomputeRelief::IsElsewhere(int32_t value, int32_t tag) const {
-  const int32_t next = state_->NextRead(value, tag);
-  return next >= 0 && state_->IsFetched(value, next);
-}
-
 // Adds to the chain that the value is fetched, if it may be and that is not dearer than to make it
-// again. Its last use is before the moment to relieve, or it is elsewhere already.
-bool RecomputeRelief::MayFetch(int32_t value, int32_t run, int32_t moment, Chain* chain) {
+// again. Its last use before `run` is before the moment to relieve, or it is elsewhere already.
+bool RecomputeRelief::MayFetch(int32_t value, int32_t run, int32_t moment, int32_t last,
+                               bool elsewhere, Chain* chain) {
   if (copies_ == nullptr || !copies_->MayMove(value)) return false;
-  const int32_t tag = state_->tag_of(run), last = state_->LastUse(value, tag);
   int64_t stall = 0;
-  if (!IsElsewhere(value, tag)) {
+  if (!elsewhere) {
     if (last >= moment) return false;
-    stall = copies_->Stall(*state_, value, last, here_, tag);
+    stall = copies_->Stall(*state_, value, last, here_, state_->tag_of(run));
   }
   const int64_t price = stall + copies_->Price(problem_.sizes[value]);
   if (state_->MayRepeat(state_->maker_of(value), run) &&
@@ -282,15 +274,17 @@ bool RecomputeRelief::Provide(int32_t value, int32_t run, int32_t moment, int64_
   const int64_t size = problem_.sizes[value];
   const int32_t maker = state_->maker_of(value), tag = state_->tag_of(run);
   if (size == 0) return true;  // Outside the arena, where it stays.
-  const bool elsewhere = IsElsewhere(value, tag);
-  if (mark_[maker] == epoch_ || (!elsewhere && state_->NextRead(value, tag) >= 0)) return true;
+  if (mark_[maker] == epoch_) return true;
+  const RecomputeState::Uses uses = state_->UsesAround(value, tag);
+  // Whether it is read at or after `tag`, and not in the arena before that.
+  const bool elsewhere = uses.next >= 0 && state_->IsFetched(value, uses.next);
+  if (uses.next >= 0 && !elsewhere) return true;
   const std::vector<int32_t>& fetched = chain->fetched;
   if (std::find(fetched.begin(), fetched.end(), value) != fetched.end()) return true;
-  const int32_t last = state_->LastUse(value, tag);
-  const bool held = last < moment && !elsewhere;
-  bool keep = !held && !elsewhere && state_->tree().MaxIn(last + 1, tag) + size <= limit;
+  const bool held = uses.last < moment && !elsewhere;
+  bool keep = !held && !elsewhere && state_->tree().MaxIn(uses.last + 1, tag) + size <= limit;
   if (vary && random_->Below(8) == 0) keep = !keep && !held && !elsewhere;
-  if (!keep && MayFetch(value, run, moment, chain)) return true;
+  if (!keep && MayFetch(value, run, moment, uses.last, elsewhere, chain)) return true;
   if (!keep && state_->MayRepeat(maker, run)) return Need(maker, run, moment, limit, vary, chain);
   if (held) chain->held += size;
   return !elsewhere;

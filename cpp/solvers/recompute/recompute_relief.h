@@ -58,18 +58,22 @@ class RecomputeRelief {
     double rank;
     bool copied;
   };
-  static bool IsWorse(const Candidate& a, const Candidate& b);
+  struct IsWorse {
+    bool operator()(const Candidate& a, const Candidate& b) const {
+      return a.rank != b.rank ? a.rank < b.rank : a.value > b.value;
+    }
+  };
 
   int64_t Pair(int32_t op, int32_t reader) const { return op * problem_.ops() + reader; }
   bool RelieveOnce(int64_t limit, bool vary);
   void Remove(int32_t run);
-  void AddCopy(int32_t value, int32_t run, int32_t moment, bool vary);
+  void AddCopy(int32_t value, const RecomputeState::Uses& uses, bool vary);
   Hoist FindCandidates(int32_t moment, bool vary);
   const Candidate* ChooseChain(int32_t moment, int64_t limit, bool vary, double least);
   double HoistGain(int32_t run, int32_t moment) const;
   void Repeat(int32_t before);
-  bool IsElsewhere(int32_t value, int32_t tag) const;
-  bool MayFetch(int32_t value, int32_t run, int32_t moment, Chain* chain);
+  bool MayFetch(int32_t value, int32_t run, int32_t moment, int32_t last, bool elsewhere,
+                Chain* chain);
   void FetchFor(int32_t value, const std::vector<int32_t>& runs, int32_t before);
   bool Provide(int32_t value, int32_t run, int32_t moment, int64_t limit, bool vary, Chain* chain);
   bool Need(int32_t op, int32_t run, int32_t moment, int64_t limit, bool vary, Chain* chain);

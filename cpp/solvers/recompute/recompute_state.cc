@@ -16,6 +16,7 @@ RecomputeState::RecomputeState(const RecomputeProblem& problem, std::vector<int6
       tags_(kTagsPerOp * static_cast<int32_t>(problem.ops() + 16)),
       run_at_(tags_, -1),
       live_ranges_(problem.sizes.size()),
+      spans_(problem.sizes.size(), LiveRange{tags_, -1}),
       absences_(problem.sizes.size()),
       fetches_of_(problem.sizes.size(), 0),
       tree_(tags_),
@@ -27,11 +28,11 @@ RecomputeState::RecomputeState(const RecomputeProblem& problem, std::vector<int6
   for (int32_t op = 0; op < ops; ++op) {
     Run run;
     run.op = op;
-    run.tag = kSpacing * (op + 1);
     run.previous = op - 1;
     run.next = op + 1 < ops ? op + 1 : -1;
     if (!shades.empty()) run.shade = shades[op];
     runs_.push_back(std::move(run));
+    run_tags_.push_back(kSpacing * (op + 1));
     run_at_[tag_of(op)] = op;
     runs_of_[op].push_back(op);
     for (const int32_t* i = problem.until.begin(op); i != problem.until.end(op); ++i) {
@@ -65,7 +66,7 @@ size_t RecomputeState::Find(const std::vector<int32_t>& runs, int32_t tag) const
   size_t low = 0, high = runs.size();
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    if (runs_[runs[middle]].tag < tag) {
+    if (run_tags_[runs[middle]] < tag) {
       low = middle + 1;
     } else {
       high = middle;
@@ -84,13 +85,16 @@ int32_t RecomputeState::NextRead(int32_t value, int32_t tag) const {
   return reads[read];
 }
 
-int32_t RecomputeState::LastUse(int32_t value, int32_t tag) const {
+RecomputeState::Uses RecomputeState::UsesAround(int32_t value, int32_t tag) const {
   const std::vector<int32_t>& reads = reads_of_[value];
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
   const size_t read = Find(reads, tag), run = Find(made, tag);
-  int32_t found = -1;
-  if (read > 0) found = tag_of(reads[read - 1]);
-  if (run > 0) found = std::max(found, tag_of(made[run - 1]));
+  Uses found = {-1, read < reads.size() ? reads[read] : -1};
+  if (read > 0) found.last = tag_of(reads[read - 1]);
+  if (run > 0) found.last = std::max(found.last, tag_of(made[run - 1]));
+  if (found.next >= 0 && run < made.size() && tag_of(made[run]) < tag_of(found.next)) {
+    found.next = -1;
+  }
   return found;
 }
 
@@ -154,13 +158,9 @@ void RecomputeState::Load(int32_t run, int sign) {
 
 // Finds where the value is live and absent, and tells the trees of the difference.
 void RecomputeState::Place(int32_t value) {
-  const int64_t size = problem_.sizes[value];
-  std::vector<LiveRange>& live_ranges = live_ranges_[value];
-  if (size == 0) return;
-  for (const LiveRange& old : live_ranges) tree_.Add(old.lower, old.upper, -size);
-  live_ranges.clear();
-  for (const LiveRange& old : absences_[value]) CountAbsence(value, old, -1);
-  absences_[value].clear();
+  if (problem_.sizes[value] == 0) return;
+  found_live_.clear();
+  found_absent_.clear();
   const std::vector<int32_t>& made = runs_of_[maker_[value]];
   const std::vector<int32_t>& reads = reads_of_[value];
   for (size_t i = 0; i < made.size(); ++i) {
@@ -171,9 +171,8 @@ void RecomputeState::Place(int32_t value) {
       for (size_t read = Find(reads, lower + 1); read < end; ++read) {
         const int32_t tag = tag_of(reads[read]);
         if (IsFetched(value, reads[read]) && tag - upper > 1) {
-          PlaceLive(value, lower, upper);
-          absences_[value].push_back({upper + 1, tag - 1});
-          CountAbsence(value, absences_[value].back(), 1);
+          found_live_.push_back({lower, upper});
+          found_absent_.push_back({upper + 1, tag - 1});
           lower = tag;
         }
         upper = tag;
@@ -184,8 +183,49 @@ void RecomputeState::Place(int32_t value) {
       upper = tag_of(last) - (TakesOver(last, value) ? 1 : 0);
       if (upper < lower) continue;  // Fetched for the run that takes its bytes over.
     }
-    PlaceLive(value, lower, upper);
+    found_live_.push_back({lower, upper});
   }
+  MoveLive(value);
+  MoveAbsences(value);
+}
+
+// The value is live where it was found to be. Most of its ranges are what they were, or end
+// elsewhere.
+void RecomputeState::MoveLive(int32_t value) {
+  const int64_t size = problem_.sizes[value];
+  std::vector<LiveRange>& ranges = live_ranges_[value];
+  const size_t both = std::min(ranges.size(), found_live_.size());
+  for (size_t i = 0; i < both; ++i) {
+    const LiveRange &old = ranges[i], &now = found_live_[i];
+    if (old.lower != now.lower) {
+      tree_.Add(old.lower, old.upper, -size);
+      tree_.Add(now.lower, now.upper, size);
+    } else if (old.upper < now.upper) {
+      tree_.Add(old.upper + 1, now.upper, size);
+    } else if (old.upper > now.upper) {
+      tree_.Add(now.upper + 1, old.upper, -size);
+    }
+  }
+  for (size_t i = both; i < ranges.size(); ++i) tree_.Add(ranges[i].lower, ranges[i].upper, -size);
+  for (size_t i = both; i < found_live_.size(); ++i) {
+    tree_.Add(found_live_[i].lower, found_live_[i].upper, size);
+  }
+  ranges.assign(found_live_.begin(), found_live_.end());
+  spans_[value] =
+      ranges.empty() ? LiveRange{tags_, -1} : LiveRange{ranges.front().lower, ranges.back().upper};
+}
+
+void RecomputeState::MoveAbsences(int32_t value) {
+  std::vector<LiveRange>& ranges = absences_[value];
+  const auto same = [](const LiveRange& a, const LiveRange& b) {
+    return a.lower == b.lower && a.upper == b.upper;
+  };
+  if (std::equal(ranges.begin(), ranges.end(), found_absent_.begin(), found_absent_.end(), same)) {
+    return;
+  }
+  for (const LiveRange& old : ranges) CountAbsence(value, old, -1);
+  for (const LiveRange& now : found_absent_) CountAbsence(value, now, 1);
+  ranges.assign(found_absent_.begin(), found_absent_.end());
 }
 
 void RecomputeState::CountAbsence(int32_t value, const LiveRange& range, int sign) {
@@ -193,11 +233,6 @@ void RecomputeState::CountAbsence(int32_t value, const LiveRange& range, int sig
   absent_.Add(range.upper + 1, -sign * problem_.sizes[value]);
   absent_count_.Add(range.lower, sign);
   absent_count_.Add(range.upper + 1, -sign);
-}
-
-void RecomputeState::PlaceLive(int32_t value, int32_t lower, int32_t upper) {
-  live_ranges_[value].push_back({lower, upper});
-  tree_.Add(lower, upper, problem_.sizes[value]);
 }
 
 }  // namespace memc

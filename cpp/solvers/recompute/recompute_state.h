@@ -35,7 +35,7 @@ class RecomputeState {
   int32_t first() const { return first_; }
   int32_t next(int32_t run) const { return runs_[run].next; }
   int32_t op_of(int32_t run) const { return runs_[run].op; }
-  int32_t tag_of(int32_t run) const { return runs_[run].tag; }
+  int32_t tag_of(int32_t run) const { return run_tags_[run]; }
   const std::vector<int32_t>& runs_of(int32_t op) const { return runs_of_[op]; }
   const std::vector<int32_t>& reads_of(int32_t value) const { return reads_of_[value]; }
   int32_t maker_of(int32_t value) const { return maker_[value]; }
@@ -67,11 +67,17 @@ class RecomputeState {
     int32_t lower, upper;  // Tags, both included.
   };
   const std::vector<LiveRange>& live_ranges_of(int32_t value) const { return live_ranges_[value]; }
+  // From where it is live first to where it is last; nothing is in it if it is live nowhere.
+  const LiveRange& span_of(int32_t value) const { return spans_[value]; }
 
   // The first run at or after `tag` that reads the value as it is there; -1 if there is none.
   int32_t NextRead(int32_t value, int32_t tag) const;
-  // The last tag before `tag` at which the value is made or read.
-  int32_t LastUse(int32_t value, int32_t tag) const;
+  struct Uses {
+    int32_t last;  // The last tag before some tag at which the value is made or read; -1 if none.
+    int32_t next;  // NextRead at that tag.
+  };
+  Uses UsesAround(int32_t value, int32_t tag) const;
+  int32_t LastUse(int32_t value, int32_t tag) const { return UsesAround(value, tag).last; }
   // Whether the op may run just before `run`: the ops it must not follow do not come earlier.
   bool MayRun(int32_t op, int32_t run) const;
   // Whether it may do so once more.
@@ -101,7 +107,7 @@ class RecomputeState {
   static constexpr int32_t kTagsPerOp = 32;  // Tags for each op in all.
 
   struct Run {
-    int32_t op = -1, tag = -1, previous = -1, next = -1;
+    int32_t op = -1, previous = -1, next = -1;
     int32_t repeat = -1;  // Index in repeats_; -1 for the first run of its op, or one taken out.
     int64_t shade = 0;
     std::vector<int32_t> fetched;
@@ -130,7 +136,8 @@ class RecomputeState {
   bool EndsAt(int32_t value, int32_t run) const;
   bool TakesOver(int32_t run, int32_t value) const;
   void Place(int32_t value);
-  void PlaceLive(int32_t value, int32_t lower, int32_t upper);
+  void MoveLive(int32_t value);
+  void MoveAbsences(int32_t value);
   void CountAbsence(int32_t value, const LiveRange& range, int sign);
   size_t Find(const std::vector<int32_t>& runs, int32_t tag) const;
 
@@ -139,6 +146,7 @@ class RecomputeState {
   std::vector<std::vector<int32_t>>
       rivals_;  // Of each value: others that the same op may take over.
   std::vector<Run> runs_;
+  std::vector<int32_t> run_tags_;             // Apart from the runs, since searches look at many.
   std::vector<int32_t> unused_;               // Runs that may be reused.
   std::vector<std::vector<int32_t>> before_;  // Of each op: ops that must not run after it.
   int32_t first_ = -1;
@@ -147,6 +155,7 @@ class RecomputeState {
   int32_t tags_;                                // How many there are.
   std::vector<int32_t> run_at_;                 // Of each tag that is not free.
   std::vector<std::vector<LiveRange>> live_ranges_;
+  std::vector<LiveRange> spans_;
   std::vector<std::vector<LiveRange>> absences_;
   std::vector<int32_t> repeats_;
   std::vector<Fetched> fetches_;
@@ -159,6 +168,7 @@ class RecomputeState {
   std::vector<Edit> edits_;
   std::vector<int32_t> dirty_;
   std::vector<char> is_dirty_;
+  std::vector<LiveRange> found_live_, found_absent_;  // What Place finds.
 };
 
 }  // namespace memc

@@ -88,10 +88,11 @@ def wrapping(b: Builder, dtype: DType, fn: Callable[..., Expr], *operands: Expr)
 def elementwise_in_place(op: Op) -> Sequence[int]:
     """Operands with the result's shape and element size: each element is read only for the element over it."""
     result = op.result.type
+    shape, dtype = result.shape, result.dtype
     return [
         i
         for i, v in enumerate(op.operands)
-        if v.type.shape == result.shape and v.type.dtype.itemsize == result.dtype.itemsize
+        if v.type.shape == shape and (v.type.dtype is dtype or v.type.dtype.itemsize == dtype.itemsize)
     ]
 
 

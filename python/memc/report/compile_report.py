@@ -100,6 +100,8 @@ class Report:
     added_percent_bound: float | None = None
     """What `added_percent` is at least for every plan within the budget that runs the ops for the first time in this sequence; None
     where no bound was found or copies were not asked for."""
+    added_percent_bound_by: str | None = None
+    """How that was found; None where it was not, or the budget is kept without copies and recomputation."""
     training: Trained | None = None
     """None for a model that is not trained."""
     labels: list[LabelInput] = field(default_factory=list)
@@ -264,6 +266,7 @@ def make_report(
         states=host_states(module, moved),
         policy="none" if recomputation is None else recomputation.policy,
         added_percent_bound=None if recomputation is None else _bound(recomputation),
+        added_percent_bound_by=None if recomputation is None else _bound_by(recomputation),
         training=None if training is None else Trained(training.loss, training.of, training.left_out),
         labels=list(measured.labels if training is None else training.labels),
     )
@@ -279,6 +282,11 @@ def _bound(found: Recomputation) -> float | None:
     if found.copied is None:
         return None if found.policy == "none" else 0.0  # The budget is kept without.
     return None if found.copied.at_least is None else round(100 * found.copied.at_least, 4)
+
+
+def _bound_by(found: Recomputation) -> str | None:
+    """How `_bound` was found."""
+    return None if found.copied is None or found.copied.at_least is None else found.copied.at_least_by
 
 
 def _recomputed(found: Recomputation, footprint: Footprint, on_host: int) -> Recomputed:

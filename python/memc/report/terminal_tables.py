@@ -56,7 +56,8 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
         if report.policy != "auto":
             table.add_row("policy", report.policy, "")
         if report.offload.copies and report.added_percent_bound is not None:
-            table.add_row("any plan, at least", f"{report.added_percent_bound:.2f} %", "more time, in this order")
+            how = f"more time, in this order: {report.added_percent_bound_by}"
+            table.add_row("any plan, at least", f"{report.added_percent_bound:.2f} %", how)
     if report.states is not None and report.states.states:
         _add_states(table, report.states, report.offload is None)
     table.add_section()
