@@ -24,6 +24,7 @@ struct Network {
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   size_t inputs = 0, hidden = 0, projected = 0, layers = 0, directions = 1;
   bool bias = true;
+  bool persistent = false;  // the algorithm that keeps weights on the chip
 
   size_t Gates() const { return cell == CUDNN_LSTM ? 4 : cell == CUDNN_GRU ? 3 : 1; }
   size_t Outputs() const { return projected > 0 ? projected : hidden; }
@@ -103,7 +104,10 @@ size_t ForwardBytes(const Network& network, const Sequence& sequence) {
                           ? Aligned(4 * parts * unit) + parts * Aligned(4 * unit) +
                                 Aligned((states - 8) * parts * unit)
                           : Aligned(states * parts * unit);
-  return CommonBytes(network, sequence) + Aligned(gates * unit) +
+  const size_t fewer = network.cell == CUDNN_LSTM ? 2 : network.cell == CUDNN_GRU ? 1 : 0;
+  const size_t persistent =
+      network.persistent ? (4 * network.Gates() * steps - fewer * network.layers) * unit : 0;
+  return CommonBytes(network, sequence) + persistent + Aligned(gates * unit) +
          Aligned((both ? 6 : 1) * steps * unit) + kept +
          Aligned(steps * sequence.batch * network.inputs * Bytes(network.type));
 }
@@ -161,6 +165,8 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDescriptor_v8(
     network.layers = layers;
     network.directions = direction == CUDNN_BIDIRECTIONAL ? 2 : 1;
     network.bias = bias != CUDNN_RNN_NO_BIAS;
+    network.persistent =
+        algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC && type != CUDNN_DATA_BFLOAT16;
   }
   return MEMC_PHANTOM_REAL(cudnnSetRNNDescriptor_v8)(descriptor, algorithm, cell, bias, direction,
                                                      input, type, math, math_type, inputs, hidden,
