@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import importlib
 import os
 import sys
 import traceback
@@ -15,33 +16,78 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from memc.ir.errors import DeviceMemoryError, MemcError, UsageError
 
-from . import bench as bench_verb
-from . import compile as compile_verb
-from . import estimate as estimate_verb
-from . import opt as opt_verb
-from . import plan as plan_verb
-from . import run as run_verb
-from . import verify as verify_verb
 from .console import error_line, set_up_streams
+from .interrupts import leaving_at_once
+
+VERBS = {
+    "compile": ("compile.compile_model", "Compile a model into an artifact."),
+    "run": ("run.run", "Run an artifact once."),
+    "verify": ("verify.verify", "Compare with a reference."),
+    "bench": ("bench.bench_model", "Measure how fast a model runs."),
+    "estimate": ("estimate.estimate", "Tell how much GPU memory a job takes."),
+    "plan": ("plan.plan", "Plan memory: addresses and order."),
+    "opt": ("opt.opt", "Run passes and print the IR."),
+}
+"""Of each verb its module with its function, and its line in the help. A module is imported when its verb is asked for: most load the
+whole compiler."""
+
+
+class _Commands(dict[str, Any]):
+    """The verbs by name, each made when it is first taken."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(VERBS))
+
+    def __getitem__(self, name: str) -> Any:
+        made = super().__getitem__(name)
+        if made is None:
+            module, _, function = VERBS[name][0].partition(".")
+            with leaving_at_once():  # Seconds, for some.
+                place = importlib.import_module(f"{__package__}.{module}")
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            kind = getattr(place, "COMMAND", None)
+            alone.command(name, short_help=VERBS[name][1], cls=kind)(getattr(place, function))
+            made = self[name] = typer.main.get_command(alone)
+        return made
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+
+class _Verbs(TyperGroup):
+    """The command `memc`, which loads what the verb asked for needs."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
 
 app = typer.Typer(
     name="memc",
+    cls=_Verbs,
     help="A memory-optimizing compiler for deep-learning models.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("compile", short_help="Compile a model into an artifact.")(compile_verb.compile_model)
-app.command("run", short_help="Run an artifact once.")(run_verb.run)
-app.command("verify", short_help="Compare with a reference.")(verify_verb.verify)
-app.command("bench", short_help="Measure how fast a model runs.")(bench_verb.bench_model)
-app.command("estimate", short_help="Tell how much GPU memory a job takes.")(estimate_verb.estimate)
-app.command("plan", short_help="Plan memory: addresses and order.")(plan_verb.plan)
-app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 
 INTERNAL = 70
 
@@ -72,8 +118,9 @@ def _memc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake gives one line on stderr, never a traceback."""
     set_up_streams()
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="memc", standalone_mode=False)
+        code = app(args=given, prog_name="memc", standalone_mode=False)
         sys.stdout.flush()  # Here, where an error can still be told.
         return code if isinstance(code, int) else 0
     except UsageError as error:
@@ -103,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return UsageError.exit_code
         message = getattr(error, "format_message", None)
         if message is not None:
-            error_line(_unknown_option(error) or " ".join(message().split()))
+            error_line(_unknown_option(error, given) or " ".join(message().split()))
             return int(getattr(error, "exit_code", 2))
         if isinstance(error, MemoryError):
             error_line(f"out of memory on this machine{f': {error}' if str(error) else ''}")
@@ -115,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL
 
 
-def _unknown_option(error: Exception) -> str | None:
+def _unknown_option(error: Exception, arguments: Sequence[str]) -> str | None:
     """What to say of an option that there is not; None for other errors."""
     name = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
@@ -124,10 +171,13 @@ def _unknown_option(error: Exception) -> str | None:
     known = _options_of(context.command)
     word = name.lstrip("-")
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)  # Less would take `arch` for `batch`.
-    verbs = getattr(context.parent.command, "commands", {}) if context.parent is not None else {}
+    verbs = getattr(context.parent.command, "commands", {}) if context.parent is not None and not near else {}
     others = [verb for verb, command in verbs.items() if word in _options_of(command)]
+    script = next((each for each in arguments if each.endswith(".py")), None)
     if near:
         hint = f"; did you mean --{near[0]}?"
+    elif script is not None and "world-size" in known:
+        hint = f"; those of the script come after two dashes: memc estimate {script} -- {name} ..."
     elif others:
         hint = f" (of memc {', '.join(others)})"
     else:

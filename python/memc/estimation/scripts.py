@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,7 +52,7 @@ def script_job(
     Raises what `run_script` does, and UsageError for batches without a limit of memory.
     """
     changed = allocator is not None
-    with Process(script.python, gpu or DEFAULT, show) as process:
+    with Process(script.python, gpu or DEFAULT, show, script.gpus) as process, _told(process, script.path):
         batch = None
         if batches is not None:
             if memory is None:
@@ -63,7 +65,9 @@ def script_job(
             found = largest(lambda size: _fits(process, with_number(script, name, size), memory), least, most)
             script = with_number(script, name, found or least)
             batch = found or 0
-        job = Job(script.path, run_in(process, script), gpu or DEFAULT, gpu is not None, memory)
+        recording = run_in(process, script)
+        recording = replace(recording, assumed=(*recording.assumed, *_of_gpu(gpu)))
+        job = Job(script.path, recording, gpu or DEFAULT, gpu is not None, memory)
         taken = replay(job, allocator, changed)
         if taken.limited is None or taken.limited.failed < 0 or changed or memory is None:
             return ScriptJob(job, batch, taken)
@@ -73,7 +77,26 @@ def script_job(
             return ScriptJob(job, batch, taken, error.refused)
     other = replay(replace(job, recording=recording), None, False)
     note = "in the memory given the job asks for other blocks, with which it fits"
-    return ScriptJob(job, batch, replace(taken, limited=other.limited, assumed=(*taken.assumed, note)))
+    fits = other.limited if other.limited is not None and other.limited.failed < 0 else other.free
+    return ScriptJob(job, batch, replace(taken, limited=fits, assumed=(*taken.assumed, note)))
+
+
+def _of_gpu(gpu: Gpu | None) -> list[str]:
+    """What is assumed as the script sees a GPU of which not all is known."""
+    if gpu is None:
+        return [f"the script sees an {DEFAULT.name}, as no --gpu is named"]
+    if gpu.from_data_sheet:
+        return [f"engines of cuDNN as it chooses them by the data sheet of the {gpu.name}"]
+    return []
+
+
+@contextmanager
+def _told(process: Process, path: str) -> Iterator[None]:
+    """Say at the end what became of files."""
+    try:
+        yield
+    finally:
+        process.files.tell(path)
 
 
 def _fits(process: Process, script: Script, memory: int) -> bool:
@@ -93,14 +116,15 @@ def with_number(script: Script, name: str, value: int) -> Script:
     if name.startswith("-"):
         return replace(script, arguments=[*script.arguments, name, str(value)])
     try:
-        text = Path(script.path).read_text(encoding="utf-8")
-        body = ast.parse(text, script.path).body
+        source = Path(script.path).read_bytes()  # Whose encoding its first lines may say.
+        body = ast.parse(source, script.path).body
     except (OSError, ValueError, SyntaxError) as error:
         raise InvalidError(f"{script.path}: cannot be read as Python: {shown(str(error))}") from None
     for statement in body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return replace(script, assign={**script.assign, name: value})
+    text = source.decode(errors="replace")
     if "environ" in text and name in text or "getenv" in text and name in text:
         return replace(script, environment={**script.environment, name: str(value)})
     raise UsageError(

@@ -16,7 +16,7 @@ from memc.estimation.simulation import simulate
 
 EVENTS = Path(__file__).parents[3] / "data/events"
 
-H200 = 143_156 * 2**20
+H200 = 150_109_880_320
 """Bytes of the device on which the jobs were recorded."""
 
 SEGMENTS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
