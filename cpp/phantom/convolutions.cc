@@ -23,7 +23,7 @@ struct Known {
 struct Followed {
   std::mutex mutex;
   std::map<Descriptor, Known> known;
-  std::map<Descriptor, Convolution> of;  // graphs, heuristics, configurations
+  std::map<Descriptor, Convolution> of;   // graphs, heuristics, configurations
   std::map<Descriptor, int64_t> missing;  // plans
 };
 
@@ -126,8 +126,7 @@ void FollowSet(Descriptor descriptor, cudnnBackendAttributeName_t name,
     if (found == all.of.end()) return;
     if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) all.of[descriptor] = found->second;
     if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG && IsMeasured()) {
-      all.missing[descriptor] =
-          StreamKBytes(found->second, EngineOf(parts[0]), KnobsOf(parts[0]));
+      all.missing[descriptor] = StreamKBytes(found->second, EngineOf(parts[0]), KnobsOf(parts[0]));
     }
   }
 }
@@ -135,8 +134,7 @@ void FollowSet(Descriptor descriptor, cudnnBackendAttributeName_t name,
 void FollowGraph(Descriptor graph) {
   Followed& all = All();
   const std::lock_guard<std::mutex> lock(all.mutex);
-  const std::vector<Descriptor> operations =
-      all.known[graph].parts[CUDNN_ATTR_OPERATIONGRAPH_OPS];
+  const std::vector<Descriptor> operations = all.known[graph].parts[CUDNN_ATTR_OPERATIONGRAPH_OPS];
   if (operations.size() != 1) return;
   const Known operation = all.known[operations[0]];
   for (const Names& names : kOperations) {

@@ -32,9 +32,9 @@ bool IsStreamK(const Convolution& convolution, int64_t engine) {
 // Rows and columns of a thread block's tile; none for a choice that was not seen.
 std::pair<int64_t, int64_t> Tile(int64_t choice, Precision precision) {
   static const std::map<int64_t, std::pair<int64_t, int64_t>> kTiles = {
-      {0, {128, 128}}, {1, {128, 64}}, {2, {64, 32}},  {3, {256, 128}}, {4, {128, 128}},
-      {5, {64, 64}},   {6, {128, 256}}, {7, {64, 128}}, {8, {64, 32}},  {9, {64, 256}},
-      {16, {64, 32}},  {18, {64, 96}}};
+      {0, {128, 128}}, {1, {128, 64}}, {2, {64, 32}},   {3, {256, 128}},
+      {4, {128, 128}}, {5, {64, 64}},  {6, {128, 256}}, {7, {64, 128}},
+      {8, {64, 32}},   {9, {64, 256}}, {16, {64, 32}},  {18, {64, 96}}};
   if (choice == 18 && precision != Precision::kSingle) return {64, 192};
   const auto found = kTiles.find(choice);
   return found == kTiles.end() ? std::pair<int64_t, int64_t>{0, 0} : found->second;
@@ -81,7 +81,8 @@ int64_t MostSplits(const Convolution& convolution, int64_t sum, bool small_tile,
   return sum / (small_tile && convolution.precision == Precision::kHalf ? 1536 : 768);
 }
 
-// Bytes of partial tiles, a tree of counters for each tile, and a counter where tiles are handed out.
+// Bytes of partial tiles, a tree of counters for each tile, and a counter where tiles are handed
+// out.
 int64_t Bytes(const Convolution& convolution, const Knobs& knobs, bool device) {
   const auto tile = Tile(knobs.at(kTileKnob), convolution.precision);
   const int64_t rows = knobs.at(kClusterRows), columns = knobs.at(kClusterColumns);

@@ -25,8 +25,8 @@ using Knobs = std::map<int64_t, int64_t>;
 // engines for Hopper's tensor cores split a product's sum among the thread blocks that a device
 // holds at once, and take 18 for that number where there is no device. 0 for other engines.
 //
-// Found from 1,242 convolutions on an H200, of whose plans it gives 97 % exactly; how far a sum is split
-// when few tiles have long sums is approximated.
+// Found from 1,242 convolutions on an H200, of whose plans it gives 97 % exactly; how far a sum is
+// split when few tiles have long sums is approximated.
 int64_t StreamKBytes(const Convolution& convolution, int64_t engine, const Knobs& knobs);
 
 }  // namespace phantom
