@@ -77,6 +77,7 @@ def test_losses_keep_their_bits(model: onnx.ModelProto, link: str, monkeypatch: 
     )
     assert data["policy"] == "auto" and data["added_percent"] == report.recomputation.added_percent
     assert data["added_percent_bound"] is not None and 0 <= data["added_percent_bound"] <= data["added_percent"]
+    assert data["added_percent_bound_by"] == "linear program"
     expected = steps(plain)
     for mode in ("thread", "at-start", "at-done", "random:3"):
         monkeypatch.setenv("MEMC_COPIES", mode)
@@ -113,6 +114,7 @@ def test_what_is_reported_without_copies(model: onnx.ModelProto, link: str) -> N
     assert [plain[key] for key in ("policy", "added_percent", "added_percent_bound")] == ["none", None, None]
     roomy = memc.compile(model, plan_only=True, memory_budget=2**40, offload="auto", link=link).report.to_dict()
     assert [roomy[key] for key in ("policy", "added_percent", "added_percent_bound")] == ["auto", 0.0, 0.0]
+    assert plain["added_percent_bound_by"] is None and roomy["added_percent_bound_by"] is None
     alone = memc.compile(model, plan_only=True, memory_budget=2**40).report.to_dict()
     assert [alone[key] for key in ("policy", "added_percent", "added_percent_bound")] == ["none", 0.0, None]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from memc.solvers.exact.offload_bound import MOST_ROWS, added_at_least
-from memc.solvers.offload import Lane, Lanes, OffloadProblem, copies_at_least, offload_ladder
+from memc.solvers.exact.offload_bound import MOST_ROWS, added_at_least, moments
+from memc.solvers.offload import Lane, Lanes, OffloadProblem, copies_at_least, live_bytes, offload_ladder
 from memc.solvers.recompute import RecomputeProblem
 
 MIB = 1 << 20
@@ -65,6 +65,14 @@ def test_few_rows_are_no_stronger() -> None:
     problem = pass_and_back(2 * MOST_ROWS, once=True, copy=3000)
     bound = added_at_least(problem, 10 * MIB)
     assert bound is not None and bound >= copies_at_least(problem, 10 * MIB) > 0
+    live = live_bytes(problem.ops)
+    looked_at, there_are = moments(problem, 10 * MIB)
+    assert there_are == sum(nbytes > 10 * MIB for nbytes in live) > looked_at
+    assert (
+        looked_at <= MOST_ROWS + 1
+        and moments(problem, max(live) - 1) == (2, 2)
+        and moments(problem, max(live)) == (0, 0)
+    )
 
 
 def step_problem(seed: int) -> OffloadProblem:
