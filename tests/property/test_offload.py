@@ -7,11 +7,13 @@ import copy
 import json
 import random
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memc.ir.build import IRBuilder
@@ -31,8 +33,9 @@ from memc.passes.recompute.rewrite import rewrite
 from memc.report.decisions import decisions_of
 from memc.report.origins import lives_of
 from memc.report.timeline import timeline
-from memc.solvers.offload import Lane, Lanes, OffloadProblem, Step, measure_schedule, offload_ladder
+from memc.solvers.offload import Lane, Lanes, OffloadProblem, Schedule, Step, measure_schedule, offload_ladder
 from memc.solvers.offload_policies.choose import PolicyName
+from memc.solvers.recompute import recompute_ladder
 
 from .graphs import inputs_of, modules
 
@@ -159,6 +162,35 @@ def test_functions_take_what_their_schedules_say(module: Module, fused: bool) ->
             assert names.count(name) == sum(item is step for item, _ in plan.items)
         assert planned_arena(module.main) >= 0
         before.restore()
+
+
+def quickest(plans: Sequence[Schedule], budget: int) -> Schedule | None:
+    fitting = [plan for plan in plans if plan.peak <= budget]
+    return min(fitting, key=lambda plan: (plan.added, plan.bytes_in, plan.peak), default=None)
+
+
+@settings(max_examples=20)
+@given(modules(), st.sampled_from([(10, 1 << 20, 1024), (500, 1 << 24, 600), (0, 1 << 22, 512)]))
+def test_both_are_never_slower_than_either_and_budgets_never_cross(module: Module, rates: tuple[int, int, int]) -> None:
+    """Nor does a lower budget take less time, or a higher peak, than a higher one; without a link plans are those of recomputation."""
+    PassManager.parse("materialize-returns,decompose").run(module)
+    graph = RecomputeGraph.of(module.main, lambda op: 1000)
+    ops, movable, lanes = graph.problem, graph.movable(1), Lanes(Lane(*rates), QUICK)
+    plans = offload_ladder(OffloadProblem(ops, movable, lanes), 0)
+    alone = [Schedule.of_runs(ops, plan) for plan in recompute_ladder(ops, 0)]
+    once = replace(ops, once=[True] * len(ops.costs), in_order=True)
+    copied = offload_ladder(OffloadProblem(once, movable, lanes), 0)
+    assert [plan for plan in plans if not plan.bytes_in] == alone
+    assert offload_ladder(OffloadProblem(ops, [False] * len(movable), lanes), 0) == alone
+    last = None
+    for budget in sorted({plan.peak for plan in (*plans, *copied)}):
+        best = quickest(plans, budget)
+        for others in (alone, copied):
+            other = quickest(others, budget)
+            assert other is None or (best is not None and best.added <= other.added)
+        assert best is not None
+        assert last is None or (best.peak >= last.peak and best.added <= last.added)
+        last = best
 
 
 @given(modules(), st.sampled_from([(10, 1 << 20, 1024), (500, 1 << 24, 600), (0, 1 << 22, 512)]))

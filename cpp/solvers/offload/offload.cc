@@ -2,6 +2,7 @@
 #include "solvers/offload/offload.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -19,147 +20,102 @@ namespace {
 constexpr int64_t kSteps = 100;            // A limit is below the one before it by this part.
 constexpr int64_t kReachWork = 200'000;    // Steps of trying to reach one limit,
 constexpr int64_t kReachWorkOfOp = 1'000;  // and so many more for each op.
-constexpr int64_t kRounds = 40;            // Of a search that goes on from the limit before,
+constexpr int64_t kRounds = 15;            // Of a search that goes on from the limit before,
+constexpr int64_t kMoreRounds = 40;        // of the quickest one of them,
 constexpr int64_t kFreshRounds = 30;       // of one that begins at this limit,
 constexpr int64_t kCreditRounds = 20;      // and of what that one begins with.
-constexpr uint64_t kAloneSeeds = 3;        // Of searches for recomputation alone at one limit,
-constexpr int64_t kAloneWork = 200'000;    // with so many steps to reach it,
-constexpr double kWorse = 1.1;             // where the added time is so many times that of alone.
-constexpr int64_t kFreshEach = 4;          // Limits of which one has a search that begins there,
-constexpr double kJump = 1.03;  // besides those where the added time grows by such a factor.
+constexpr size_t kKept = 3;                // Joint searches that go down together.
 
-// A joint search: the parts of the lanes that credit counts on, which take turns, its rounds, and
-// whether it begins anew where the added time grows by `kJump`, too.
-struct Kind {
-  std::vector<double> credits;
-  int64_t rounds = kRounds, fresh_rounds = kFreshRounds;
-  bool jumps = true;
-};
-// Where room is scarce, plans with less credit lead further down.
-const Kind kKinds[] = {{{0.9}}, {{0.75}, 15, 30, false}, {{0.6, 0.3}, 12, 20, false}};
+// Near the least that any plan may reach, a few large values fill the arena, and addresses are hard
+// to find: so many joint searches begin at each limit then, below so many times the bound.
+constexpr int64_t kTightFresh = 12;
+constexpr double kTight = 1.06;
+constexpr double kNear = 1.06;  // Plans that add so many times what others do are kept.
+
+// The parts of the lanes that joint searches count on when they begin, which take turns. Where the
+// lanes are quick beside the ops, much credit leads to quicker plans, and little of it leads
+// further down where room is scarce.
+constexpr double kParts[] = {0.9, 0.3, 0.7, 1.0, 0.5, 0.8, 0.0, 0.6, 0.4};
 
 // Searches that go down together, each from what it had at the limit before.
 class Descent {
  public:
-  // `alone`: the plans of recomputation alone.
-  Descent(const OffloadProblem& problem, const std::vector<Schedule>& alone)
+  // `bound`: bytes that no plan is below.
+  Descent(const OffloadProblem& problem, int64_t bound)
       : problem_(problem),
-        alone_(alone.begin(), alone.end()),
+        tight_(static_cast<int64_t>(kTight * static_cast<double>(bound))),
         work_(kReachWork + kReachWorkOfOp * problem.ops.ops()),
-        computing_(std::accumulate(problem.ops.costs.begin(), problem.ops.costs.end(), int64_t{0})),
         copied_(problem, RecomputeState(problem.ops), 1, false) {
-    for (const Kind& kind : kKinds) {
-      Joint joint;
-      joint.kind = &kind;
-      joint.search = std::make_unique<OffloadSearch>(problem, RecomputeState(problem.ops), 1, true);
-      for (double part : kind.credits) {
-        const Credit credit = CreditOf(problem, part);
-        joint.credited.push_back(
-            {std::make_unique<RecomputeSearch>(problem.ops, 1, credit.shades, kCreditRounds),
-             credit.most});
-      }
-      joints_.push_back(std::move(joint));
+    // Where the sequence is given, all that there is are copies alone.
+    const std::vector<char>& once = problem.ops.once;
+    if (problem.ops.in_order && std::count(once.begin(), once.end(), 0) == 0) return;
+    for (double part : kParts) {
+      const Credit credit = CreditOf(problem, part);
+      credited_.push_back({std::make_unique<RecomputeSearch>(problem.ops, credited_.size() + 1,
+                                                             credit.shades, kCreditRounds),
+                           credit.most});
     }
   }
 
   // Adds the best plans found at a limit. Returns whether there is one.
   bool Lower(int64_t limit, std::vector<Schedule>* plans) {
-    copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, 0);
+    copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, kRounds);
     if (copies_go_on_) Add(copied_.Plan(), plans);
-    const bool fresh = limits_++ % kFreshEach == 0;
-    bool goes_on = copies_go_on_;
-    for (Joint& joint : joints_) {
-      joint.goes_on = joint.goes_on && joint.search->Lower(limit, work_, joint.kind->rounds);
-      const bool jumped = joint.kind->jumps && static_cast<double>(Added(joint)) >
-                                                   kJump * static_cast<double>(joint.added);
-      if (fresh || (joint.kind->jumps && !joint.goes_on) || jumped) {
-        Restart(limit, &joint);
-      }
-      joint.added = joint.goes_on ? Added(joint) : 0;
-      goes_on = goes_on || joint.goes_on;
-    }
-    LowerSecond(limit, fresh, plans);
-    for (const Joint& joint : joints_) {
-      if (joint.goes_on) Add(joint.search->Plan(), plans);
-    }
-    return goes_on || second_ != nullptr;
+    const auto quickest = std::min_element(joints_.begin(), joints_.end(), IsQuicker);
+    const auto fails = [&](Joint& joint) {
+      return !joint.search->Lower(limit, work_, &joint == &*quickest ? kMoreRounds : kRounds);
+    };
+    joints_.erase(std::remove_if(joints_.begin(), joints_.end(), fails), joints_.end());
+    for (int64_t i = 0; i < (limit < tight_ ? kTightFresh : 1); ++i) Begin(limit, plans);
+    for (const Joint& joint : joints_) Add(joint.search->Plan(), plans);
+    return copies_go_on_ || !joints_.empty();
   }
 
  private:
   // What is recomputed if copies have a credit.
   struct Credited {
-    std::unique_ptr<RecomputeSearch> search;
-    int64_t most;  // Bytes of credit.
-    bool goes_on = true;
+    std::unique_ptr<RecomputeSearch> search;  // Null once it does not reach a limit.
+    int64_t most;                             // Bytes of credit.
   };
 
   struct Joint {
-    const Kind* kind = nullptr;
+    size_t credit;  // Which it began with.
     std::unique_ptr<OffloadSearch> search;
-    std::vector<Credited> credited;
-    size_t restarts = 0;
-    int64_t added = 0;  // At the limit before.
-    bool goes_on = true;
   };
 
-  // Has a joint search go on from what is recomputed beside the next of its credits, where that is
-  // better.
-  void Restart(int64_t limit, Joint* joint) {
-    Credited& credited = joint->credited[joint->restarts++ % joint->credited.size()];
-    credited.goes_on = credited.goes_on && credited.search->Lower(limit + credited.most, work_);
-    if (!credited.goes_on) return;
-    RecomputeState state = credited.search->state();
-    state.ClearShades();
-    auto fresh = std::make_unique<OffloadSearch>(problem_, state, 2, true);
-    credited.goes_on = fresh->Lower(limit, work_, joint->kind->fresh_rounds);
-    if (!credited.goes_on) return;
-    if (joint->goes_on && joint->search->makespan() <= fresh->makespan()) return;
-    joint->search = std::move(fresh);
-    joint->goes_on = true;
+  static bool IsQuicker(const Joint& a, const Joint& b) {
+    return a.search->makespan() < b.search->makespan();
   }
 
-  // Another joint search, once recomputation alone takes less time than what those have: it
-  // begins with that. So it is where little of the arena may be elsewhere, and what copies leave to
-  // recompute costs too much.
-  void LowerSecond(int64_t limit, bool fresh, std::vector<Schedule>* plans) {
-    if (second_ != nullptr && !second_->Lower(limit, work_, kRounds)) second_.reset();
-    if (fresh && IsQuickerAlone(limit)) {
-      std::unique_ptr<OffloadSearch> begun = BeginAlone(limit);
-      if (begun != nullptr && (second_ == nullptr || begun->makespan() < second_->makespan())) {
-        second_ = std::move(begun);
+  // Has another joint search begin at the limit, and takes it for the slowest one, where it is
+  // quicker. Every other one begins with the credit of the quickest one. Adds its plan where it is
+  // not taken.
+  void Begin(int64_t limit, std::vector<Schedule>* plans) {
+    const size_t turn = begun_++;
+    size_t credit = turn / 2;
+    if (turn % 2 == 1 && !joints_.empty()) {
+      credit = std::min_element(joints_.begin(), joints_.end(), IsQuicker)->credit;
+    }
+    for (size_t tried = 0; tried < credited_.size(); ++tried, ++credit) {
+      credit %= credited_.size();
+      Credited& from = credited_[credit];
+      if (from.search != nullptr && !from.search->Lower(limit + from.most, work_)) {
+        from.search.reset();
       }
+      if (from.search != nullptr) return Begin(limit, credit, turn, plans);
     }
-    if (second_ != nullptr) Add(second_->Plan(), plans);
   }
 
-  bool IsQuickerAlone(int64_t limit) const {
-    int64_t joint = INT64_MAX;
-    for (const Joint& each : joints_) {
-      if (each.goes_on) joint = std::min(joint, each.search->makespan());
-    }
-    if (second_ != nullptr) joint = std::min(joint, second_->makespan());
-    return std::any_of(alone_.begin(), alone_.end(), [&](const Schedule& plan) {
-      const auto added = static_cast<double>(plan.makespan - computing_);
-      return plan.peak <= limit && kWorse * added < static_cast<double>(joint - computing_);
-    });
+  void Begin(int64_t limit, size_t credit, uint64_t seed, std::vector<Schedule>* plans) {
+    RecomputeState state = credited_[credit].search->state();
+    state.ClearShades();
+    Joint joint{credit, std::make_unique<OffloadSearch>(problem_, state, seed, true)};
+    if (!joint.search->Lower(limit, work_, kFreshRounds)) return;
+    if (joints_.size() < kKept) return joints_.push_back(std::move(joint));
+    Joint& slowest = *std::max_element(joints_.begin(), joints_.end(), IsQuicker);
+    if (IsQuicker(joint, slowest)) std::swap(joint, slowest);
+    if (limit < tight_) Add(joint.search->Plan(), plans);
   }
-
-  // A search that begins with the cheapest of some that recompute alone. Null where none of them
-  // reaches the limit.
-  std::unique_ptr<OffloadSearch> BeginAlone(int64_t limit) const {
-    std::unique_ptr<RecomputeSearch> best;
-    for (uint64_t seed = 1; seed <= kAloneSeeds; ++seed) {
-      auto search = std::make_unique<RecomputeSearch>(problem_.ops, seed);
-      if (!search->Lower(limit, kAloneWork)) continue;
-      if (best == nullptr || search->added_cost() < best->added_cost()) best = std::move(search);
-    }
-    if (best == nullptr) return nullptr;
-    auto found = std::make_unique<OffloadSearch>(problem_, best->state(), 2, true);
-    return found->Lower(limit, work_, kRounds) ? std::move(found) : nullptr;
-  }
-
-  // By how much a joint search's plan takes longer than one run of every op, in picoseconds.
-  int64_t Added(const Joint& joint) const { return joint.search->makespan() - computing_; }
 
   void Add(Schedule plan, std::vector<Schedule>* plans) const {
     if (plan.bytes_in == 0) return;
@@ -167,12 +123,11 @@ class Descent {
   }
 
   const OffloadProblem& problem_;
-  const std::vector<Schedule> alone_;
-  const int64_t work_, computing_;
+  const int64_t tight_, work_;
   OffloadSearch copied_;  // Copies alone.
+  std::vector<Credited> credited_;
   std::vector<Joint> joints_;
-  std::unique_ptr<OffloadSearch> second_;
-  int64_t limits_ = 0;  // That were tried.
+  size_t begun_ = 0;  // How many limits had another joint search.
   bool copies_go_on_ = true;
 };
 
@@ -187,14 +142,22 @@ bool IsBetter(const Schedule& a, const Schedule& b) {
   return a.bytes_out + a.bytes_in < b.bytes_out + b.bytes_in;
 }
 
-// Appends those of `plans` of which no other there is as low and as quick.
-void AddUndominated(std::vector<Schedule> plans, std::vector<Schedule>* kept) {
+// Appends those of `plans` beside which none that is as low is much quicker: addresses may be found
+// for one where they are not for the next.
+void AddUseful(std::vector<Schedule> plans, int64_t computing, std::vector<Schedule>* kept) {
   std::stable_sort(plans.begin(), plans.end(), [](const Schedule& a, const Schedule& b) {
     return a.peak != b.peak ? a.peak < b.peak : IsBetter(a, b);
   });
-  const size_t before = kept->size();
+  int64_t least = INT64_MAX;  // Of those that are as low: picoseconds added, and a little more.
+  const Schedule* last = nullptr;
   for (Schedule& plan : plans) {
-    if (kept->size() == before || IsBetter(plan, kept->back())) kept->push_back(std::move(plan));
+    const bool known = last != nullptr && last->peak == plan.peak &&
+                       last->makespan == plan.makespan && last->bytes_in == plan.bytes_in;
+    const int64_t added = plan.makespan - computing;
+    if (known || added > least) continue;
+    least = std::min(least, static_cast<int64_t>(kNear * static_cast<double>(added)));
+    kept->push_back(std::move(plan));
+    last = &kept->back();
   }
 }
 
@@ -212,7 +175,7 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
       std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
   if (!any || plans.empty()) return plans;
   std::vector<Schedule> copied;
-  Descent descent(problem, plans);
+  Descent descent(problem, bound);
   int64_t limit = plans.front().peak, least = limit;
   while (limit > bound) {
     const int64_t next = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
@@ -223,7 +186,9 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
     if (!descent.Lower(limit, &copied)) break;
     for (const Schedule& plan : copied) least = std::min(least, plan.peak);
   }
-  AddUndominated(std::move(copied), &plans);
+  const auto computing =
+      std::accumulate(problem.ops.costs.begin(), problem.ops.costs.end(), int64_t{0});
+  AddUseful(std::move(copied), computing, &plans);
   return plans;
 }
 

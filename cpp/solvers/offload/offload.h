@@ -10,8 +10,8 @@
 
 namespace memc {
 
-// The plans of `RecomputeLadder`, and then others with copies, of which no other is as low and as
-// quick.
+// The plans of `RecomputeLadder`, and then others with copies, beside each of which no other is as
+// low and much quicker.
 std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowest,
                                     int64_t bound = 0);
 

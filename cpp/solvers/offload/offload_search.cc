@@ -19,7 +19,7 @@ constexpr int64_t kReliefs = 96;             // Remedies in one round at most.
 constexpr int64_t kMoves = 8;                // Ops moved in one of them at most.
 constexpr int64_t kAttemptWork = 1'000'000;  // Of one attempt, which may go round in circles.
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
-constexpr double kWarmth = 0.01;  // Of the added time: what a worse plan may take more.
+constexpr double kWarmth = 0.03;  // Of the added time: what a worse plan may take more.
 
 }  // namespace
 

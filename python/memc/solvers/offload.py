@@ -123,7 +123,8 @@ class Schedule:
 
 
 def offload_ladder(problem: OffloadProblem, lowest: int, bound: int = 0) -> list[Schedule]:
-    """The plans of `recompute_ladder`, and then others with copies, of which no other is as low and as quick. Raises ValueError for a malformed problem."""
+    """The plans of `recompute_ladder`, and then others with copies, beside each of which no other is as low and much quicker.
+    Raises ValueError for a malformed problem."""
     return [_schedule(found) for found in native.load()["memc_offload_ladder"](*_arguments(problem), lowest, bound)]
 
 
