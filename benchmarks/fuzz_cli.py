@@ -11,6 +11,7 @@ are, closed, full, or in ASCII. Exit code 1 if anything failed.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import os
@@ -32,7 +33,7 @@ from cli_arguments import ENVIRONMENTS, FILES, HUGE, NUMBERS, OUTPUTS, SENSIBLE,
 from fuzzing import Case, fuzz, run_memc, wrong_with
 from onnx import TensorProto, helper, numpy_helper
 
-from memc.cli.app import app
+from memc.cli.app import VERBS, app
 
 TEXT = """\
 func @main(%x: f32[16] {role = input}) -> (f32[1] {name = "y"}) {
@@ -129,11 +130,13 @@ def numbers() -> frozenset[tuple[str, str]]:
     """The verbs and names of parameters that are numbers, by the verbs' own annotations: Typer's parameters say it in another
     way from version to version."""
     found = []
-    for command in app.registered_commands:
-        for parameter in inspect.signature(command.callback, eval_str=True).parameters.values():
+    for name, (place, _) in VERBS.items():
+        module, _, function = place.partition(".")
+        verb = getattr(importlib.import_module(f"memc.cli.{module}"), function)
+        for parameter in inspect.signature(verb, eval_str=True).parameters.values():
             (annotation, *_) = typing.get_args(parameter.annotation) or (parameter.annotation,)
             if {int, float} & {annotation, *typing.get_args(annotation)}:
-                found.append((str(command.name), parameter.name))
+                found.append((name, parameter.name))
     return frozenset(found)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import importlib
 import os
 import sys
 import traceback
@@ -15,33 +16,77 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
 from memc.ir.errors import DeviceMemoryError, MemcError, UsageError
 
-from . import bench as bench_verb
-from . import compile as compile_verb
-from . import estimate as estimate_verb
-from . import opt as opt_verb
-from . import plan as plan_verb
-from . import run as run_verb
-from . import verify as verify_verb
 from .console import error_line, set_up_streams
+from .interrupts import leaving_at_once
+
+VERBS = {
+    "compile": ("compile.compile_model", "Compile a model into an artifact."),
+    "run": ("run.run", "Run an artifact once."),
+    "verify": ("verify.verify", "Compare with a reference."),
+    "bench": ("bench.bench_model", "Measure how fast a model runs."),
+    "estimate": ("estimate.estimate", "Tell how much GPU memory a job takes."),
+    "plan": ("plan.plan", "Plan memory: addresses and order."),
+    "opt": ("opt.opt", "Run passes and print the IR."),
+}
+"""Of each verb its module with its function, and its line in the help. A module is imported when its verb is asked for: most load the
+whole compiler."""
+
+
+class _Commands(dict[str, Any]):
+    """The verbs by name, each made when it is first taken."""
+
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(VERBS))
+
+    def __getitem__(self, name: str) -> Any:
+        made = super().__getitem__(name)
+        if made is None:
+            module, _, function = VERBS[name][0].partition(".")
+            with leaving_at_once():  # Seconds, for some.
+                verb = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+            alone.command(name, short_help=VERBS[name][1])(verb)
+            made = self[name] = typer.main.get_command(alone)
+        return made
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def items(self) -> Any:
+        return [(name, self[name]) for name in self]
+
+    def values(self) -> Any:
+        return [self[name] for name in self]
+
+
+class _Verbs(TyperGroup):
+    """The command `memc`, which loads what the verb asked for needs."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in VERBS.items()])
+
 
 app = typer.Typer(
     name="memc",
+    cls=_Verbs,
     help="A memory-optimizing compiler for deep-learning models.",
     invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("compile", short_help="Compile a model into an artifact.")(compile_verb.compile_model)
-app.command("run", short_help="Run an artifact once.")(run_verb.run)
-app.command("verify", short_help="Compare with a reference.")(verify_verb.verify)
-app.command("bench", short_help="Measure how fast a model runs.")(bench_verb.bench_model)
-app.command("estimate", short_help="Tell how much GPU memory a job takes.")(estimate_verb.estimate)
-app.command("plan", short_help="Plan memory: addresses and order.")(plan_verb.plan)
-app.command("opt", short_help="Run passes and print the IR.")(opt_verb.opt)
 
 INTERNAL = 70
 
@@ -124,7 +169,7 @@ def _unknown_option(error: Exception) -> str | None:
     known = _options_of(context.command)
     word = name.lstrip("-")
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)  # Less would take `arch` for `batch`.
-    verbs = getattr(context.parent.command, "commands", {}) if context.parent is not None else {}
+    verbs = getattr(context.parent.command, "commands", {}) if context.parent is not None and not near else {}
     others = [verb for verb, command in verbs.items() if word in _options_of(command)]
     if near:
         hint = f"; did you mean --{near[0]}?"

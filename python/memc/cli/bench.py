@@ -15,7 +15,8 @@ from memc.report.terminal_tables import print_benchmark, print_profile
 from . import shared_flags
 from .console import progress, set_up_logging, stdout_console, write_text
 from .flags_from_options import takes_options
-from .values import parse_inputs, parse_pairs, parse_seconds
+from .pairs import parse_pairs
+from .values import parse_inputs, parse_seconds
 
 PROFILED_RUNS = 10
 

@@ -10,11 +10,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from memc.driver import Progress
 from memc.ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from memc.driver import Progress  # Which loads the whole compiler.
 
 
 def set_up_streams() -> None:

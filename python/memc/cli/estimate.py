@@ -17,7 +17,7 @@ from memc.report.estimate_table import print_estimate
 
 from . import shared_flags
 from .console import error_line, set_up_logging, stdout_console, write_text
-from .values import parse_dims
+from .pairs import parse_dims
 
 File = Annotated[
     str,

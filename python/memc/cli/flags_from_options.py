@@ -16,8 +16,9 @@ from memc.ir.checked_options import Amount, hints
 from memc.ir.sizes import parse_size
 from memc.passes.pipelines import Workspace
 
+from .pairs import parse_dims
 from .training_flags import TRAINING
-from .values import parse_bindings, parse_dims, parse_shapes, parse_training
+from .values import parse_bindings, parse_shapes, parse_training
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from memc.measure.compare import compare
 
 from . import shared_flags
 from .console import set_up_logging, write_text
-from .values import load_array, outputs_target, parse_pairs, parse_tensor, require_known
+from .pairs import parse_pairs
+from .values import load_array, outputs_target, parse_tensor, require_known
 
 
 def run(

@@ -18,7 +18,8 @@ from memc.measure import verification
 from . import shared_flags
 from .console import progress, set_up_logging, write_text
 from .flags_from_options import takes_options
-from .values import parse_inputs, parse_pairs
+from .pairs import parse_pairs
+from .values import parse_inputs
 
 NOT_VERIFIED = (
     *("memory_budget", "offload", "offload_states", "host_budget", "link", "profile", "train", "alignment"),

@@ -8,11 +8,16 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from memc import driver
+from memc.cli import app
 from memc.ir.errors import BudgetError, CheckError, InvalidError, UnsupportedError, UsageError
+
+MODEL = str(Path(__file__).resolve().parents[3] / "data/models/resnet18.onnx")
 
 
 def test_version(memc) -> None:
@@ -95,17 +100,18 @@ import os, signal, sys
 
 class AtImport:
     def find_spec(self, name, path, target=None):
-        if name == "numpy":
+        if name == sys.argv[1]:
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, AtImport())
 from memc.cli import main
-sys.exit(main(["--version"]))
+sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_interrupted_while_libraries_load() -> None:
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+@pytest.mark.parametrize("arguments", [["typer", "--version"], ["numpy", "run", "--help"], ["onnx", "compile", MODEL]])
+def test_interrupted_while_libraries_load(arguments: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "memc: error: interrupted\n")
 
 
@@ -145,3 +151,29 @@ def test_a_full_disk_behind_standard_output() -> None:
     done = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == "memc: error: standard output: cannot write: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["estimate", "--help"], ["estimate", MODEL, "--dim", "batch=2", "-q"]]
+)
+def test_a_verb_loads_no_more_than_it_needs(arguments: list[str]) -> None:
+    """The compiler's passes, TVM and PyTorch take a second and more to load."""
+    script = f"import sys\nfrom memc.cli import main\nmain({arguments!r})\nprint(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "memc.cli.app" in loaded
+    assert not loaded & {"memc.driver", "memc.passes", "memc.passes.base", "memc.ir.ops", "tvm", "torch"}
+    if arguments[0].startswith("--"):
+        assert not loaded & {"numpy", "memc.cli.estimate"}
+
+
+def test_all_verbs_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the help, in the order of work, and as commands with their options."""
+    assert app.main(["--help"]) == 0
+    lines = capsys.readouterr().out.split("Commands:\n")[1].splitlines()
+    assert [line.split()[0] for line in lines if line.strip()] == [*app.VERBS]
+    command: Any = typer.main.get_command(app.app)
+    for name, (_, about) in app.VERBS.items():
+        assert command.commands[name].name == name and command.commands[name].get_short_help_str() == about
+    assert app.main(["estimatee"]) == 2
+    assert "Did you mean 'estimate'?" in capsys.readouterr().err
