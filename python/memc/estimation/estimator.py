@@ -51,6 +51,8 @@ class Alternative:
     settings: str
     reserved_bytes: int
     retries: int = 0
+    fits: bool | None = None
+    """Whether the job fits with them into the memory given; None where none is."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Estimate:
     memory_bytes: int | None
     retries: int
     """In the memory given: how often all that is cached goes back to the device."""
+    fitted_bytes: int | None
+    """What the job takes of the device in the memory given, where it fits; None elsewhere."""
+    range_end: bool
+    """Whether `largest_batch` is the last that was tried: more may fit."""
     out_of_memory: OutOfMemory | None
     alternatives: tuple[Alternative, ...]
     recorded: Mapping[str, int] = field(default_factory=dict)
@@ -125,7 +131,7 @@ def estimate(
 
     Args:
         source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
-        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take.
+        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take, all at most.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
         allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer: of a model, whether it is trained, and how: `sgd` (default), `momentum`, `adam`, ...
@@ -172,7 +178,7 @@ class _Target:
 def _of_script(script: Script, batches: tuple[str, int, int] | None, target: _Target, show: bool) -> Estimate:
     settings = None if isinstance(target.settings, Caching) else target.settings  # PyTorch's own the script runs under.
     ran = script_job(script, batches, target.gpu, target.memory, settings, show)
-    found = _estimate(ran.job, ran.taken, target, ran.batch)
+    found = _estimate(ran.job, ran.taken, target, batches, ran.batch)
     if ran.refused is None:
         return found
     at = ran.refused
@@ -182,7 +188,7 @@ def _of_script(script: Script, batches: tuple[str, int, int] | None, target: _Ta
 
 def _of_model(path: str, loop: Loop, batches: tuple[str, int, int] | None, target: _Target) -> Estimate:
     job, batch = model_job(path, loop, batches, target.gpu, target.memory, target.settings)
-    return _estimate(job, replay(job, target.settings, target.settings is not None), target, batch)
+    return _estimate(job, replay(job, target.settings, target.settings is not None), target, batches, batch)
 
 
 def _of_recording(source: Source, device: int | None, target: _Target) -> Estimate:
@@ -194,7 +200,7 @@ def _of_recording(source: Source, device: int | None, target: _Target) -> Estima
         return _of_artifact(source, target.memory, target.begin)
     name, recording = read_source(source, device)
     job = Job(name, recording, target.gpu or DEFAULT, target.gpu is not None, target.memory)
-    return _estimate(job, replay(job, target.settings, target.settings is not None), target, None)
+    return _estimate(job, replay(job, target.settings, target.settings is not None), target)
 
 
 def _allocator_name(found: Allocator) -> str:
@@ -206,7 +212,7 @@ def _memory(memory: int | None, gpu: Gpu | None) -> int | None:
         return None if gpu is None else gpu.total
     if type(memory) is not int or not 0 < memory < 2**62:
         raise UsageError(f"memory: expected bytes from 1 to 2**62, got {shown(memory)}")
-    return memory
+    return memory if gpu is None else min(memory, gpu.total)
 
 
 def _allocator(name: str | None, alloc_conf: str | None) -> Allocator | None:
@@ -243,12 +249,17 @@ def _of_artifact(source: str | Path, memory: int | None, begin: float) -> Estima
         gpu=None,
         memory_bytes=memory,
         retries=0,
+        fitted_bytes=found.peak if memory is not None and found.peak <= memory else None,
+        range_end=False,
         out_of_memory=None,
         alternatives=(),
     )
 
 
-def _estimate(job: Job, taken: Taken, target: _Target, batch: int | None) -> Estimate:
+def _estimate(
+    job: Job, taken: Taken, target: _Target, batches: tuple[str, int, int] | None = None, batch: int | None = None
+) -> Estimate:
+    """`batch`: the largest of `batches` that fits."""
     others = _alternatives(job, taken) if target.alternatives and isinstance(taken.allocator, Caching) else ()
     free = taken.free
     origin = job.events.origin(free.peak_allocated_at)
@@ -269,6 +280,8 @@ def _estimate(job: Job, taken: Taken, target: _Target, batch: int | None) -> Est
         gpu=job.gpu.name if job.gpu_named else None,
         memory_bytes=job.memory,
         retries=free.retries if taken.limited is None else taken.limited.retries,
+        fitted_bytes=taken.fitted,
+        range_end=batches is not None and batch == batches[2],
         out_of_memory=_out_of_memory(job, taken),
         alternatives=others,
         recorded=job.recording.peaks,
@@ -293,6 +306,9 @@ def _alternatives(job: Job, taken: Taken) -> tuple[Alternative, ...]:
         if settings == taken.allocator:
             continue
         other = job.simulate(settings)
-        found.append(Alternative(text or "default", other.reserved.peak, other.retries))
-    found.append(Alternative("planned", planned_arena(job.events)))
+        if other.failed < 0:
+            fits = None if job.capacity is None else job.simulate(settings, limited=True).failed < 0
+            found.append(Alternative(text or "default", other.reserved.peak, other.retries, fits))
+    arena = planned_arena(job.events)
+    found.append(Alternative("planned", arena, fits=None if job.capacity is None else arena <= job.capacity))
     return tuple(found)

@@ -18,6 +18,9 @@ from .gpus import Gpu
 from .recording import Recording
 from .simulation import Simulation, simulate
 
+MORE_THAN_ANY = 2**42
+"""Bytes of memory that suffice for any job."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -70,7 +73,8 @@ class Job:
         total = self.gpu.total if self.gpu_named or self.memory is None else self.memory
         if isinstance(allocator, Bfc) and self.memory is not None:
             total = min(total, self.memory)
-        try:
+
+        def run(total: int) -> Simulation:
             return simulate(
                 self.events,
                 allocator,
@@ -81,6 +85,17 @@ class Job:
                 series=series,
                 addresses=series,
             )
+
+        try:
+            found = run(total)
+            if (
+                found.failed < 0
+                or limited
+                or not isinstance(allocator, Caching)
+                or allocator.memory_fraction is not None
+            ):
+                return found
+            return run(MORE_THAN_ANY)  # Expandable segments have an eighth more addresses than the device has bytes.
         except (ValueError, OverflowError) as error:
             raise InvalidError(f"{self.name}: {error}") from None
 
@@ -103,6 +118,14 @@ class Taken:
         if self.job.recording.modelled:
             return "modelled"
         return "assumed" if self.assumed else "exact"
+
+    @property
+    def fitted(self) -> int | None:
+        """Bytes of the device in the memory given; None where it does not fit, or none is given."""
+        if self.limited is None or self.limited.failed >= 0:
+            return None
+        found = self.limited.device.peak + self.job.outside
+        return found if self.job.memory is None else min(found, self.job.memory)
 
     def breakdown(self) -> Mapping[str, int]:
         """Bytes that add up to what the device gives: at the peak of what is allocated, what was asked for, by category where that is

@@ -73,7 +73,8 @@ def script_job(
             return ScriptJob(job, batch, taken, error.refused)
     other = replay(replace(job, recording=recording), None, False)
     note = "in the memory given the job asks for other blocks, with which it fits"
-    return ScriptJob(job, batch, replace(taken, limited=other.limited, assumed=(*taken.assumed, note)))
+    fits = other.limited if other.limited is not None and other.limited.failed < 0 else other.free
+    return ScriptJob(job, batch, replace(taken, limited=fits, assumed=(*taken.assumed, note)))
 
 
 def _fits(process: Process, script: Script, memory: int) -> bool:

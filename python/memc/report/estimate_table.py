@@ -34,15 +34,18 @@ def print_estimate(console: Console, found: Estimate) -> None:
         table.add_row("peak at", found.peak_op, "")
     if found.memory_bytes is not None and found.fits is not None:
         table.add_section()
-        share = f"{100 * found.device_bytes / found.memory_bytes:.1f} %"
-        table.add_row("fits", "yes" if found.fits else "no", share if found.fits else format_size(found.memory_bytes))
+        share = 100 * (found.fitted_bytes or 0) / found.memory_bytes
+        size = format_size(found.memory_bytes)
+        table.add_row("fits", "yes" if found.fits else "no", f"{share:.1f} % of {size}" if found.fits else size)
         if found.fits and found.retries:
-            table.add_row("cache given back", f"{found.retries} times", "to fit")
+            table.add_row("cache given back", "once" if found.retries == 1 else f"{found.retries} times", "to fit")
         if found.largest_batch is not None:
-            table.add_row("largest batch", f"{found.largest_batch:,}", "that fits")
+            what = "the range's end; more may fit" if found.range_end else "that fits"
+            table.add_row("largest batch", f"{found.largest_batch:,}", what)
     if found.alternatives:
         table.add_section()
         for other in found.alternatives:
             change = 100 * (other.reserved_bytes / found.reserved_bytes - 1) if found.reserved_bytes else 0.0
-            table.add_row(other.settings, f"{other.reserved_bytes:,} B", f"{change:+.1f} % reserved")
+            fits = ", fits" if other.fits and found.fits is False else ""
+            table.add_row(other.settings, f"{other.reserved_bytes:,} B", f"{change:+.1f} % reserved{fits}")
     console.print(table)

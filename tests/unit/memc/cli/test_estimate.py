@@ -36,6 +36,21 @@ def test_what_does_not_fit(memc) -> None:
     assert json.loads(Path("e.json").read_text())["out_of_memory"]["requested_bytes"] > 0
 
 
+def test_the_share_is_of_what_fits(memc) -> None:
+    """A job that gives cached memory back takes no more than there is."""
+    events = [["alloc", 0, 100 << 20, 0], ["free", 0, 100 << 20, 0], ["alloc", 1 << 30, 110 << 20, 0]]
+    Path("e.json").write_text(json.dumps({"events": events}))
+    result = memc("estimate", "e.json", "--memory", "900MiB")
+    assert result.code == 0
+    (row,) = [line for line in result.out.splitlines() if " fits " in line]
+    assert "yes" in row and "97.4 % of 900.00 MiB" in row and "once" in result.out
+
+
+def test_the_end_of_a_range_of_batches(memc, model) -> None:
+    result = memc("estimate", model, "--find-batch", "batch=1..2", "--memory", "24GiB")
+    assert (result.code, "the range's end; more may fit" in result.out) == (0, True)
+
+
 def test_settings(memc) -> None:
     result = memc("estimate", RESNET, "--alloc-conf", "expandable_segments:True", "--json", "-")
     assert json.loads(result.out)["confidence"] == "assumed"

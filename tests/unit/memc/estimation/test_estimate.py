@@ -80,6 +80,35 @@ def test_what_is_cached_goes_back_before_memory_runs_out() -> None:
     events.allocate(110 * MIB)
     found = estimate(events.events(), memory=OUTSIDE + 150 * MIB)
     assert (found.fits, found.retries, found.reserved_bytes) == (True, 1, 210 * MIB)
+    assert found.device_bytes == OUTSIDE + 210 * MIB and found.fitted_bytes == OUTSIDE + 110 * MIB
+
+
+def test_other_settings_for_a_job_that_is_larger_than_the_memory() -> None:
+    """Expandable segments reserve addresses for an eighth more than the device has: figures are for a device that suffices."""
+    events = EventList()
+    first = events.allocate(2000 * MIB)
+    events.allocate(900 * MIB)
+    events.free(first)
+    events.allocate(2010 * MIB)
+    whole = {each.settings: each for each in estimate(events.events(), gpu="h200").alternatives}
+    assert whole["expandable_segments:True"].reserved_bytes == 4920 * MIB and whole["planned"].fits
+    for memory, fits in ((900 * MIB, False), (OUTSIDE + 4000 * MIB, True), (6000 * MIB, True)):
+        found = estimate(events.events(), memory=memory)
+        other = {each.settings: each for each in found.alternatives}
+        for name, each in whole.items():
+            assert other[name].reserved_bytes == each.reserved_bytes, (memory, name)
+        assert other["planned"].fits is found.fits is fits
+        own = estimate(events.events(), memory=memory, alloc_conf="expandable_segments:True")
+        assert own.device_bytes == OUTSIDE + 4920 * MIB and own.recorded == {}
+
+
+def test_no_more_memory_than_the_gpu_has() -> None:
+    events = EventList()
+    events.allocate(30 * 2**30)
+    found = estimate(events.events(), gpu="rtx4090", memory=48 * 2**30)
+    assert (found.fits, found.memory_bytes, found.fitted_bytes) == (False, 24 * 2**30, None)
+    fits = estimate(events.events(), memory=48 * 2**30)
+    assert fits.fits and fits.fitted_bytes == fits.device_bytes
 
 
 def test_other_frameworks() -> None:

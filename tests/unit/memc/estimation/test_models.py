@@ -263,7 +263,9 @@ def test_the_largest_batch(network: Path) -> None:
     assert estimate(network, dims={"batch": found.largest_batch}, **arguments).fits  # type: ignore[arg-type]
     assert not estimate(network, dims={"batch": found.largest_batch + 1}, **arguments).fits  # type: ignore[arg-type]
     none = estimate(network, train=True, find_batch=("batch", 4096, 8192), memory=memory)
-    assert (none.fits, none.largest_batch) == (False, 0)
+    assert (none.fits, none.largest_batch, none.range_end) == (False, 0, False)
+    end = estimate(network, train=True, find_batch=("batch", 1, found.largest_batch), memory=memory)
+    assert (end.largest_batch, end.range_end, found.range_end) == (found.largest_batch, True, False)
 
 
 def test_mistakes(network: Path, tmp_path: Path) -> None:
