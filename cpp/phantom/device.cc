@@ -68,6 +68,16 @@ void CountBlasHandle(int change) { blas_handles += change; }
 void CountDnnHandle(int change) { dnn_handles += change; }
 uintptr_t NewHandle() { return next_handle += 64; }
 
+void RequireOwner() {
+  const char* owner = std::getenv("MEMC_PHANTOM_OWNER");
+  if (owner != nullptr && std::atoll(owner) != getpid()) {
+    Refuse(
+        "cudaMalloc",
+        "the script starts another process that uses the GPU, which is not counted; run what that "
+        "process does in the script itself, or one rank of a distributed job with --world-size");
+  }
+}
+
 void Refuse(const char* what, const char* why) {
   if (const char* path = std::getenv("MEMC_PHANTOM_ERROR")) {
     if (FILE* file = std::fopen(path, "w")) {

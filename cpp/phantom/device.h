@@ -32,6 +32,10 @@ void CountDnnHandle(int change);
 // A number that no other object has.
 uintptr_t NewHandle();
 
+// Refuses memory to another process than that of the script (MEMC_PHANTOM_OWNER, if it is set):
+// nobody would count what is allocated there.
+void RequireOwner();
+
 // Tells in one line why the process cannot go on, in the file that MEMC_PHANTOM_ERROR names and on
 // stderr, and ends it.
 [[noreturn]] void Refuse(const char* what, const char* why);

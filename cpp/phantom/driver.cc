@@ -43,6 +43,7 @@ MEMC_PHANTOM_EXPORT CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
 }
 MEMC_PHANTOM_EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle* made, size_t bytes,
                                          const CUmemAllocationProp*, unsigned long long) {
+  RequireOwner();
   if (!Take(Pages(bytes))) return CUDA_ERROR_OUT_OF_MEMORY;
   Pieces& pieces = Physical();
   const std::lock_guard<std::mutex> lock(pieces.mutex);

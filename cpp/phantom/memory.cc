@@ -5,8 +5,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "address_space.h"
 #include "device.h"
@@ -19,7 +21,8 @@ namespace phantom {
 namespace {
 
 // Copies of at most so many bytes are done; larger ones hold data that no program decides by.
-constexpr size_t kSmall = 4096;
+constexpr size_t kSmall = 65536;
+constexpr uintptr_t kHostPage = 4096;
 
 struct Blocks {
   std::mutex mutex;
@@ -36,8 +39,32 @@ Blocks& OnHost() {
   return *blocks;
 }
 
+// Pages of the device that hold something else than zeros. Whoever allocates a block of them anew
+// finds zeros, not what another left there.
+struct Written {
+  std::mutex mutex;
+  std::set<uintptr_t> pages;  // their addresses
+};
+
+Written& OnDevicePages() {
+  static auto* const written = new Written;
+  return *written;
+}
+
+void Write(void* to, size_t bytes) {
+  if (bytes == 0) return;
+  Written& written = OnDevicePages();
+  const std::lock_guard<std::mutex> lock(written.mutex);
+  const auto begin = reinterpret_cast<uintptr_t>(to);
+  for (uintptr_t page = begin / kHostPage * kHostPage; page < begin + bytes; page += kHostPage) {
+    written.pages.insert(page);
+  }
+}
+
 void Copy(void* to, const void* from, size_t bytes) {
   const bool to_device = OnDevice(to), from_device = OnDevice(from);
+  if (to_device && !from_device) CountWrite(to);
+  if (to_device && bytes <= kSmall) Write(to, bytes);
   if (from_device && !to_device) {
     CountRead(bytes);
     if (bytes > kSmall) {
@@ -51,6 +78,7 @@ void Copy(void* to, const void* from, size_t bytes) {
 cudaError_t Allocate(void** address, size_t bytes) {
   *address = nullptr;
   if (bytes == 0) return cudaSuccess;
+  RequireOwner();
   if (!Take(Pages(bytes))) return Failed(cudaErrorMemoryAllocation);
   const uintptr_t at = ReserveRange(bytes);
   if (at == 0) {
@@ -71,6 +99,12 @@ cudaError_t Free(void* address) {
   const auto found = blocks.bytes.find(reinterpret_cast<uintptr_t>(address));
   if (found == blocks.bytes.end()) return Failed(cudaErrorInvalidValue);
   GiveBack(Pages(found->second));
+  {
+    Written& written = OnDevicePages();
+    const std::lock_guard<std::mutex> pages(written.mutex);
+    written.pages.erase(written.pages.lower_bound(found->first),
+                        written.pages.lower_bound(found->first + found->second));
+  }
   ReleaseRange(found->first, found->second);
   blocks.bytes.erase(found);
   return cudaSuccess;
@@ -171,9 +205,24 @@ MEMC_PHANTOM_EXPORT cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, con
   return cudaSuccess;
 }
 MEMC_PHANTOM_EXPORT cudaError_t cudaMemset(void* to, int value, size_t bytes) {
-  if (bytes <= kSmall || !OnDevice(to)) std::memset(to, value, bytes);
+  const bool on_device = OnDevice(to);
+  if (on_device && value != 0 && bytes <= kSmall) Write(to, bytes);
+  if (bytes <= kSmall || !on_device) std::memset(to, value, bytes);
   return cudaSuccess;
 }
 MEMC_PHANTOM_EXPORT cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) {
   return cudaMemset(to, value, bytes);
+}
+
+// An allocator gives out a block of the device: it reads as zeros from now on.
+MEMC_PHANTOM_EXPORT void memc_phantom_clear(uintptr_t address, size_t bytes) {
+  Written& written = OnDevicePages();
+  const std::lock_guard<std::mutex> lock(written.mutex);
+  auto page = written.pages.lower_bound(address / kHostPage * kHostPage);
+  while (page != written.pages.end() && *page < address + bytes) {
+    const uintptr_t begin = *page < address ? address : *page;
+    const uintptr_t end = *page + kHostPage < address + bytes ? *page + kHostPage : address + bytes;
+    std::memset(reinterpret_cast<void*>(begin), 0, end - begin);
+    page = end - begin == kHostPage ? written.pages.erase(page) : std::next(page);
+  }
 }

@@ -9,6 +9,9 @@ namespace phantom {
 // The host reads bytes that the device computed. Whoever watches ops is told, in this thread.
 void CountRead(size_t bytes);
 
+// The host writes to an address of the device.
+void CountWrite(const void* to);
+
 // A plan of cuDNN's for tensor cores would run.
 void CountTensorCores();
 

@@ -20,6 +20,7 @@ namespace {
 thread_local cudaError_t last = cudaSuccess;
 thread_local int current_device = 0;
 std::atomic<void (*)(size_t)> read_watcher{nullptr};
+std::atomic<void (*)(const void*)> write_watcher{nullptr};
 std::atomic<void (*)()> plan_watcher{nullptr};
 
 struct Launch {
@@ -43,6 +44,10 @@ void CountRead(size_t bytes) {
   if (void (*told)(size_t) = read_watcher) told(bytes);
 }
 
+void CountWrite(const void* to) {
+  if (void (*told)(const void*) = write_watcher) told(to);
+}
+
 void CountTensorCores() {
   if (void (*told)() = plan_watcher) told();
 }
@@ -51,8 +56,10 @@ void CountTensorCores() {
 
 using namespace phantom;
 
-MEMC_PHANTOM_EXPORT void memc_phantom_watch(void (*read)(size_t), void (*plan)()) {
+MEMC_PHANTOM_EXPORT void memc_phantom_watch(void (*read)(size_t), void (*write)(const void*),
+                                            void (*plan)()) {
   read_watcher = read;
+  write_watcher = write;
   plan_watcher = plan;
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches PyTorch's allocator in the process of the script: each event with the op, module and
 // phase that it came from.
+#ifndef NDEBUG
+#define NDEBUG  // As PyTorch is built: a RecordFunction has one member more without it.
+#endif
 #include <ATen/record_function.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -10,8 +13,10 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,7 +24,9 @@
 #define MEMC_PHANTOM_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Of the phantom device, which is loaded before PyTorch.
-extern "C" void memc_phantom_watch(void (*read)(size_t), void (*plan)());
+extern "C" void memc_phantom_watch(void (*read)(size_t), void (*write)(const void*),
+                                   void (*plan)());
+extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
 extern "C" void memc_phantom_watch_launches(void (*launch)());
 extern "C" void memc_phantom_grow_local_memory();
 
@@ -28,6 +35,11 @@ namespace {
 using c10::CachingDeviceAllocator::TraceEntry;
 
 enum Phase : int64_t { kForward, kBackward, kOptimizer };
+
+// What a tensor holds that an op reads or copies.
+enum Numbers : int64_t { kUnknown, kFloating, kWhole };
+
+constexpr int64_t kMark = 100, kFromHost = 3;  // An action of a row that marks an address.
 
 // One row of the file of events; docs are in python/memc/estimation/phantom/trace.py.
 struct Row {
@@ -39,7 +51,10 @@ struct Frame {
   const char* name;
   Phase phase;
   int64_t module, call;
+  Numbers numbers;
 };
+
+using Read = std::tuple<int64_t, int64_t, int64_t>;  // op, bytes and Numbers
 
 using ForwardOp = std::pair<uint64_t, int64_t>;  // thread and sequence number
 
@@ -49,8 +64,9 @@ struct State {
   std::vector<std::string> names;
   std::unordered_map<std::string, int64_t> number_of;
   std::map<ForwardOp, int64_t> modules;  // of ops that a backward pass may come back to
-  std::map<std::pair<int64_t, int64_t>, int64_t> reads;  // how often, by op and bytes
-  std::atomic<int64_t> module{-1}, step{0}, calls{0};
+  std::map<Read, int64_t> reads;         // how often
+  std::set<int> devices;                 // on which there are blocks
+  std::atomic<int64_t> module{-1}, step{0}, calls{0}, backwards{0};
   std::thread::id script;  // the thread that runs the script
 };
 
@@ -84,12 +100,32 @@ const char* Op() {
   return frames.empty() ? "" : frames.back().name;
 }
 
+// The phase of what runs outside of all ops that are known: autograd adds gradients up by itself.
+Phase Outermost(const State& state) { return state.backwards > 0 ? kBackward : idle; }
+
+// Of an op that may read the device.
+Numbers NumbersOf(const at::RecordFunction& function) {
+  const char* name = function.name();
+  if (!StartsWith(name, "aten::")) return kUnknown;
+  name += 6;
+  const bool copy = std::strcmp(name, "copy_") == 0;
+  const char* const reading[] = {"_local_scalar_dense", "item", "is_nonzero", "to", "_to_copy"};
+  bool known = copy;
+  for (const char* each : reading) known = known || std::strcmp(name, each) == 0;
+  const auto inputs = function.inputs();
+  const size_t at = copy ? 1 : 0;
+  if (!known || inputs.size() <= at || !inputs[at].isTensor()) return kUnknown;
+  const at::Tensor& tensor = inputs[at].toTensor();
+  if (!tensor.defined()) return kUnknown;
+  return c10::isIntegralType(tensor.scalar_type(), true) ? kWhole : kFloating;
+}
+
 std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
   State& state = The();
-  Frame frame{&function, function.name(), idle, state.module, 0};
+  Frame frame{&function, function.name(), Outermost(state), state.module, 0, NumbersOf(function)};
   if (frames.empty()) {
     frame.call = ++state.calls;
-    if (idle == kBackward) frame.module = -1;
+    if (frame.phase == kBackward) frame.module = -1;
   } else {
     frame.call = frames.back().call;
     frame.phase = frames.back().phase;
@@ -134,18 +170,35 @@ void Add(const TraceEntry& entry) {
   row.pool = first == 0 && second == 0 ? 0 : static_cast<int64_t>(first * 1000003 + second);
   row.op = NumberOf(state, Op());
   row.module = frames.empty() ? state.module.load() : frames.back().module;
-  row.phase = frames.empty() ? idle : frames.back().phase;
+  row.phase = frames.empty() ? Outermost(state) : frames.back().phase;
   row.step = state.step;
   row.call = frames.empty() ? 0 : frames.back().call;
   state.rows.push_back(row);
+  if (entry.action_ == TraceEntry::ALLOC) {
+    state.devices.insert(entry.device_);
+    memc_phantom_clear(entry.addr_, entry.size_);
+  }
 }
 
 void AddRead(size_t bytes) {
   State& state = The();
   const std::lock_guard<std::mutex> lock(state.mutex);
   std::string path;  // From the outermost op inwards.
-  for (const Frame& frame : frames) path += (path.empty() ? "" : " > ") + std::string(frame.name);
-  ++state.reads[{NumberOf(state, path), static_cast<int64_t>(bytes)}];
+  Numbers numbers = kUnknown;
+  for (const Frame& frame : frames) {
+    path += (path.empty() ? "" : " > ") + std::string(frame.name);
+    if (frame.numbers != kUnknown) numbers = frame.numbers;
+  }
+  ++state.reads[{NumberOf(state, path), static_cast<int64_t>(bytes), numbers}];
+}
+
+void AddWrite(const void* to) {
+  State& state = The();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  Row row{};
+  row.action = kMark + kFromHost;
+  row.address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to));
+  state.rows.push_back(row);
 }
 
 // A plan for tensor cores is told like a read of no bytes.
@@ -173,14 +226,25 @@ MEMC_PHANTOM_EXPORT void memc_phantom_track() {
   The().script = std::this_thread::get_id();
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(Add);
   at::addGlobalCallback(at::RecordFunctionCallback(Enter, Leave)
+                            .needsInputs(true)
                             .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION,
                                      at::RecordScope::USER_SCOPE}));
-  memc_phantom_watch(AddRead, AddPlan);
+  memc_phantom_watch(AddRead, AddWrite, AddPlan);
   memc_phantom_watch_launches(Launched);
 }
 
 MEMC_PHANTOM_EXPORT void memc_phantom_set_module(int64_t module) { The().module = module; }
 MEMC_PHANTOM_EXPORT void memc_phantom_set_step(int64_t step) { The().step = step; }
+
+// A backward pass begins (1) or ends (-1).
+MEMC_PHANTOM_EXPORT void memc_phantom_backward(int64_t change) { The().backwards += change; }
+
+// How many devices there are blocks on.
+MEMC_PHANTOM_EXPORT size_t memc_phantom_devices() {
+  State& state = The();
+  const std::lock_guard<std::mutex> lock(state.mutex);
+  return state.devices.size();
+}
 
 // Marks addresses that hold weights, gradients, ...: a row that is no event of the allocator.
 MEMC_PHANTOM_EXPORT void memc_phantom_mark(const int64_t* addresses, int64_t count, int64_t what) {
@@ -188,7 +252,7 @@ MEMC_PHANTOM_EXPORT void memc_phantom_mark(const int64_t* addresses, int64_t cou
   const std::lock_guard<std::mutex> lock(state.mutex);
   for (int64_t i = 0; i < count; ++i) {
     Row row{};
-    row.action = 100 + what;
+    row.action = kMark + what;
     row.address = addresses[i];
     state.rows.push_back(row);
   }
@@ -205,8 +269,10 @@ MEMC_PHANTOM_EXPORT int memc_phantom_write(const char* rows_path, const char* na
   if (names != nullptr) {
     for (const std::string& name : state.names) std::fprintf(names, "op %s\n", name.c_str());
     for (const auto& [what, count] : state.reads) {
-      std::fprintf(names, "read %lld %lld %lld\n", static_cast<long long>(what.first),
-                   static_cast<long long>(what.second), static_cast<long long>(count));
+      const auto [op, bytes, numbers] = what;
+      std::fprintf(names, "read %lld %lld %lld %lld\n", static_cast<long long>(op),
+                   static_cast<long long>(bytes), static_cast<long long>(count),
+                   static_cast<long long>(numbers));
     }
   }
   const bool ok = std::fclose(rows) == 0 && written == state.rows.size() && names != nullptr;

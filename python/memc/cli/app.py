@@ -47,9 +47,10 @@ class _Commands(dict[str, Any]):
         if made is None:
             module, _, function = VERBS[name][0].partition(".")
             with leaving_at_once():  # Seconds, for some.
-                verb = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+                place = importlib.import_module(f"{__package__}.{module}")
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-            alone.command(name, short_help=VERBS[name][1])(verb)
+            kind = getattr(place, "COMMAND", None)
+            alone.command(name, short_help=VERBS[name][1], cls=kind)(getattr(place, function))
             made = self[name] = typer.main.get_command(alone)
         return made
 
@@ -117,8 +118,9 @@ def _memc(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake gives one line on stderr, never a traceback."""
     set_up_streams()
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(args=list(sys.argv[1:] if arguments is None else arguments), prog_name="memc", standalone_mode=False)
+        code = app(args=given, prog_name="memc", standalone_mode=False)
         sys.stdout.flush()  # Here, where an error can still be told.
         return code if isinstance(code, int) else 0
     except UsageError as error:
@@ -148,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return UsageError.exit_code
         message = getattr(error, "format_message", None)
         if message is not None:
-            error_line(_unknown_option(error) or " ".join(message().split()))
+            error_line(_unknown_option(error, given) or " ".join(message().split()))
             return int(getattr(error, "exit_code", 2))
         if isinstance(error, MemoryError):
             error_line(f"out of memory on this machine{f': {error}' if str(error) else ''}")
@@ -160,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERNAL
 
 
-def _unknown_option(error: Exception) -> str | None:
+def _unknown_option(error: Exception, arguments: Sequence[str]) -> str | None:
     """What to say of an option that there is not; None for other errors."""
     name = getattr(error, "option_name", None)
     context = getattr(error, "ctx", None)
@@ -171,8 +173,11 @@ def _unknown_option(error: Exception) -> str | None:
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.75)  # Less would take `arch` for `batch`.
     verbs = getattr(context.parent.command, "commands", {}) if context.parent is not None and not near else {}
     others = [verb for verb, command in verbs.items() if word in _options_of(command)]
+    script = next((each for each in arguments if each.endswith(".py")), None)
     if near:
         hint = f"; did you mean --{near[0]}?"
+    elif script is not None and "world-size" in known:
+        hint = f"; those of the script come after two dashes: memc estimate {script} -- {name} ..."
     elif others:
         hint = f" (of memc {', '.join(others)})"
     else:

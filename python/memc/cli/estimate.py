@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json as json_module
 import re
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
+from typer.core import TyperCommand
 
 from memc.estimation import Estimate
 from memc.estimation import estimate as make_estimate
@@ -53,10 +54,6 @@ Checkpoint = Annotated[
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="A model of images has this layout.")]
 CudnnBenchmark = Annotated[bool, typer.Option("--cudnn-benchmark", help="cuDNN tries its engines (cudnn.benchmark).")]
 
-Arguments = Annotated[
-    Optional[list[str]],
-    typer.Argument(metavar="-- ARGUMENTS", help="Of a script, after two dashes.", show_default=False),
-]
 Steps = Annotated[
     Optional[int], typer.Option("--steps", min=0, help="Of a script's optimizer (3); 0: run it to its end.")
 ]
@@ -65,7 +62,11 @@ Python = Annotated[
 ]
 
 WorldSize = Annotated[
-    int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of a distributed job; the script is rank 0.")
+    int, typer.Option("--world-size", min=1, metavar="N", help="Ranks of a distributed job, one of which a script is.")
+]
+Rank = Annotated[int, typer.Option("--rank", min=0, metavar="R", help="Of a script, in a distributed job (0).")]
+Timeout = Annotated[
+    Optional[float], typer.Option("--timeout", metavar="SECONDS", help="After which a script is given up (600).")
 ]
 
 GpuName = Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")]
@@ -88,9 +89,26 @@ ZeroGrad = Annotated[
 ]
 
 
+class COMMAND(TyperCommand):
+    """Arguments after two dashes are a script's, and no others."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.obj = args[at + 1 :]
+        ctx.allow_extra_args = True
+        rest: list[str] = super().parse_args(ctx, args[:at])
+        if rest:
+            script = "; arguments of the script come after two dashes" if ctx.params["file"].endswith(".py") else ""
+            raise UsageError(f"expected one FILE, got {' '.join(rest)} besides{script}")
+        return rest
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS]"]
+
+
 def estimate(
+    context: typer.Context,
     file: File,
-    arguments: Arguments = None,
     gpu: GpuName = None,
     memory: Memory = None,
     alloc_conf: AllocConf = None,
@@ -111,6 +129,8 @@ def estimate(
     steps: Steps = None,
     python: Python = None,
     world_size: WorldSize = 1,
+    rank: Rank = 0,
+    timeout: Timeout = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -139,8 +159,10 @@ def estimate(
         find_batch=None if find_batch is None else _batches(find_batch),
         steps=steps,
         python=python,
-        arguments=arguments or (),
+        arguments=context.obj or (),
         world_size=world_size,
+        rank=rank,
+        timeout=timeout,
         show=verbose > 0,
     )
     if json is not None:

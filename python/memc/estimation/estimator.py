@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Union
 
-from memc.ir.errors import UsageError
+from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.messages import nearest, shown
 
 from .alloc_conf import parse_alloc_conf
@@ -125,6 +125,8 @@ def estimate(
     python: str | None = None,
     arguments: Sequence[str] = (),
     world_size: int = 1,
+    rank: int = 0,
+    timeout: float | None = None,
     show: bool = False,
 ) -> Estimate:
     """How much GPU memory the job takes.
@@ -134,16 +136,16 @@ def estimate(
         gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take, all at most.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
         allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
-        train, optimizer: of a model, whether it is trained, and how: `sgd` (default), `momentum`, `adam`, ...
-        dims, framework: of a model's open dimensions; and what runs it, by default `pytorch-2.11`.
+        train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
         precision, accumulate: of a model's tensors: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
         checkpoint: a pattern of modules' names (`*.layer.*`) whose activations are recomputed in training.
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch: name, least and most of an open dimension, or of a number of a script's, of which the largest that fits is found.
         alternatives: whether to try other settings and a planned arena.
-        steps, python: of an optimizer, after which a script is stopped (3), or 0 for its end; the interpreter with PyTorch.
-        arguments, world_size, show: of a script; ranks of a job of which it is the first; whether what it prints goes to stderr.
+        steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
+        arguments, world_size, rank: of a script; ranks of a distributed job, and which of them it is (the first).
+        timeout, show: seconds after which a script is given up (600), and whether what it prints goes to stderr.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
@@ -151,9 +153,9 @@ def estimate(
     target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives)
     how = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
     asked = ModelOptions(train, optimizer, dims, framework, tf32, *how)
-    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size)
+    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size, rank, timeout)
     if is_script(source):
-        asked.refuse(None)
+        asked.refuse(None, "; numbers of a script are arguments of its own, after --")
         return _of_script(run.script(str(source), device), find_batch, target, show)
     run.refuse()
     if is_model(source):
@@ -193,6 +195,10 @@ def _of_model(path: str, loop: Loop, batches: tuple[str, int, int] | None, targe
 
 def _of_recording(source: Source, device: int | None, target: _Target) -> Estimate:
     if isinstance(source, (str, Path)) and is_artifact(source):
+        if Path(source).is_dir() and not str(source).endswith(".memc") and not Path(source, "plan.json").exists():
+            raise UnsupportedError(
+                f"{source}: expected a file, or an artifact's folder, got a folder without a plan.json; name the script in it"
+            )
         if target.settings is not None:
             raise UsageError(
                 f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"

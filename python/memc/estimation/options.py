@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 from memc.ir.errors import UsageError
 
@@ -28,10 +28,13 @@ class ModelOptions:
     channels_last: bool = False
     cudnn_benchmark: bool = False
 
-    def refuse(self, other: object) -> None:
+    def refuse(self, other: object, hint: str = "") -> None:
         """Raise UsageError for what is said of a model where there is none, and for another argument."""
-        if self != ModelOptions() or other is not None:
-            raise UsageError(f"{', '.join(vars(self))} and find_batch: expected with an .onnx model alone")
+        wrong = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        if wrong:
+            raise UsageError(f"{', '.join(wrong)}: expected with an .onnx model alone{hint}")
+        if other is not None:
+            raise UsageError("find_batch: expected with an .onnx model or a .py script alone")
 
     def loop(self, device: int | None) -> Loop:
         """Raises UsageError."""
@@ -66,16 +69,25 @@ class ScriptOptions:
     show: bool
     alloc_conf: str | None
     world_size: int = 1
-    """Ranks of a distributed job, of which the script is the first."""
+    """Ranks of a distributed job."""
+    rank: int = 0
+    """Which of them the script is."""
+    timeout: float | None = None
+    """Seconds after which it is given up; None for the usual ones."""
 
     def refuse(self) -> None:
         """Raise UsageError for what is said of a script where there is none."""
-        if self.steps is not None or self.python is not None or self.arguments or self.world_size != 1:
-            raise UsageError("steps, python, arguments and world_size: expected with a .py script alone")
+        unset = {"steps": None, "python": None, "arguments": (), "world_size": 1, "rank": 0, "timeout": None}
+        wrong = [name for name, value in unset.items() if getattr(self, name) != value]
+        if wrong:
+            raise UsageError(f"{', '.join(wrong)}: expected with a .py script alone")
 
     def script(self, path: str, device: int | None) -> Script:
         """Raises UsageError."""
         if device is not None:
             raise UsageError("device: expected none with a script")
         steps = 3 if self.steps is None else self.steps
-        return Script(path, self.arguments, steps, self.python, self.alloc_conf, world_size=self.world_size)
+        made = Script(
+            path, self.arguments, steps, self.python, self.alloc_conf, world_size=self.world_size, rank=self.rank
+        )
+        return made if self.timeout is None else replace(made, seconds=self.timeout)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,7 +52,7 @@ def script_job(
     Raises what `run_script` does, and UsageError for batches without a limit of memory.
     """
     changed = allocator is not None
-    with Process(script.python, gpu or DEFAULT, show) as process:
+    with Process(script.python, gpu or DEFAULT, show, script.gpus) as process, _told(process, script.path):
         batch = None
         if batches is not None:
             if memory is None:
@@ -75,6 +77,15 @@ def script_job(
     note = "in the memory given the job asks for other blocks, with which it fits"
     fits = other.limited if other.limited is not None and other.limited.failed < 0 else other.free
     return ScriptJob(job, batch, replace(taken, limited=fits, assumed=(*taken.assumed, note)))
+
+
+@contextmanager
+def _told(process: Process, path: str) -> Iterator[None]:
+    """Say at the end what became of files."""
+    try:
+        yield
+    finally:
+        process.files.tell(path)
 
 
 def _fits(process: Process, script: Script, memory: int) -> bool:

@@ -86,7 +86,7 @@ def libraries(installed: Installation) -> Libraries:
 
 
 def _fingerprint(installed: Installation) -> str:
-    found = hashlib.sha256(f"{installed.torch} {installed.version} {_compiler()}".encode())
+    found = hashlib.sha256(f"{installed.torch} {installed.version}".encode())
     for path in sorted(source_folder().rglob("*.*")) + [Path(__file__), Path(__file__).parent / "symbols.py"]:
         found.update(path.read_bytes() if path.is_file() else b"")
     for library in installed.libraries:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from memc.estimation.events import Origin
-from memc.ir.errors import InvalidError, MemcError, UnsupportedError
+from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 
 from .installation import Installation
 
@@ -46,16 +46,30 @@ class ScriptOutOfMemory(InvalidError):
     refused: Refused | None = None
 
 
-def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> MemcError:
-    """The error for what the process of the script wrote down."""
+def failure(
+    script: str, installed: Installation, error: Mapping[str, Any], dependences: Sequence[str] = ()
+) -> MemcError:
+    """The error for what the process of the script wrote down. `dependences`: what the script did with data of the device."""
     where = f"{script}: line {error['line']}" if error.get("line") else script
     kind = error["kind"]
     if kind == "compile":
         return UnsupportedError(
-            f"{script}: torch.compile is not supported on the phantom device; run the model without it"
+            f"{where}: torch.compile is not supported on the phantom device; leave it out, or set TORCHDYNAMO_DISABLE=1 for the "
+            "figures of the model without it"
+        )
+    if kind == "ranks":
+        ranks = error["ranks"]
+        return UsageError(
+            f"{where}: the script is a distributed job of {ranks} processes; say --world-size {ranks} for one rank of it, and --rank for another than 0"
+        )
+    if kind == "usage":
+        return UsageError(
+            f"{where}: arguments of the script: {error['message']}; they come after two dashes: memc estimate {script} -- ..."
         )
     if kind == "exit":
-        return InvalidError(f"{where}: the script exits with {error['message']}; arguments for it come after --")
+        code = error["message"]
+        said = f"with code {code}; -v shows what it prints" if isinstance(code, int) else f"with: {code[:300]}"
+        return InvalidError(f"{where}: the script exits {said}")
     if kind == "write":
         return InvalidError(f"{script}: {error['message']}: is the disk full?")
     said = f"{error['type']}: {error['message'][:300]}" if error["message"] else str(error["type"])
@@ -73,4 +87,8 @@ def failure(script: str, installed: Installation, error: Mapping[str, Any]) -> M
         return InvalidError(f"{where}: the script needs a package ({said}); install it in {installed.python}")
     if "torch.OutOfMemoryError" in bases:
         return ScriptOutOfMemory(f"{where}: the script runs out of memory ({said})")
+    if dependences:
+        return InvalidError(
+            f"{where}: the script fails ({said}), and depends on data that is zero here: {dependences[0]}"
+        )
     return InvalidError(f"{where}: the script fails ({said}); -v shows what it prints")

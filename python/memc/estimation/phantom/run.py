@@ -14,7 +14,7 @@ from memc.ir.errors import InvalidError, UsageError
 
 from .failures import Refused, ScriptOutOfMemory, failure
 from .process import Process
-from .trace import Trace, assumptions, peaks, read_trace
+from .trace import Trace, assumptions, data_dependences, peaks, read_trace
 
 UNLIMITED = 2**45
 """Bytes of memory with which no job runs out."""
@@ -35,17 +35,32 @@ class Script:
     """Values that names at the script's top level get instead of its own."""
     environment: Mapping[str, str] = field(default_factory=dict)
     world_size: int = 1
-    """Ranks of a distributed job, of which the script is the first."""
-    seconds: float = 1800.0
+    """Ranks of a distributed job."""
+    rank: int = 0
+    """Which of them the script is."""
+    seconds: float = 600.0
     """After which a script without enough steps is given up."""
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
             raise InvalidError(f"{self.path}: cannot read: expected a file with a script")
+        if not Path(self.path).read_bytes().strip():
+            raise InvalidError(f"{self.path}: expected a script that trains or runs a model, got an empty file")
         if type(self.steps) is not int or not 0 <= self.steps <= 10**6:
             raise UsageError(f"steps: expected a whole number from 0 to 1000000, got {self.steps!r}")
         if type(self.world_size) is not int or not 1 <= self.world_size <= 2**20:
             raise UsageError(f"world_size: expected a whole number from 1 to {2**20}, got {self.world_size!r}")
+        if type(self.rank) is not int or not 0 <= self.rank < self.world_size:
+            raise UsageError(
+                f"rank: expected a whole number from 0 to {self.world_size - 1}, of a world_size of {self.world_size}, got {self.rank!r}"
+            )
+        if not isinstance(self.seconds, (int, float)) or not 0 < self.seconds <= 10**7:
+            raise UsageError(f"timeout: expected seconds above 0, got {self.seconds!r}")
+
+    @property
+    def gpus(self) -> int:
+        """That the process sees: those of a machine with at most eight."""
+        return min(self.world_size, 8)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -58,6 +73,7 @@ class Script:
             "assign": dict(self.assign),
             "environment": settings | dict(self.environment),
             "world_size": self.world_size,
+            "rank": self.rank,
         }
 
 
@@ -67,35 +83,40 @@ def run_script(script: Script, gpu: Gpu, limit: int = UNLIMITED, show: bool = Fa
     Raises UsageError for a script that cannot be read, InvalidError for one that fails or takes no step, ScriptOutOfMemory for one that
     runs out of memory, UnsupportedError without a PyTorch that the phantom device knows, and for what that does not do.
     """
-    with Process(script.python, gpu, show) as process:
+    with Process(script.python, gpu, show, script.gpus) as process:
         return run_in(process, script, limit)
 
 
 def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recording:
     """The same in a process that has PyTorch loaded, for one run after another."""
     result, rows, names = process.run(script.path, script.config | {"limit": limit}, script.seconds)
+    process.files.add(result.get("kept", ()), result.get("written", ()))
+    trace = read_trace(rows, names, result["modules"]) if "stats" in result else None
     if result["error"] is not None:
-        error = failure(script.path, process.installed, result["error"])
-        if isinstance(error, ScriptOutOfMemory) and "stats" in result:
-            error.refused = _refused(read_trace(rows, names, result["modules"]), result["stats"])
+        error = failure(script.path, process.installed, result["error"], data_dependences(trace.reads) if trace else ())
+        if isinstance(error, ScriptOutOfMemory) and trace is not None:
+            error.refused = _refused(trace, result["stats"])
         raise error
     if script.steps and not result["steps"]:
         raise InvalidError(
             f"{script.path}: expected at least one step of an optimizer, got none until the script's end; "
             "--steps 0 runs it to its end, as for inference"
         )
-    if "stats" not in result:
+    if trace is None:
         raise InvalidError(
             f"{script.path}: expected tensors on the device `cuda`, got none; move the model and its inputs there"
         )
-    trace = read_trace(rows, names, result["modules"])
     counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
     made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
-    notes = assumptions(trace.reads, trace.ops)
+    notes = assumptions(trace.reads, trace.ops) + result["notes"]
+    if script.alloc_conf is not None and result["settings"] != script.alloc_conf:
+        notes.append(f"the script itself sets PYTORCH_CUDA_ALLOC_CONF to {result['settings']}, instead of --alloc-conf")
+    if result["devices"] > 1:
+        notes.append(f"blocks on {result['devices']} devices are counted together")
     if result["benchmark"]:
         notes.append("cudnn.benchmark: which engines are the fastest is not known, and the first of each are taken")
     if script.world_size > 1:
-        notes.append(f"rank 0 of {script.world_size}; what NCCL takes outside the allocator is not counted")
+        notes.append(f"rank {script.rank} of {script.world_size}; what NCCL takes outside the allocator is not counted")
     return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(notes))
 
 

@@ -23,12 +23,12 @@ ACTIONS = (
     *("snapshot", "oom"),
 )
 MARK = 100
-"""Rows from this action on say what the block at an address holds: weights, gradients or states of an optimizer."""
+"""Rows from this action on say what the block at an address holds: weights, gradients, states of an optimizer, or what the host wrote."""
 MARKS = ("weights", "gradients", "optimizer")
+FROM_HOST = MARK + len(MARKS)
 PHASES = ("forward", "backward", "optimizer")
 
 _INPUTS = (
-    "aten::to",
     "aten::rand",
     "aten::zeros",
     "aten::ones",
@@ -60,6 +60,8 @@ class Read:
     ops: tuple[str, ...]
     nbytes: int
     count: int
+    whole: bool | None = None
+    """Whether they are whole numbers or truth values; None where an op does not say."""
 
 
 @dataclass
@@ -106,8 +108,9 @@ def read_trace(rows: Path, names: Path, modules: Sequence[str]) -> Trace:
         if kind == "op":
             found.ops.append(rest)
         elif kind == "read":
-            op, nbytes, count = map(int, rest.split())
-            found.reads.append(Read(tuple(found.ops[op].split(" > ")), nbytes, count))
+            op, nbytes, count, numbers = map(int, rest.split())
+            whole = None if numbers == 0 else numbers == 2
+            found.reads.append(Read(tuple(found.ops[op].split(" > ")), nbytes, count, whole))
     return found
 
 
@@ -148,6 +151,7 @@ def _categories(trace: Trace) -> Mapping[int, int]:
     found: dict[int, int] = {}
     rows: list[list[int]] = trace.rows.tolist()
     never_freed = set()
+    from_host = set()
     for at, (action, address, nbytes, _, _, _, _, _, _, call) in enumerate(rows):
         if action == 0:
             live.add(address, at, nbytes)
@@ -161,11 +165,14 @@ def _categories(trace: Trace) -> Mapping[int, int]:
                     found[made] = _WORKSPACE if library else _TEMPORARY
         elif action >= MARK:
             made = live.holding(address)
-            if made is not None:
+            if made is not None and action == FROM_HOST:
+                from_host.add(made)
+            elif made is not None:
                 found.setdefault(made, action - MARK)
     for at, row in enumerate(rows):
         if row[0] == 0 and at not in found:
-            found[at] = _CATEGORIES.index(_guess(trace.ops[row[5]], row[6], row[7], at in never_freed))
+            guess = "inputs" if at in from_host else _guess(trace.ops[row[5]], row[6], row[7], at in never_freed)
+            found[at] = _CATEGORIES.index(guess)
     return found
 
 
@@ -180,30 +187,38 @@ def _guess(op: str, module: int, phase: int, kept: bool) -> str:
     return "activations"
 
 
-def assumptions(reads: Iterable[Read], ops: Iterable[str] = ()) -> list[str]:
-    """Notes on what the job did with bytes that no kernel has computed, and on figures that cuDNN does not tell without a device.
+def data_dependences(reads: Iterable[Read]) -> list[str]:
+    """Notes on what the job did with bytes that no kernel has computed.
 
-    An op that reads the device itself makes results of sizes that depend on data. Scalars of one byte are truth values, those of
-    eight bytes mostly whole numbers: a script may decide by them, which it hardly does by a loss.
+    An op that reads the device itself makes results of sizes that depend on data. By whole numbers and truth values a script may
+    decide, which it hardly does by a loss.
     """
     sizes: dict[str, int] = {}
     values: dict[str, int] = {}
-    convolutions = 0
     for read in reads:
-        if not read.nbytes:
-            convolutions += read.count if any("convolution" in op for op in read.ops) else 0
-            continue
         ops = [op for op in read.ops if op.startswith(("aten::", "torchvision::"))] or ["a copy"]
-        if ops[0] in _VALUES:
-            if ops[0] == "aten::is_nonzero" or read.nbytes in (1, 8):
+        whole = read.nbytes in (1, 8) if read.whole is None and ops[0] in _VALUES else read.whole
+        if not read.nbytes:
+            continue
+        if ops[0] in _VALUES or ops[0].startswith(_COPIES):
+            if whole or ops[0] == "aten::is_nonzero":
                 values[ops[0]] = values.get(ops[0], 0) + read.count
-        elif not ops[0].startswith(_COPIES):
+        else:
             sizes[ops[0]] = sizes.get(ops[0], 0) + read.count
     notes = [
         f"{op} ({_times(count)}): the size of its result depends on data, which is zero here"
         for op, count in sizes.items()
     ]
-    notes += [f"{op} ({_times(count)}): a value read from the device is zero here" for op, count in values.items()]
+    return notes + [
+        f"{op} ({_times(count)}): whole numbers or truth values read from the device are zero here"
+        for op, count in values.items()
+    ]
+
+
+def assumptions(reads: Sequence[Read], ops: Iterable[str] = ()) -> list[str]:
+    """Notes on what depends on data, and on figures that cuDNN does not tell without a device."""
+    convolutions = sum(read.count for read in reads if not read.nbytes and any("convolution" in op for op in read.ops))
+    notes = data_dependences(reads)
     if convolutions:
         notes.append(
             f"workspaces of convolutions on tensor cores ({_times(convolutions)}): on a GPU cuDNN was seen to choose others for some"

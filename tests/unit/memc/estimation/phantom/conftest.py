@@ -24,6 +24,7 @@ class Tracker:
         self.memc_phantom_used = lambda: 2000
     def memc_phantom_set_limit(self, limit): self.limit = limit.value
     def memc_phantom_track(self): pass
+    def memc_phantom_backward(self, change): pass
     def memc_phantom_set_module(self, number): self.module = number.value
     def memc_phantom_set_step(self, step): self.step = step.value
     def memc_phantom_mark(self, addresses, count, what):
@@ -39,12 +40,14 @@ class Tracker:
 
 tracker = Tracker()
 ctypes.CDLL = lambda *_: types.SimpleNamespace(**{name: getattr(tracker, name) for name in dir(tracker) if name.startswith("memc_")})
-for name in ("memc_phantom_outside", "memc_phantom_used"):
-    setattr(tracker, name, type("Call", (), {"__call__": lambda self, value=1000 if "out" in name else 2000: value})())
+for name, value in (("memc_phantom_outside", 1000), ("memc_phantom_used", 2000), ("memc_phantom_devices", 1)):
+    setattr(tracker, name, type("Call", (), {"__call__": lambda self, value=value: value})())
 
 class OutOfMemoryError(RuntimeError): pass
 OutOfMemoryError.__module__ = "torch"
-class Module: pass
+class Module:
+    def __init__(self): self.weight = None
+    def parameters(self): return [self.weight]
 def module(name, **values):
     made = types.ModuleType(name)
     made.__dict__.update(values)
@@ -66,6 +69,16 @@ stats = {f"{name}_bytes.all.{when}": 0 for name in ("allocated", "requested", "r
 memory = module("torch.cuda.memory", reset_peak_memory_stats=lambda *a: None)
 cuda = module("torch.cuda", memory=memory, _lazy_call=queued.append, is_initialized=lambda: False, memory_stats=lambda: stats)
 is_tensor = lambda value: False
+class Tensor: all = None
+all = None
+graph = module("torch.autograd.graph", _engine_run_backward=lambda: None)
+autograd = module("torch.autograd", graph=graph, _engine_run_backward=graph._engine_run_backward)
+distributed = module("torch.distributed", is_available=lambda: False)
+multiprocessing = module("torch.multiprocessing", spawn=None, start_processes=None)
+def save(value, f):
+    with open(f, "w") as file: file.write(repr(value))
+def load(f):
+    with open(f) as file: return eval(file.read())
 compile = None
 backends = types.SimpleNamespace(cudnn=types.SimpleNamespace(benchmark=False))
 

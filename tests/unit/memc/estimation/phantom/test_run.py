@@ -99,7 +99,8 @@ FAILURES = {
     "import urllib.request\nurllib.request.urlopen('http://no.such.invalid/x')": r"line 2: the script needs the network \(URLError",
     "raise OSError('We couldn\\'t connect to the hub')": r"the script needs the network",
     "import no_such_package": r"the script needs a package \(ModuleNotFoundError: .*install it in",
-    "import sys; sys.exit('usage: train.py --data DIR')": r"the script exits with usage: .*come after --",
+    "import sys; sys.exit('usage: train.py --data DIR')": r"line 1: the script exits with: usage: train.py --data DIR$",
+    "import sys; sys.exit(3)": r"line 1: the script exits with code 3; -v shows",
     "import torch; torch.start(); torch.allocate(1 << 40, 5)": r"expected at least one step of an optimizer.*--steps 0",
     "import torch; torch.step()": r"expected tensors on the device `cuda`, got none",
     "import os; os.kill(os.getpid(), 11)": r"ended with signal 11",
@@ -116,16 +117,14 @@ def test_a_script_that_fails_is_one_line_that_says_what_to_do(fake_torch: Path, 
     assert "\n" not in str(raised.value)
 
 
-def test_compiled_models_are_not_supported(fake_torch: Path) -> None:
-    with pytest.raises(UnsupportedError, match="torch.compile is not supported on the phantom device"):
-        run("import torch\ntorch.compile(lambda x: x)(1)", steps=1)
-    text = "import torch\n@torch.compile\ndef unused(x): return x\n" + GOOD  # As libraries have them.
-    assert run_script(Script(script(text), steps=1), gpu_named("h200")).events.nbytes.tolist() == [MIB]
-
-
-def test_a_script_that_hangs_is_given_up(fake_torch: Path) -> None:
-    with pytest.raises(InvalidError, match=r"expected 3 steps of an optimizer within 2 s, got fewer"):
-        run("import time\ntime.sleep(60)", seconds=2.0)
+def test_arguments_of_the_script(fake_torch: Path) -> None:
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, required=True)\nparser.parse_args()\n"
+    message = "^train.py: line 4: arguments of the script: the following arguments are required: --lr; .*: memc estimate train.py -- ...$"
+    with pytest.raises(UsageError, match=message):
+        run(text + GOOD)
+    with pytest.raises(UsageError, match="arguments of the script: argument --lr: invalid float value: 'x';"):
+        run_script(Script(script(text + GOOD), ["--lr", "x"]), gpu_named("h200"))
+    assert len(run_script(Script(script(text + GOOD), ["--lr", "1"], 1), gpu_named("h200")).events) == 1
 
 
 def test_what_the_device_refuses_is_told(fake_torch: Path) -> None:
@@ -153,10 +152,37 @@ def test_wrong_options(fake_torch: Path, capsys: pytest.CaptureFixture[str]) -> 
         Script(path, steps=-1)
     with pytest.raises(UsageError, match="expected with an .onnx model alone"):
         estimate(path, train=True)
-    with pytest.raises(UsageError, match="steps, python, arguments and world_size: expected with a .py script alone"):
-        estimate("model.onnx", steps=3)
+    with pytest.raises(UsageError, match="^steps, timeout: expected with a .py script alone"):
+        estimate("model.onnx", steps=3, timeout=3.0)
+    with pytest.raises(
+        UsageError,
+        match="^dims: expected with an .onnx model alone; numbers of a script are arguments of its own, after --",
+    ):
+        estimate(path, dims={"batch": 3})
+    with pytest.raises(UsageError, match="timeout: expected seconds above 0, got 0"):
+        estimate(path, timeout=0)
+    with pytest.raises(UsageError, match="rank: expected a whole number from 0 to 1, of a world_size of 2, got 2"):
+        estimate(path, world_size=2, rank=2)
+    with pytest.raises(
+        InvalidError, match="empty.py: expected a script that trains or runs a model, got an empty file"
+    ):
+        estimate(script(" \n", "empty.py"))
+    with pytest.raises(
+        UnsupportedError, match="site: expected a file, or an artifact's folder, got a folder without a plan.json"
+    ):
+        estimate("site")
     with pytest.raises(UsageError, match="find_batch: expected memory or gpu with it"):
         estimate(path, find_batch=("SIZE", 1, 2))
     assert main(["estimate", path, "--gpu", "h300"]) == 2
     assert "expected a GPU that memc knows, got 'h300'" in capsys.readouterr().err
     assert main(["estimate", path, "--steps", "1", "--gpu", "h200", "-q", "--", "--lr", "1"]) == 0
+    assert main(["estimate", path, "--lr", "1"]) == 2
+    assert (
+        "no option --lr; those of the script come after two dashes: memc estimate train.py -- --lr ..."
+        in capsys.readouterr().err
+    )
+    assert main(["estimate", path, "--step", "1"]) == 2 and "did you mean --steps?" in capsys.readouterr().err
+    assert main(["estimate", path, "data", "--", "--lr"]) == 2
+    assert (
+        "expected one FILE, got data besides; arguments of the script come after two dashes" in capsys.readouterr().err
+    )

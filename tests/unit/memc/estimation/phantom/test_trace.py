@@ -12,7 +12,14 @@ from memc.estimation.phantom.trace import Read, Trace, assumptions, peaks, read_
 ALLOC, FREE, DONE, SEGMENT, OOM = 0, 1, 2, 3, 8
 FORWARD, BACKWARD, OPTIMIZER = 0, 1, 2
 
-OPS = ["aten::addmm", "aten::convolution_backward", "aten::randn", "aten::relu", "Optimizer.step#Adam.step"]
+OPS = [
+    "aten::addmm",
+    "aten::convolution_backward",
+    "aten::randn",
+    "aten::relu",
+    "Optimizer.step#Adam.step",
+    "aten::_to_copy",
+]
 MODULES = ["", "net", "net.fc"]
 
 
@@ -36,6 +43,9 @@ def test_origins_and_categories() -> None:
         (ALLOC, 2048, 32, 3, 1, FORWARD, 0, 5),  # temporary, but of no library
         (FREE, 2048, 32, 3, 1, FORWARD, 0, 5),
         (ALLOC, 4096, 16, 1, 1, BACKWARD, 1, 6),  # a gradient, which its mark says
+        (ALLOC, 6144, 8, 5, -1, FORWARD, 1, 9),  # from the host, whatever the op
+        (103, 6144, 0, 0, 0, 0, 0, 0),
+        (103, 4096, 0, 0, 0, 0, 0, 0),
         (ALLOC, 8192, 1000, 4, -1, OPTIMIZER, 1, 7),  # states side by side in one block
         (101, 4096, 0, 0, 0, 0, 0, 0),
         (102, 8192 + 500, 0, 0, 0, 0, 0, 0),
@@ -56,10 +66,11 @@ def test_origins_and_categories() -> None:
         "aten::convolution_backward (net, backward, step 1)",
         "aten::relu (net, forward, step 1)",
         "aten::convolution_backward (net, backward, step 2)",
+        "aten::_to_copy (forward, step 2)",
         "Optimizer.step#Adam.step (optimizer, step 2)",
         "aten::addmm (net.fc, forward, step 2)",
     ]
-    kinds = ["inputs", "activations", "workspaces", "workspaces", "temporaries", "gradients", "optimizer", ""]
+    kinds = ["inputs", "activations", "workspaces", "workspaces", "temporaries", "gradients", "inputs", "optimizer", ""]
     assert [origin.category for origin in origins] == kinds
     assert found[-1].name == "oom" and found[-1].nbytes == 77
 
@@ -70,17 +81,21 @@ def test_what_depends_on_data_is_told() -> None:
         Read(("aten::index", "aten::nonzero"), 8, 1),
         Read(("aten::_unique2", "aten::item", "aten::_local_scalar_dense"), 8, 1),
         Read(("aten::item", "aten::_local_scalar_dense"), 4, 5),  # a loss
-        Read(("aten::item", "aten::_local_scalar_dense"), 8, 1),  # a whole number
+        Read(("aten::item", "aten::_local_scalar_dense"), 8, 2, False),  # a loss in float64
+        Read(("aten::item", "aten::_local_scalar_dense"), 8, 1),  # a whole number, mostly
+        Read(("aten::item", "aten::_local_scalar_dense"), 4, 1, True),  # one of int32
         Read(("aten::is_nonzero", "aten::item", "aten::_local_scalar_dense"), 1, 3),
-        Read(("aten::to", "aten::_to_copy", "aten::copy_"), 4096, 1),
+        Read(("aten::to", "aten::_to_copy", "aten::copy_"), 4096, 1, False),
+        Read(("aten::to", "aten::_to_copy", "aten::copy_"), 40, 1, True),  # lengths, perhaps
         Read((), 4, 1),
     ]
     assert assumptions(reads) == [
         "aten::nonzero (2 times): the size of its result depends on data, which is zero here",
         "aten::index (once): the size of its result depends on data, which is zero here",
         "aten::_unique2 (once): the size of its result depends on data, which is zero here",
-        "aten::item (once): a value read from the device is zero here",
-        "aten::is_nonzero (3 times): a value read from the device is zero here",
+        "aten::item (2 times): whole numbers or truth values read from the device are zero here",
+        "aten::is_nonzero (3 times): whole numbers or truth values read from the device are zero here",
+        "aten::to (once): whole numbers or truth values read from the device are zero here",
     ]
     assert assumptions(reads[3:4]) == []
     assert assumptions(
@@ -91,9 +106,12 @@ def test_what_depends_on_data_is_told() -> None:
 
 def test_files(tmp_path: Path) -> None:
     np.array([[ALLOC, 512, 4, 0, 0, 1, -1, 0, 0, 1]], np.int64).tofile(tmp_path / "rows")
-    (tmp_path / "names").write_text("op \nop aten::item > aten::_local_scalar_dense\nread 1 4 6\n")
+    (tmp_path / "names").write_text(
+        "op \nop aten::item > aten::_local_scalar_dense\nread 1 4 6 1\nread 1 8 1 2\nread 1 1 1 0\n"
+    )
     found = read_trace(tmp_path / "rows", tmp_path / "names", [""])
-    assert found.reads == [Read(("aten::item", "aten::_local_scalar_dense"), 4, 6)]
+    ops = ("aten::item", "aten::_local_scalar_dense")
+    assert found.reads == [Read(ops, 4, 6, False), Read(ops, 8, 1, True), Read(ops, 1, 1, None)]
     assert [action.nbytes for action in found.actions()] == [4]
 
 
