@@ -190,7 +190,7 @@ def replay(job: Job, asked: Allocator | None, changed: bool) -> Taken:
             job, free, limited = _largest(found, allocator, limited)
     if not job.gpu_named and job.memory is not None:
         notes.append(f"outside the allocator as on {job.gpu.name}: {format_size(job.outside)}")
-    elif job.gpu_named and "data sheet" in job.gpu.measured:
+    elif job.gpu_named and job.gpu.from_data_sheet:
         notes.append(f"{job.gpu.name}: {job.gpu.measured}")
     return Taken(job, allocator, free, limited, tuple(notes))
 

@@ -65,7 +65,9 @@ def script_job(
             found = largest(lambda size: _fits(process, with_number(script, name, size), memory), least, most)
             script = with_number(script, name, found or least)
             batch = found or 0
-        job = Job(script.path, run_in(process, script), gpu or DEFAULT, gpu is not None, memory)
+        recording = run_in(process, script)
+        recording = replace(recording, assumed=(*recording.assumed, *_of_gpu(gpu)))
+        job = Job(script.path, recording, gpu or DEFAULT, gpu is not None, memory)
         taken = replay(job, allocator, changed)
         if taken.limited is None or taken.limited.failed < 0 or changed or memory is None:
             return ScriptJob(job, batch, taken)
@@ -77,6 +79,15 @@ def script_job(
     note = "in the memory given the job asks for other blocks, with which it fits"
     fits = other.limited if other.limited is not None and other.limited.failed < 0 else other.free
     return ScriptJob(job, batch, replace(taken, limited=fits, assumed=(*taken.assumed, note)))
+
+
+def _of_gpu(gpu: Gpu | None) -> list[str]:
+    """What is assumed as the script sees a GPU of which not all is known."""
+    if gpu is None:
+        return [f"the script sees an {DEFAULT.name}, as no --gpu is named"]
+    if gpu.from_data_sheet:
+        return [f"engines of cuDNN as it chooses them by the data sheet of the {gpu.name}"]
+    return []
 
 
 @contextmanager

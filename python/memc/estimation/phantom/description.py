@@ -8,16 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memc.estimation.gpus import Gpu
+from memc.estimation.gpus import BLAS_HANDLE, DNN_HANDLE, Gpu
 
 FOLDER = Path(__file__).resolve().parents[1] / "data/gpus"
-
-CONTEXT = 653_066_240
-"""Bytes of the device that a process of PyTorch has from the start: the context and the kernels that it loads."""
-BLAS_HANDLE = 64 * 2**20
-"""Bytes for each handle of cuBLAS; a process that trains has two."""
-DNN_HANDLE = 8 * 2**20
-"""Bytes for each handle of cuDNN."""
 
 
 def properties(gpu: Gpu) -> dict[str, Any]:
@@ -34,7 +27,7 @@ def description(gpu: Gpu, count: int = 1) -> str:
     values: Mapping[str, Any] = {
         **known,
         "count": count,
-        "outsideContext": CONTEXT,
+        "outsideContext": gpu.context,
         "outsideBlasHandle": BLAS_HANDLE,
         "outsideDnnHandle": DNN_HANDLE,
         "cudnn": json.dumps(_cudnn(known)),

@@ -84,6 +84,43 @@ def test_estimate_of_a_script(fake_torch: Path) -> None:
     assert found.peak_op == "aten::made_up (forward, step 2)" and found.fits
 
 
+def test_the_gpu_that_a_script_sees(fake_torch: Path) -> None:
+    path = script(GOOD)
+    for gpu, notes in (
+        ("h200", []),
+        ("h100", []),
+        (None, ["the script sees an h200, as no --gpu is named"]),
+        (
+            "rtx4090",
+            [
+                "engines of cuDNN as it chooses them by the data sheet of the rtx4090",
+                "rtx4090: memory as in the data sheet, the rest as on an H200",
+            ],
+        ),
+    ):
+        found = estimate(path, steps=1, gpu=gpu, alternatives=False)
+        assert (list(found.assumed), found.confidence) == (notes, "assumed" if notes else "exact")
+
+
+def test_settings_of_the_allocator(fake_torch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those asked for go before those of the environment, and the script's own before all."""
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+    path = script(GOOD)
+    assert run_script(Script(path, steps=1), gpu_named("h200")).alloc_conf == "max_split_size_mb:64"
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:96")
+    assert run_script(Script(path, steps=1), gpu_named("h200")).alloc_conf == "max_split_size_mb:96"
+    asked = Script(path, steps=1, alloc_conf="max_split_size_mb:128")
+    found = run_script(asked, gpu_named("h200"))
+    assert (found.alloc_conf, found.assumed) == ("max_split_size_mb:128", ())
+    script(
+        "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'max_split_size_mb:32'; assert 'PYTORCH_ALLOC_CONF' not in os.environ\n"
+        + GOOD
+    )
+    found = run_script(asked, gpu_named("h200"))
+    note = "the script itself sets PYTORCH_CUDA_ALLOC_CONF to max_split_size_mb:32, instead of --alloc-conf"
+    assert (found.alloc_conf, found.assumed) == ("max_split_size_mb:32", (note,))
+
+
 def test_the_largest_number_that_fits_is_found(fake_torch: Path) -> None:
     text = GOOD.replace(
         "torch.allocate", "if SIZE * 2**20 > torch.tracker.limit: raise torch.OutOfMemoryError()\n    torch.allocate"

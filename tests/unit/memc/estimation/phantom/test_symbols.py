@@ -19,6 +19,8 @@ from memc.estimation.phantom.symbols import LOOKED_UP_FOR_NOTHING, Stubs, stub_s
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.native import library_path
 
+MIB = 2**20
+
 
 def test_dynamic_symbols_are_those_that_nm_lists() -> None:
     found = dynamic_symbols(library_path())
@@ -86,6 +88,12 @@ def test_every_gpu_is_described(name: str) -> None:
     assert known["totalGlobalMem"] == GPUS[name].total
     lines = dict(line.split(" ", 1) for line in description(GPUS[name], 2).splitlines())
     assert lines["count"] == "2" and int(lines["multiProcessorCount"]) == known["multiProcessorCount"]
+    two_handles = 2 * (int(lines["outsideBlasHandle"]) + int(lines["outsideDnnHandle"]))
+    assert (
+        int(lines["outsideContext"]) + two_handles
+        == GPUS[name].outside
+        == (1252 * MIB if name == "h100" else 804_061_184)
+    )
     cudnn = json.loads(lines["cudnn"])
     assert cudnn["deviceVer"] == 100 * known["major"] + 10 * known["minor"] and len(cudnn) == 23
     assert cudnn["isTccDriver"] == 0 and cudnn["isTccDriver"] is not False  # cuDNN takes no booleans.
@@ -119,6 +127,11 @@ def test_a_compiler_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     build._compiler.cache_clear()
     monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    installed = Installation("python", tmp_path, "2.11.0", tmp_path)
     with pytest.raises(UnsupportedError, match="expected a C\\+\\+ compiler, with which it is built once, got none"):
-        libraries(Installation("python", tmp_path, "2.11.0", tmp_path))
+        libraries(installed)
     build._compiler.cache_clear()
+    folder = tmp_path / "memc" / f"phantom-2.11.0-{build._fingerprint(installed)}"  # What is built needs none.
+    folder.mkdir()
+    (folder / build.TRACKER).touch()
+    assert libraries(installed).folder == folder
