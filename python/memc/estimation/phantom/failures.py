@@ -19,6 +19,9 @@ _NETWORK = (
 )
 """Classes of errors of those who would load something from elsewhere."""
 
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK")
+"""Variables that a launcher of distributed jobs sets."""
+
 _NETWORK_WORDS = (
     "couldn't connect",
     "internet connection",
@@ -85,6 +88,10 @@ def failure(
         )
     if "builtins.ModuleNotFoundError" in bases:
         return InvalidError(f"{where}: the script needs a package ({said}); install it in {installed.python}")
+    if "builtins.KeyError" in bases and str(error["message"]).strip("'") in _RANKS:
+        return UsageError(
+            f"{where}: the script is one process of a distributed job ({said}); say --world-size N for one rank of it, and --rank for another than 0"
+        )
     if "torch.OutOfMemoryError" in bases:
         return ScriptOutOfMemory(f"{where}: the script runs out of memory ({said})")
     if dependences:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import sys
 from typing import Any
 
 from .replaced import line_of
@@ -41,8 +42,16 @@ def join(torch: Any, watch: Watch, world_size: int, rank: int) -> None:
         given["backend"] = _backend(given.get("backend"))
         return begin(**given)
 
-    distributed.init_process_group = groups.init_process_group = joined
-    _agree(distributed, groups)
+    _replace(groups, "init_process_group", joined)
+    _agree(groups)
+
+
+def _replace(groups: Any, name: str, made: Any) -> None:
+    """Wherever modules of PyTorch's have taken a function to themselves."""
+    old = getattr(groups, name)
+    for place, module in list(sys.modules.items()):
+        if place.startswith("torch.distributed") and getattr(module, name, None) is old:
+            setattr(module, name, made)
 
 
 def _refuse(watch: Watch, ranks: int) -> None:
@@ -97,7 +106,7 @@ def _store_of_nobody(distributed: Any) -> Any:
     return Store()
 
 
-def _agree(distributed: Any, groups: Any) -> None:
+def _agree(groups: Any) -> None:
     """Objects that ranks exchange are this one's own; shapes are not compared."""
 
     def all_gather_object(objects: list[Any], own: Any, *_: Any, **__: Any) -> None:
@@ -115,8 +124,7 @@ def _agree(distributed: Any, groups: Any) -> None:
             into[0] = objects[0]
 
     for made in (all_gather_object, gather_object, broadcast_object_list, scatter_object_list):
-        setattr(distributed, made.__name__, made)
-        setattr(groups, made.__name__, made)
+        _replace(groups, made.__name__, made)
     replicas: Any = importlib.import_module("torch.nn.parallel.distributed")
     replicas._verify_param_shape_across_processes = lambda *_, **__: True
 

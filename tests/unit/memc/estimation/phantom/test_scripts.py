@@ -136,7 +136,7 @@ def test_checkpoints_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.Monkey
 RANK = """
 import torch, torch.distributed as dist
 def main(local, world_size):
-    dist.init_process_group("gloo", rank=local, world_size=world_size)
+    BEGIN
     assert (dist.get_rank(), dist.get_world_size()) == (5, 8)
     torch.cuda.set_device(local)
     model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(700))).cuda()
@@ -155,9 +155,16 @@ if __name__ == "__main__":
 """
 
 
-def test_a_job_of_a_rank_that_is_not_the_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "begin",
+    [
+        'dist.init_process_group("gloo", rank=local, world_size=world_size)',
+        'torch.distributed.device_mesh.init_device_mesh("cuda", (world_size,))',
+    ],
+)
+def test_a_job_of_a_rank_that_is_not_the_first(tmp_path: Path, begin: str) -> None:
     """1400 parameters, of whose buckets the ranks agree."""
-    found = of(RANK, tmp_path, world_size=8, rank=5)
+    found = of(RANK.replace("BEGIN", begin), tmp_path, world_size=8, rank=5)
     assert found.requested_bytes == found.recorded["requested"] and found.reserved_bytes == found.recorded["reserved"]
     assert any(note.startswith("rank 5 of 8") for note in found.assumed)
     gradients = 700 * (16 * 16 + 16) * 4
