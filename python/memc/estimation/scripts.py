@@ -116,14 +116,15 @@ def with_number(script: Script, name: str, value: int) -> Script:
     if name.startswith("-"):
         return replace(script, arguments=[*script.arguments, name, str(value)])
     try:
-        text = Path(script.path).read_text(encoding="utf-8")
-        body = ast.parse(text, script.path).body
+        source = Path(script.path).read_bytes()  # Whose encoding its first lines may say.
+        body = ast.parse(source, script.path).body
     except (OSError, ValueError, SyntaxError) as error:
         raise InvalidError(f"{script.path}: cannot be read as Python: {shown(str(error))}") from None
     for statement in body:
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
             return replace(script, assign={**script.assign, name: value})
+    text = source.decode(errors="replace")
     if "environ" in text and name in text or "getenv" in text and name in text:
         return replace(script, environment={**script.environment, name: str(value)})
     raise UsageError(

@@ -36,7 +36,7 @@ from .replaced import fill_nothing_large, keep_to_python, read_all_as_true, refu
 from .watch import Watch
 
 
-def _assigned(source: str, path: str, values: dict[str, int]) -> ast.Module:
+def _assigned(source: bytes, path: str, values: dict[str, int]) -> ast.Module:
     """The script, with other values in its assignments of some names at its top level."""
     tree = ast.parse(source, path)
     for statement in tree.body:
@@ -78,7 +78,8 @@ def _error(error: BaseException, script: str) -> dict[str, Any]:
 
 def run(torch: Any, config: dict[str, Any], preload: str) -> NoReturn:
     """Run the script as `__main__`, in a process that ends with it."""
-    script = config["script"]
+    typed = config["script"]
+    script = config["script"] = os.path.abspath(typed)
     if "PYTORCH_CUDA_ALLOC_CONF" in config["environment"]:
         os.environ.pop("PYTORCH_ALLOC_CONF", None)
     os.environ.update(config["environment"] | {"MEMC_PHANTOM_OWNER": str(os.getpid())})
@@ -92,13 +93,13 @@ def run(torch: Any, config: dict[str, Any], preload: str) -> NoReturn:
     join(torch, watch, config["world_size"], config["rank"])
     watch.begin()
     watch.kept = KeptFiles(torch, Path(config["files"]))
-    sys.argv = [script, *config["arguments"]]
+    sys.argv = [typed, *config["arguments"]]
     sys.path[0] = str(Path(script).resolve().parent)
     program = types.ModuleType("__main__")
     program.__file__ = script
     sys.modules["__main__"] = program
     try:
-        tree = _assigned(Path(script).read_text(encoding="utf-8"), script, config["assign"])
+        tree = _assigned(Path(script).read_bytes(), script, config["assign"])
         exec(compile(tree, script, "exec"), program.__dict__)
     except SystemExit as error:
         if error.code not in (None, 0):
@@ -129,7 +130,10 @@ def _load(torch: Any, result: Path) -> None:
 
 def _wait(child: int) -> int:
     """How the process of the script ends. Where nobody waits for this one any more, all end at once."""
-    handle = os.pidfd_open(child)
+    try:
+        handle = os.pidfd_open(child)
+    except OSError:  # An old Linux, or one that forbids it.
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     ended = handle in select.select([handle, sys.stdin], [], [])[0]
     os.close(handle)
     if not ended and os.getpgrp() == os.getpid():  # A session of its own.

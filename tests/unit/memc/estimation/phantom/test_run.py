@@ -13,6 +13,7 @@ from memc.estimation import estimate
 from memc.estimation.events import Kind
 from memc.estimation.gpus import gpu_named
 from memc.estimation.phantom import Process, Script, run_in, run_script
+from memc.estimation.scripts import with_number
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 
 MIB = 2**20
@@ -68,6 +69,24 @@ def test_the_script_is_main_with_its_arguments_and_its_folder(fake_torch: Path) 
     )
     recording = run_script(Script(script(text), ["--lr", "3e-4"], 1), gpu_named("h200"))
     assert recording.events.nbytes.tolist() == [5]
+
+
+def test_the_script_is_read_as_python_reads_it(fake_torch: Path) -> None:
+    """In the encoding that it says, with its place where it may leave its folder."""
+    rest = (
+        "\nimport os, torch\nassert len(name) == 1 and os.path.isabs(__file__)\nos.chdir('/')\nassert os.path.exists(__file__)\n"
+        + GOOD
+    )
+    for data in (
+        "# coding: latin-1\nname = 'é'".encode("latin-1") + rest.encode(),
+        b"\xef\xbb\xbfname = 'x'" + rest.replace("\n", "\r\n").encode(),
+    ):
+        Path("train.py").write_bytes(data)
+        found = run_script(Script("train.py", steps=1, assign={"SIZE": 2}), gpu_named("h200"))
+        assert found.events.nbytes.tolist() == [2 * MIB]
+        assert with_number(Script("train.py"), "SIZE", 3).assign == {"SIZE": 3}
+    with pytest.raises(InvalidError, match=r"^train.py: line 3: the script fails"):
+        run("import os\nos.chdir('/')\nraise ValueError('x')")
 
 
 def test_one_process_serves_several_sizes(fake_torch: Path) -> None:
