@@ -37,7 +37,7 @@ SUBJECTS = {
         "steady_state",
     ),
     "Planning": ("placement", "order", "ilp", "joint"),
-    "Estimates": ("estimate_jobs", "estimate_models", "estimate_held_out", "estimate_start", "dnnmem", "allocators"),
+    "Estimates": ("estimate_jobs", "estimate_models", "estimate_start", "estimate_held_out", "dnnmem", "allocators"),
     "Correctness": (
         "compile_sweep",
         "cpu_models",

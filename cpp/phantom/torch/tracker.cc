@@ -15,6 +15,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -25,6 +26,7 @@
 // Of the phantom device, which is loaded before PyTorch.
 extern "C" void memc_phantom_watch(void (*read)(size_t), void (*write)(const void*),
                                    void (*plan)());
+extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
 extern "C" void memc_phantom_watch_launches(void (*launch)());
 extern "C" void memc_phantom_grow_local_memory();
 extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
@@ -66,6 +68,7 @@ struct State {
   std::map<Read, int64_t> reads;         // how often
   std::set<int> devices;                 // on which there are blocks
   std::atomic<int64_t> module{-1}, step{0}, calls{0}, backwards{0};
+  std::thread::id script;  // the thread that runs the script
 };
 
 State& The() {
@@ -96,7 +99,7 @@ const char* Op() {
 }
 
 // The phase of what runs outside of all ops that are known: autograd adds gradients up by itself.
-Phase Outermost(const State& state) { return state.backwards > 0 ? kBackward : kForward; }
+Phase Outermost(const State& state) { return state.backwards > 0 ? kBackward : idle; }
 
 // Of an op that may read the device.
 Numbers NumbersOf(const at::RecordFunction& function) {
@@ -120,7 +123,7 @@ std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
   Frame frame{&function, function.name(), Outermost(state), state.module, 0, NumbersOf(function)};
   if (frames.empty()) {
     frame.call = ++state.calls;
-    if (frame.phase == kBackward) frame.module = -1;  // Between two nodes: of neither's module.
+    if (frame.phase == kBackward) frame.module = -1;
   } else {
     frame.call = frames.back().call;
     frame.phase = frames.back().phase;

@@ -133,10 +133,9 @@ def estimate(
 
     Args:
         source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
-        gpu, memory: whose memory and constants count: `h200` (whose constants are taken without it), `h100`, `a100`, `rtx4090`; and bytes
-            of it that the job may take, by default all, and no more than it has.
+        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take, all at most.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
-        allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet`, `mxnet-round`, `mxnet-unpooled` or `cupy`; of a snapshot.
+        allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
         precision, accumulate: of a model's tensors: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.

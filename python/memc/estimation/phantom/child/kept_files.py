@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import importlib
 import importlib.util
 import io
@@ -50,6 +51,10 @@ class KeptFiles:
     def _ours(self, path: str) -> bool:
         return path in self.made or any(str(parent) in self.made for parent in Path(path).parents)
 
+    def _made(self, file: Any) -> None:
+        if (path := _path(file)) is not None:
+            self.made.add(path)
+
     def source(self, file: Any) -> Any:
         """Where to read a file."""
         path = _path(file)
@@ -71,7 +76,9 @@ class KeptFiles:
         if not anew and os.path.getsize(path) > LARGEST_COPY:
             return file
         place = self._place(path)
-        if not anew:
+        if anew:
+            os.close(self._os_open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+        else:
             shutil.copyfile(path, place)
         self.moved[path] = place
         return place
@@ -80,54 +87,72 @@ class KeptFiles:
         return str(self.folder / f"{len(self.moved) + len(self.left)}-{os.path.basename(path)}")
 
     def _begin(self, torch: Any) -> None:
-        real_open, real_os_open, real_save, real_load = builtins.open, os.open, torch.save, torch.load
-        self._remove, self._rename, real_mkdir = os.remove, os.rename, os.mkdir
-        real_rmdir, real_rmtree = os.rmdir, shutil.rmtree
+        real_open, real_os_open = builtins.open, os.open
+        self._remove, self._rename, self._os_open = os.remove, os.rename, os.open
 
         def open_file(file: Any, mode: str = "r", *arguments: Any, **keywords: Any) -> Any:
             writes = isinstance(mode, str) and any(letter in mode for letter in "wxa+")
-            at = self.target(file, "w" in mode) if writes and "x" not in mode else self.source(file)
-            if writes and "x" in mode and (path := _path(file)) is not None:
-                self.made.add(path)
+            if writes and "x" in mode:
+                made = real_open(file, mode, *arguments, **keywords)
+                self._made(file)
+                return made
+            at = self.target(file, "w" in mode) if writes else self.source(file)
             return real_open(at, mode, *arguments, **keywords)
 
         def os_open(path: Any, flags: int, *arguments: Any, **keywords: Any) -> int:
             if keywords.get("dir_fd") is not None or flags & getattr(os, "O_DIRECTORY", 0):
                 return real_os_open(path, flags, *arguments, **keywords)
             if flags & os.O_EXCL:
-                self.target(path, True)
-                return real_os_open(path, flags, *arguments, **keywords)
+                made = real_os_open(path, flags, *arguments, **keywords)
+                self._made(path)
+                return made
             writes = flags & (os.O_WRONLY | os.O_RDWR)
             at = self.target(path, bool(flags & os.O_TRUNC)) if writes else self.source(path)
             return real_os_open(at, flags, *arguments, **keywords)
 
-        def save(value: Any, f: Any, *arguments: Any, **keywords: Any) -> Any:
-            return real_save(value, self._model(f), *arguments, **keywords)
+        builtins.open = io.open = open_file
+        os.open = os_open
+        os.rename = os.replace = self._renamed
+        os.remove = os.unlink = self._removal(os.remove)
+        os.rmdir, shutil.rmtree = self._removal(os.rmdir), self._removal(shutil.rmtree)
+        os.mkdir, os.symlink = self._making(os.mkdir, 0), self._making(os.symlink, 1)
+        self._keep_models(torch)
+
+    def _making(self, real: Any, at: int) -> Any:
+        """`at`: which argument names what is made."""
+
+        @functools.wraps(real)
+        def make(*arguments: Any, **keywords: Any) -> None:
+            path = _path(arguments[at]) if len(arguments) > at and keywords.get("dir_fd") is None else None
+            if path in self.left and os.path.lexists(path):  # As if it had been removed.
+                return
+            real(*arguments, **keywords)
+            self._made(path)
+
+        return make
+
+    def _removal(self, real: Any) -> Any:
+        @functools.wraps(real)
+        def remove(path: Any, *arguments: Any, **keywords: Any) -> Any:
+            at = _path(path)
+            if keywords.get("dir_fd") is not None or at is None or self._ours(at) or not os.path.lexists(at):
+                return real(path, *arguments, **keywords)
+            self.moved.pop(at, None)
+            self.left.add(at)
+            return None
+
+        return remove
+
+    def _keep_models(self, torch: Any) -> None:
+        real_save, real_load = torch.save, torch.load
+
+        def save(obj: Any, f: Any, *arguments: Any, **keywords: Any) -> Any:
+            return real_save(obj, self._model(f), *arguments, **keywords)
 
         def load(f: Any, *arguments: Any, **keywords: Any) -> Any:
             return real_load(self.source(f), *arguments, **keywords)
 
-        def mkdir(path: Any, *arguments: Any, **keywords: Any) -> None:
-            real_mkdir(path, *arguments, **keywords)
-            if keywords.get("dir_fd") is None and (at := _path(path)) is not None:
-                self.made.add(at)
-
-        def removal(real: Any) -> Any:
-            def remove(path: Any, *arguments: Any, **keywords: Any) -> Any:
-                at = _path(path)
-                if keywords.get("dir_fd") is not None or at is None or self._ours(at) or not os.path.lexists(at):
-                    return real(path, *arguments, **keywords)
-                self.moved.pop(at, None)
-                self.left.add(at)
-                return None
-
-            return remove
-
-        builtins.open = io.open = open_file
-        os.open, torch.save, torch.load, os.mkdir = os_open, save, load, mkdir
-        os.rename = os.replace = self._renamed
-        os.remove = os.unlink = removal(self._remove)
-        os.rmdir, shutil.rmtree = removal(real_rmdir), removal(real_rmtree)
+        torch.save, torch.load = save, load
         self._keep_safetensors()
 
     def _model(self, file: Any) -> Any:
@@ -154,7 +179,10 @@ class KeptFiles:
             self._rename(src, dst, *arguments, **keywords)
             return
         from_there = self.moved.pop(begin, None)
-        foreign = from_there is None and os.path.isfile(begin) and not self._ours(begin)
+        foreign = from_there is None and os.path.exists(begin) and not self._ours(begin)
+        if foreign and os.path.isdir(begin):
+            self.left.add(begin)
+            return
         if end in self.moved or (os.path.isfile(end) and not self._ours(end)):
             place = self.moved.get(end) or self._place(end)
             self.moved[end] = place

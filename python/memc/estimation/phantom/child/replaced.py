@@ -43,8 +43,8 @@ def fill_nothing_large(torch: Any) -> None:
         setattr(torch.nn.init, name, quiet(getattr(torch.nn.init, name)))
 
 
-def find_all_true(torch: Any) -> None:
-    """`torch.all`, whose result reads as true on the device: a program asks it whether its data is as it should be, where other
+def read_all_as_true(torch: Any) -> None:
+    """The result of `torch.all` reads as true on the device: a program asks it whether its data is as it should be, where other
     values that kernels write read as zero."""
 
     def true_where_read(compute: Any) -> Any:
@@ -53,9 +53,7 @@ def find_all_true(torch: Any) -> None:
             if result.is_cuda and result.is_contiguous() and result.element_size() == 1 and 0 < result.numel() <= SMALL:
                 place = (result.data_ptr(), 0, result.numel())
                 ctypes.memset(place[0], 1, place[2])
-                weakref.finalize(
-                    result, ctypes.memset, *place
-                ).atexit = False  # What comes there later is no such result.
+                weakref.finalize(result, ctypes.memset, *place).atexit = False  # What comes there later is no such result.
             return result
 
         return computed

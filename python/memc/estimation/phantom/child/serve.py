@@ -32,7 +32,7 @@ if not __package__:  # A program: its parts are in its folder, under a name that
 
 from .kept_files import KeptFiles
 from .ranks import join
-from .replaced import fill_nothing_large, find_all_true, keep_to_python, refuse_compile, remember_usage
+from .replaced import fill_nothing_large, keep_to_python, read_all_as_true, refuse_compile, remember_usage
 from .watch import Watch
 
 
@@ -86,7 +86,7 @@ def run(torch: Any, config: dict[str, Any], preload: str) -> NoReturn:
     ctypes.CDLL(None).memc_phantom_set_limit(ctypes.c_size_t(config["limit"]))
     watch = Watch(torch, config)
     fill_nothing_large(torch)
-    find_all_true(torch)
+    read_all_as_true(torch)
     refuse_compile(torch, watch)
     usage = remember_usage(watch)
     keep_to_python(preload)

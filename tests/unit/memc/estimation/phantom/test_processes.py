@@ -190,6 +190,18 @@ pathlib.Path("config.json").write_text("{}")
 assert pathlib.Path("config.json").read_text() == "{}"
 os.remove("trash.txt")
 shutil.rmtree("folder")
+os.makedirs("folder")
+os.remove("latest")
+os.symlink("old.pt", "latest")
+os.rename("other", "other2")
+os.mkdir("other")
+try: os.close(os.open("old2.pt", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+except FileExistsError: pass
+else: raise AssertionError
+assert torch.load(f="old2.pt") == 4
+torch.save(obj=5, f="old2.pt")
+os.close(os.open("config.json", os.O_WRONLY | os.O_TRUNC))
+assert open("config.json").read() == ""
 os.makedirs("out/deep")
 with open("out/deep/log", "w") as file: file.write("x")
 with open("out/deep/log", "w") as file: file.write("y")
@@ -213,19 +225,22 @@ def test_files_that_were_there_stay_as_they_are(
         "config.json": "[]",
         "trash.txt": "t",
         "folder/inside": "i",
+        "other/inside": "o",
     }
     Path("folder").mkdir()
+    Path("other").mkdir()
     for name, text in before.items():
         Path(name).write_text(text)
+    Path("latest").symlink_to("trash.txt")
     path = script(FILES + GOOD)
-    kept = set(before) | {"out/other", "train.py"}
+    kept = set(before) | {"out/other", "train.py", "latest"}
     found = estimate(path, steps=1, gpu="h200", alternatives=False)
     assert found.requested_bytes == MIB
     assert {name: Path(name).read_text() for name in before} == before
     here = {str(each) for each in Path().rglob("*") if each.is_file() and each.parts[0] != "site"}
-    assert here == kept
+    assert here == kept and Path("latest").readlink() == Path("trash.txt")
     lines = [each.getMessage() for each in caplog.records]
     assert lines == [
-        "train.py: kept as they were, though the script writes to them or removes them: config.json, folder, log.txt, old.pt, old2.pt and 1 more",
+        "train.py: kept as they were, though the script writes to them or removes them: config.json, folder, latest, log.txt, old.pt and 3 more",
         "train.py: written by the script: out/other",
     ]
