@@ -29,7 +29,6 @@ extern "C" void memc_phantom_watch(void (*read)(size_t), void (*write)(const voi
 extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
 extern "C" void memc_phantom_watch_launches(void (*launch)());
 extern "C" void memc_phantom_grow_local_memory();
-extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
 
 namespace {
 
@@ -77,6 +76,9 @@ State& The() {
 }
 
 thread_local std::vector<Frame> frames;
+// Of a thread that works off a backward pass: what it does between two nodes, such as summing a
+// gradient that was broadcast, is no op of either.
+thread_local Phase idle = kForward;
 
 bool StartsWith(const char* text, const char* prefix) {
   return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
@@ -131,6 +133,7 @@ std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
   }
   if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
     frame.phase = kBackward;
+    if (std::this_thread::get_id() != state.script) idle = kBackward;
     if (function.seqNr() >= 0) {
       const std::lock_guard<std::mutex> lock(state.mutex);
       const auto found = state.modules.find({function.forwardThreadId(), function.seqNr()});
@@ -220,6 +223,7 @@ void Launched() {
 
 // Begins to watch; devices must be initialized.
 MEMC_PHANTOM_EXPORT void memc_phantom_track() {
+  The().script = std::this_thread::get_id();
   c10::cuda::CUDACachingAllocator::attachAllocatorTraceTracker(Add);
   at::addGlobalCallback(at::RecordFunctionCallback(Enter, Leave)
                             .needsInputs(true)
