@@ -165,8 +165,7 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnSetRNNDescriptor_v8(
     network.layers = layers;
     network.directions = direction == CUDNN_BIDIRECTIONAL ? 2 : 1;
     network.bias = bias != CUDNN_RNN_NO_BIAS;
-    network.persistent =
-        algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC && type != CUDNN_DATA_BFLOAT16;
+    network.persistent = algorithm == CUDNN_RNN_ALGO_PERSIST_STATIC && type != CUDNN_DATA_BFLOAT16;
   }
   return MEMC_PHANTOM_REAL(cudnnSetRNNDescriptor_v8)(descriptor, algorithm, cell, bias, direction,
                                                      input, type, math, math_type, inputs, hidden,

@@ -70,7 +70,9 @@ def test_workspaces_of_convolutions_on_tensor_cores(tmp_path: Path) -> None:
     assert max(abs(mine - theirs) for mine, theirs in zip(found, measured)) < 16 * 2**20
 
 
-@pytest.mark.parametrize("case", json.loads(SIZES.read_text())["recurrent"], ids=lambda case: "-".join(map(str, case.values())))
+@pytest.mark.parametrize(
+    "case", json.loads(SIZES.read_text())["recurrent"], ids=lambda case: "-".join(map(str, case.values()))
+)
 def test_sizes_of_recurrent_networks(case: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(RECURRENT)
     recording = run_script(Script(str(tmp_path / "train.py"), [json.dumps(case)], steps=0), gpu_named("h200"))
