@@ -45,6 +45,9 @@ for name in ("memc_phantom_outside", "memc_phantom_used"):
 class OutOfMemoryError(RuntimeError): pass
 OutOfMemoryError.__module__ = "torch"
 class Module: pass
+class Tensor:
+    def all(self): return self
+def all(tensor): return tensor
 def module(name, **values):
     made = types.ModuleType(name)
     made.__dict__.update(values)
