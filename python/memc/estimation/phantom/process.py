@@ -22,6 +22,7 @@ from typing import Any
 from memc.estimation.gpus import Gpu
 from memc.ir.errors import InvalidError, UnsupportedError
 
+from .address_layout import same_addresses
 from .build import libraries
 from .description import description
 from .installation import find_installation
@@ -161,7 +162,7 @@ class Process:
             "MEMC_PHANTOM_DEVICE": str(self._folder / "device"),
             "MEMC_PHANTOM_ERROR": str(self._folder / "refused"),
         }
-        with open(self._folder / "output", "wb") as output:
+        with open(self._folder / "output", "wb") as output, same_addresses():
             self._server = subprocess.Popen(
                 [self.installed.python, str(SERVER)],
                 env=environment,
