@@ -138,11 +138,10 @@ def estimate(
         allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        precision, accumulate: of a model's tensors: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
+        precision, accumulate: of a model: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
         checkpoint: a pattern of modules' names (`*.layer.*`) whose activations are recomputed in training.
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
-        find_batch: name, least and most of an open dimension, or of a number of a script's, of which the largest that fits is found.
-        alternatives: whether to try other settings and a planned arena.
+        find_batch, alternatives: of what number the largest that fits is found; whether to try other settings and a planned arena.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
         arguments, world_size, rank: of a script; ranks of a distributed job, and which of them it is (the first).
         timeout, show: seconds after which a script is given up (600), and whether what it prints goes to stderr.
@@ -151,8 +150,8 @@ def estimate(
     """
     card = None if gpu is None else gpu_named(gpu)
     target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives)
-    how = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
-    asked = ModelOptions(train, optimizer, dims, framework, tf32, *how)
+    of_steps = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
+    asked = ModelOptions(train, optimizer, dims, framework, tf32, *of_steps)
     run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size, rank, timeout)
     if is_script(source):
         asked.refuse(None, "; numbers of a script are arguments of its own, after --")
