@@ -161,6 +161,13 @@ class Place:
         if begin < end:
             self.segment, self.origin = self.contents.fill(begin, end, self.value, -begin, writer), self.value
 
+    def take(self, segment: Segment, writer: Copy | None) -> None:
+        """The value is made, in just the bytes of a segment that no copy has touched."""
+        value = self.value
+        self.pieces = [(value, 0, self.end - self.begin)]
+        segment.origin, segment.base, segment.writer = value, -self.begin, writer
+        self.segment, self.origin = segment, value
+
     def look(self, source: Place, offset: int) -> None:
         """The value is made: it is bytes of another one, which has been made, from `offset` on."""
         assert source.pieces is not None

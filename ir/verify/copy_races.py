@@ -44,7 +44,7 @@ def check_copy_races(module: Module) -> None:
 class _Race:
     def __init__(self, function: Function) -> None:
         self.function = function
-        names = dict.fromkeys(str(op.attrs.get("lane")) for op in function.ops if is_start(op))
+        names = dict.fromkeys(str(op.attrs.get("lane")) for op in function.ops if op.name in STARTS)
         self.lanes = {name: number for number, name in enumerate(names)}
         self.now: Clock = [0] * len(names)
         """What the list of ops knows to be over."""
@@ -181,8 +181,10 @@ class _Race:
         """An op, or the copy that it begins, writes a value."""
         if at.begin < at.end:
             segment = at.contents.whole(at.begin, at.end)
-            if segment is None or segment.writer is not None or segment.readers:
-                self._meet(index, op, at, at.begin, at.end, copy)
+            if segment is not None and segment.writer is None and not segment.readers:
+                at.take(segment, copy)
+                return
+            self._meet(index, op, at, at.begin, at.end, copy)
         at.fill(copy)
 
     def _meet(self, index: int, op: Op | None, at: Place, begin: int, end: int, copy: Copy | None) -> None:
