@@ -165,6 +165,10 @@ def estimate(
         timeout=timeout,
         show=verbose > 0,
     )
+    return _told(found, json, no_color, quiet)
+
+
+def _told(found: Estimate, json: Optional[str], no_color: bool, quiet: bool) -> int:
     if json is not None:
         write_text(json, json_module.dumps(found.to_dict()))
     if json != "-" and not quiet:

@@ -141,10 +141,9 @@ def estimate(
         precision, accumulate: of a model: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
         checkpoint: a pattern of modules' names (`*.layer.*`) whose activations are recomputed in training.
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
-        find_batch, alternatives: of what number the largest that fits is found; whether to try other settings and a planned arena.
+        find_batch, alternatives: name, least and most of a dimension, or of a script's number; whether to try other settings, too.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
-        arguments, world_size, rank: of a script; ranks of a distributed job, and which of them it is (the first).
-        timeout, show: seconds after which a script is given up (600), and whether what it prints goes to stderr.
+        arguments, world_size, rank, timeout, show: of a script; ranks of a distributed job, and which it is; seconds (600); its output.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """

@@ -18,7 +18,7 @@ from memc.estimation.module_order import moved, registered
 from memc.estimation.onnx_graph import OnnxGraph, read_onnx
 from memc.estimation.readings import LoopShape, readings
 from memc.estimation.recognize import eager_graph
-from memc.estimation.workspaces import SPLIT_BYTES, Convolution, Workspaces
+from memc.estimation.workspaces import SPLIT_BYTES, Convolution, Kind, Layout, Workspaces, table
 
 
 def model(tmp_path: Path, nodes: list[object], stored: dict[str, tuple[int, ...]], dims: tuple[int, ...]) -> Path:
@@ -194,3 +194,21 @@ def test_pads_that_the_host_works_out(tmp_path: Path) -> None:
     made = [(events.origin(at), int(events.nbytes[at])) for at in range(len(events)) if events.nbytes[at]]
     pad = [(origin.phase, nbytes) for origin, nbytes in made if origin and (origin.op, origin.step) == ("Pad", 1)]
     assert pad == [("forward", 4 * 16 * 4), ("backward", 4 * 8 * 4)]
+
+
+@pytest.mark.parametrize("layout", ["", "channels_last"])
+@pytest.mark.parametrize("kind", ["f32", "tf32", "f16", "bf16"])
+def test_tables_of_workspaces(kind: Kind, layout: Layout) -> None:
+    """Each has ResNet-50's convolutions at its batch sizes; a shape is found by its text, and read back from it."""
+    found = table(kind, layout)
+    convolution = Convolution((32, 64, 56, 56), (64, 64, 3, 3), (32, 64, 56, 56), (1, 1), (1, 1), (1, 1), 1, False)
+    rows = found[convolution.shape]
+    assert {1, 8, 32, 256} <= set(rows) and all(len(row) == 3 and min(row) >= 0 for row in rows.values())
+    shapes = list(found)
+    assert (
+        len(shapes) == len(found) > 200
+        and convolution.shape in shapes
+        and replace(convolution, group=7).shape not in found
+    )
+    everything = Workspaces(found)
+    assert everything.bytes("weight", convolution) == rows[32][2] and not everything.guessed
