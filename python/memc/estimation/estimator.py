@@ -138,14 +138,12 @@ def estimate(
         allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        precision, accumulate: of a model's tensors: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
-        checkpoint: a pattern of modules' names (`*.layer.*`) whose activations are recomputed in training.
+        precision, accumulate, checkpoint: `f32`, `bf16`, `amp-bf16`, `amp-f16`; batches of a step; modules to recompute (`*.layer.*`).
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch: name, least and most of an open dimension, or of a number of a script's, of which the largest that fits is found.
         alternatives: whether to try other settings and a planned arena.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
-        arguments, world_size, rank: of a script; ranks of a distributed job, and which of them it is (the first).
-        timeout, show: seconds after which a script is given up (600), and whether what it prints goes to stderr.
+        arguments, world_size, rank, timeout, show: of a script; of a distributed job; seconds (600); whether what it prints is shown.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """

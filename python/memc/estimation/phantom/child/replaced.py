@@ -53,7 +53,9 @@ def read_all_as_true(torch: Any) -> None:
             if result.is_cuda and result.is_contiguous() and result.element_size() == 1 and 0 < result.numel() <= SMALL:
                 place = (result.data_ptr(), 0, result.numel())
                 ctypes.memset(place[0], 1, place[2])
-                weakref.finalize(result, ctypes.memset, *place).atexit = False  # What comes there later is no such result.
+                weakref.finalize(
+                    result, ctypes.memset, *place
+                ).atexit = False  # What comes there later is no such result.
             return result
 
         return computed
