@@ -165,15 +165,7 @@ def estimate(
         timeout=timeout,
         show=verbose > 0,
     )
-    return _told(found, json, no_color, quiet)
-
-
-def _told(found: Estimate, json: Optional[str], no_color: bool, quiet: bool) -> int:
-    if json is not None:
-        write_text(json, json_module.dumps(found.to_dict()))
-    if json != "-" and not quiet:
-        print_estimate(stdout_console(no_color), found)
-    return _verdict(found)
+    return _told(found, json, quiet, no_color)
 
 
 def _batches(text: str) -> tuple[str, int, int]:
@@ -183,8 +175,12 @@ def _batches(text: str) -> tuple[str, int, int]:
     return match.group(1), int(match.group(2)), int(match.group(3))
 
 
-def _verdict(found: Estimate) -> int:
-    """The exit code. What does not fit is told in one line, as errors are."""
+def _told(found: Estimate, json: str | None, quiet: bool, no_color: bool) -> int:
+    """The exit code, once the estimate is written. What does not fit is told in one line, as errors are."""
+    if json is not None:
+        write_text(json, json_module.dumps(found.to_dict()))
+    if json != "-" and not quiet:
+        print_estimate(stdout_console(no_color), found)
     if found.fits is not False:
         return 0
     least = f"the job takes {found.device_bytes:,} bytes of the device where memory suffices"

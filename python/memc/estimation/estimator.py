@@ -138,12 +138,11 @@ def estimate(
         allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
         tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        precision, accumulate: of a model: `f32`, `bf16`, `amp-bf16` or `amp-f16`; and batches whose gradients are added up.
-        checkpoint: a pattern of modules' names (`*.layer.*`) whose activations are recomputed in training.
+        precision, accumulate, checkpoint: `f32`, `bf16`, `amp-bf16`, `amp-f16`; batches of a step; modules to recompute (`*.layer.*`).
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch, alternatives: name, least and most of a dimension, or of a script's number; whether to try other settings, too.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
-        arguments, world_size, rank, timeout, show: of a script; ranks of a distributed job, and which it is; seconds (600); its output.
+        arguments, world_size, rank, timeout, show: of a script; of a distributed job; seconds (600); whether what it prints is shown.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
