@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from memc.ir.machine import memory_bytes
 from memc.ir.sizes import format_size
 from memc.ir.spaces import HOST
 from memc.runtime.artifact import safetensors
-from memc.runtime.artifact.manifest import WEIGHTS, Manifest
+from memc.runtime.artifact.manifest import WEIGHTS, Manifest, StoredWeight
 from memc.runtime.artifact.storages import Storage
 from memc.runtime.execute.load_code import Loaded
 from memc.runtime.execute.tensors import array_over
@@ -87,26 +87,56 @@ def copied(loaded: Loaded, virtual_machine: Any, space: Storage, storage: Any) -
     return found
 
 
-def content_of(virtual_machine: Any, space: Storage, storage: Any) -> Array:
-    """The bytes of a space of weights: themselves on the CPU, a copy of a device's."""
+def content_of(virtual_machine: Any, space: Storage, storage: Any, weights: Iterable[StoredWeight]) -> Array:
+    """The bytes of a space, among them those of `weights`: themselves on the CPU, a copy of a device's, in which other bytes of the arena
+    are not those there."""
     tensor = virtual_machine[space.viewer](storage)
     if space.device.kind != "cuda":
         return array_over(tensor, "u8")
     import tvm
 
-    return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+    if not is_arena(space):
+        return np.array(tensor.copyto(tvm.cpu(0)).numpy())
+    found = np.empty(space.bytes, np.uint8)
+    for weight in weights:
+        part = part_of(tensor, weight).copyto(tvm.cpu(0)).numpy()
+        found[weight.offset : weight.offset + weight.spec.nbytes] = part
+    return found
+
+
+def write_back(
+    virtual_machine: Any, space: Storage, storage: Any, weights: Iterable[StoredWeight], content: Array
+) -> None:
+    """Write what `content_of` gave, and `weights` of which have changed since, to a device."""
+    tensor = virtual_machine[space.viewer](storage)
+    if not is_arena(space):
+        tensor.copyfrom(content)
+        return
+    for weight in weights:
+        part_of(tensor, weight).copyfrom(content[weight.offset : weight.offset + weight.spec.nbytes])
+
+
+def is_arena(space: Storage) -> bool:
+    """Whether states lie in a space among values, which may take many times their bytes."""
+    return space.holds == "values" and not space.is_pinned
+
+
+def part_of(tensor: Any, weight: StoredWeight) -> Any:
+    """The bytes of a weight, of a space's as a tensor."""
+    return tensor._create_view((weight.spec.nbytes,), "uint8", weight.offset)
 
 
 def upload(manifest: Manifest, space: Storage, slab: Any) -> None:
     """Fill a space of weights, given as a tensor of bytes: on the CPU straight from the file, on a device through one host
-    buffer. Raises InvalidError for a damaged file."""
+    buffer, of the arena one by one. Raises InvalidError for a damaged file."""
     path = manifest.path / WEIGHTS
     try:
         stored, types = safetensors.read(path, checksum=True), safetensors.types(path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidError(f"{path}: damaged weights ({error}); compile again") from None
     on_host = space.device.kind != "cuda"
-    staged = array_over(slab, "u8") if on_host else np.zeros(space.bytes, np.uint8)
+    apart = is_arena(space) and not on_host
+    staged = array_over(slab, "u8") if on_host else np.zeros(0 if apart else space.bytes, np.uint8)
     for weight in (w for w in manifest.weights if w.spec.space == space.name):
         data = stored.get(weight.spec.name)
         if data is None or data.size != weight.spec.nbytes:
@@ -118,6 +148,9 @@ def upload(manifest: Manifest, space: Storage, slab: Any) -> None:
         if dtype != safetensors.CODES[weight.spec.dtype] or shape != weight.stored_shape:
             got = f"{dtype.lower()}[{','.join(map(str, shape))}]"
             raise InvalidError(f"{path}: expected {weight.spec}, found {got}; compile again")
-        staged[weight.offset : weight.offset + data.size] = data
-    if not on_host:
+        if not apart:
+            staged[weight.offset : weight.offset + data.size] = data
+        elif data.size:
+            part_of(slab, weight).copyfrom(np.ascontiguousarray(data))
+    if not on_host and not apart:
         slab.copyfrom(staged)

@@ -20,7 +20,7 @@ from memc.runtime.cuda.cuda_runtime import synchronize_device
 from memc.runtime.execute.device_errors import device_errors
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.load_code import Loaded
-from memc.runtime.execute.memory import content_of, copied
+from memc.runtime.execute.memory import content_of, copied, write_back
 from memc.runtime.execute.tensors import numpy_dtype, typed
 
 Array = npt.NDArray[Any]
@@ -85,7 +85,7 @@ class Stateful(Executable):
                 space = self.manifest.space(name)
                 if space.device.kind == "cuda":  # Else it is the content itself.
                     with device_errors(self.manifest, self.device, "writing the state"):
-                        self.virtual_machine[space.viewer](self.storages[name]).copyfrom(array)
+                        write_back(self.virtual_machine, space, self.storages[name], self._in(name), array)
 
     def save(self, path: str | Path) -> None:
         """Write the state as a safetensors file, from which `restore` goes on."""
@@ -132,8 +132,13 @@ class Stateful(Executable):
         with device_errors(self.manifest, self.device, "reading the state"):
             self._wait_for_host()
             return {
-                n: content_of(self.virtual_machine, self.manifest.space(n), self.storages[n]) for n in self._spaces()
+                name: content_of(self.virtual_machine, self.manifest.space(name), self.storages[name], self._in(name))
+                for name in self._spaces()
             }
+
+    def _in(self, space: str) -> list[StoredWeight]:
+        """The states that lie in a space."""
+        return [state for state in self.states.values() if state.spec.space == space and state.spec.nbytes]
 
     def _spaces(self) -> list[str]:
         """The names of the spaces that states lie in."""
