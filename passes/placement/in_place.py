@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.checked_options import Alignment
-from memc.ir.copies import is_brought_back, is_done, is_written_back
+from memc.ir.copies import arena_states, is_brought_back, is_done, is_written_back
 from memc.ir.core import Alias, Function, OpPlan
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
+from memc.ir.op_queries import assigned_state
 from memc.ir.snapshot import is_unplaced
 from memc.passes.base import Pass, alignment_of
 from memc.passes.placement.alias_plan import AliasPlan, aliased, plan_aliases
@@ -39,11 +40,17 @@ def apply_plan(plan: AliasPlan) -> None:
 
 
 def alias_copies(function: Function) -> None:
-    """Alias what waits for a copy to what the copy writes, where that is not so yet: it has no other bytes."""
+    """Alias what waits for a copy to what the copy writes, and the new content of a state that a copy has brought back to the state,
+    where that is not so yet: they have no other bytes."""
+    resting = set(arena_states(function))
     for op in function.ops:
         if is_done(op) and op.results[0].alias is None:
             pending = op.operands[0]
             op.results[0].alias = Alias(pending.root, pending.offset_in_root)
+        assigned = assigned_state(op) if resting else None
+        if assigned is not None and assigned[1] in resting and op.results[0].alias is None:
+            op.results[0].alias = Alias(assigned[1], 0)
+            op.plan = replace(op.plan, in_place=assigned[0])
 
 
 @contextmanager
