@@ -25,42 +25,20 @@ from memc.passes.offload.state_finding import How, StatesOnHost
 from memc.passes.offload.state_updates import StateUpdates
 from memc.solvers.offload import Lane, Lanes
 
-ROWS, WIDTH, FIRST, LAYERS = 256, 32, 512, 6
+from .momentum_step import WIDTH, step
+
+FIRST, LAYERS = 512, 6
+"""Columns of the first weight, which is by far the largest and whose gradient comes last; and how many weights there are."""
+
 LANE = Lane(latency=0, per_mib=200_000_000)
 """Of 5.2 GB/s: the moment of the first weight takes 12 us, where an op takes at least 2."""
 
 HOW = How(CostModel(DEVICES["cuda"]), "slow", "a test", Lanes(LANE, LANE), 1, 64)
 
 
-def step() -> Module:
-    """A training step of products with momentum. The gradient of the first weight, which is by far the largest, comes last."""
-    widths = [FIRST, *[WIDTH] * LAYERS]
-    sizes = [f"f32[{a},{b}]" for a, b in zip(widths, widths[1:])]
-    rows = [f"f32[{ROWS},{width}]" for width in widths]
-    params = [f"%w{n}: {size} {{role = state}}, %m{n}: {size} {{role = state}}" for n, size in enumerate(sizes)]
-    returns = [f'{size} {{name = "{kind}{n}"}}' for n, size in enumerate(sizes) for kind in "wm"]
-    plain = "{transpose_a = false, transpose_b = false}"
-    lines = [f"%t{n + 1} = matmul(%t{n}, %w{n}) {plain} : {rows[n + 1]}" for n in range(LAYERS)]
-    error = f"t{LAYERS}"
-    for n in reversed(range(LAYERS)):
-        lines.append(f"%g{n} = matmul(%t{n}, %{error}) {{transpose_a = true, transpose_b = false}} : {sizes[n]}")
-        if n:
-            lines.append(f"%e{n} = matmul(%{error}, %w{n}) {{transpose_a = false, transpose_b = true}} : {rows[n]}")
-            error = f"e{n}"
-    for n, size in enumerate(sizes):
-        lines += [f"%sum{n} = add(%m{n}, %g{n}) : {size}", f"%m{n}a = assign(%m{n}, %sum{n}) : {size}"]
-        lines += [f"%moved{n} = sub(%w{n}, %m{n}a) : {size}", f"%w{n}a = assign(%w{n}, %moved{n}) : {size}"]
-    given = ", ".join([f"%t0: {rows[0]} {{role = input}}", *params])
-    made = ", ".join(f"%{kind}{n}a" for n in range(LAYERS) for kind in "wm")
-    body = "\n  ".join(lines)
-    return parse(
-        f'target {{kind = "cuda"}}\nfunc @main({given}) -> ({", ".join(returns)}) {{\n  {body}\n  return {made}\n}}\n'
-    )
-
-
 def placed(stay: bool) -> tuple[Module, StatesOnHost]:
     """A plan with all momenta on the host, as a step begins and ends or, with `stay`, where that is quicker in between."""
-    module = step()
+    module = step(FIRST, WIDTH, LAYERS)
     found = StateUpdates.of(module.main, 1)
     made = place_states(module.main, found, found.updates, None, HOW, stay)
     assert made is not None
@@ -113,7 +91,7 @@ def test_three_steps_have_the_bits_of_resident_states(copies: Times) -> None:
     module, _ = placed(True)
     expected, got = feeds(module), feeds(module)
     for _ in range(3):
-        expected |= evaluate(step(), expected)
+        expected |= evaluate(step(FIRST, WIDTH, LAYERS), expected)
         got |= evaluate_in_arena(module, got, copies=copies)
         assert all(got[name].tobytes() == expected[name].tobytes() for name in expected)
 
