@@ -21,8 +21,8 @@ memory in use after the plan's steps, less that before it was loaded and the pea
 graph, and the driver's steps of 2 MiB. `host` is what the plan says; the slab has exactly as many bytes, or the run fails. GB/s
 are bytes that a step copies over the durations of its copies, which PyTorch's profiler sees; `beside kernels` is the share
 of these during which kernels run. `same bits` says whether losses of the first steps stay the same when every copy ends
-before the next kernel begins, and `repeats` whether they do in another session of the same plan; `changing sums` in the JSON
-counts what the runtime warns of. `--where` also takes each plan's steps without a graph and, of those with copies, with 64
+before the next kernel begins, and `repeats` whether they do in another session of the same plan; `plain's bits` whether these losses and the weights and states
+after them (`--losses` steps) are those of the step without a budget; `changing sums` in the JSON counts what the runtime warns of. `--where` also takes each plan's steps without a graph and, of those with copies, with 64
 bytes for each copy, which leaves what starts and waits take: a second table.
 """
 
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import hashlib
 import json
 import os
 import shutil
@@ -51,9 +52,6 @@ from gpu_offload_where import PLAIN, other_steps, where
 from gpu_rows import measured_apart, write_down
 from gpu_step_times import copied_times, interleaved
 from gpu_training_memory import in_use
-
-STEPS = 8
-"""Steps whose losses are compared."""
 
 STATES, HIDDEN = "states", "hidden"
 """Plans with all states on the host, and with as many as take little time."""
@@ -153,7 +151,8 @@ def run(args: argparse.Namespace) -> int:
         left = end - time.monotonic()
         if left < 30 or not any(part in folder.name for part in args.only or [""]):
             continue
-        command = [sys.executable, __file__, "one", str(folder), "--steps", str(args.steps)]
+        command = [sys.executable, __file__, "one", str(folder)]
+        command += ["--steps", str(args.steps), "--losses", str(args.losses)]
         command += ["--profiles", str(args.profiles)] if args.profiles else []
         command += ["--where"] if args.where else []
         row, said = measured_apart(command, left)
@@ -171,12 +170,15 @@ def one(args: argparse.Namespace) -> int:
     start_device()
     plans: dict[str, dict[str, Any]] = {}
     steps: dict[str, Callable[[], object]] = {}
+    plain: list[str] = []
     with tempfile.TemporaryDirectory() as temporary:
         for artifact in sorted(args.folder.glob("*.memc"), key=lambda p: (not p.name.startswith(PLAIN), p.name)):
             facts = json.loads((artifact / "facts.json").read_text())
             whole = Path(temporary) / artifact.name
             fill(artifact, whole)
-            plans[artifact.stem], steps[artifact.stem] = placed(whole, facts)
+            plans[artifact.stem], steps[artifact.stem], bits = placed(whole, facts, args.losses)
+            plain = plain or bits
+            plans[artifact.stem]["as plain"] = bits == plain
             if facts["way"] == PLAIN and args.profiles:
                 plans[artifact.stem]["profile"] = profiled(whole, args.profiles / f"{args.folder.name}.json")
             if args.where:
@@ -195,8 +197,8 @@ def one(args: argparse.Namespace) -> int:
     return 0
 
 
-def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable[[], object]]:
-    """A plan's facts with what its first steps took and gave, and one more step."""
+def placed(whole: Path, facts: dict[str, Any], count: int) -> tuple[dict[str, Any], Callable[[], object], list[str]]:
+    """A plan's facts with what its first `count` steps took and gave, one more step, and the bits of these steps."""
     from memc.runtime.execute.executable import Executable
     from memc.runtime.execute.load import load
 
@@ -208,29 +210,35 @@ def placed(whole: Path, facts: dict[str, Any]) -> tuple[dict[str, Any], Callable
         raise AssertionError(f"{whole.name}: a slab of {step.statistics()} bytes, {facts['host']} planned")
     feeds = draw_feeds(step.inputs, facts["below"])
     first = step.state()
-    losses = losses_of(step, feeds)
+    losses = losses_of(step, feeds, count)
+    bits = [*losses, *digests(step.state())]
     gc.collect()
     facts["beyond"] = in_use() - before - facts["peak"]
-    facts["repeats"] = losses_again(step, first, feeds) == losses
+    facts["repeats"] = losses_again(step, first, feeds, count) == losses
     if facts["copies"]:
         facts["same"] = []
         for times in TIMES:
             with environment("MEMC_COPIES", times):
-                facts["same"].append(losses_again(step, first, feeds) == losses)
+                facts["same"].append(losses_again(step, first, feeds, count) == losses)
     facts["loss"] = losses[-1]
     on_device = step.placed_inputs(feeds)
-    return facts, lambda: Executable.__call__(step, **on_device)
+    return facts, lambda: Executable.__call__(step, **on_device), bits
 
 
-def losses_again(step: Any, first: Any, feeds: dict[str, Any]) -> list[str]:
+def digests(state: Any) -> list[str]:
+    """What tells apart the bits of weights and states."""
+    return [f"{name} {hashlib.sha256(state[name].tobytes()).hexdigest()}" for name in sorted(state)]
+
+
+def losses_again(step: Any, first: Any, feeds: dict[str, Any], count: int) -> list[str]:
     """The losses of some steps of another session, from the same state on."""
     step.load_state(first)
-    return losses_of(step.session(), feeds)
+    return losses_of(step.session(), feeds, count)
 
 
-def losses_of(step: Any, feeds: dict[str, Any]) -> list[str]:
+def losses_of(step: Any, feeds: dict[str, Any], count: int) -> list[str]:
     """The losses of some steps, exactly."""
-    return [float(step(**feeds)).hex() for _ in range(STEPS)]
+    return [float(step(**feeds)).hex() for _ in range(count)]
 
 
 @contextmanager
@@ -271,7 +279,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         "in MiB",
         "ms",
     ]
-    head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels", "repeats", "same bits", "load s"]
+    head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels"]
+    head += ["repeats", "same bits", "plain's bits", "load s"]
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     for row in rows:
         if "note" in row:
@@ -285,7 +294,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells += [f"{100 * (plan['ms'] / plain['ms'] - 1):+.2f} %", f"{plan['added']:+.2f} %"]
             cells += ["" if plan.get(k) is None else f"{plan[k]:.1f}" for k in ("out GB/s", "in GB/s", "beside")]
             cells.append("yes" if plan["repeats"] else "NO")
-            cells += ["" if "same" not in plan else "yes" if all(plan["same"]) else "NO", f"{plan['load']:.1f}"]
+            cells += ["" if "same" not in plan else "yes" if all(plan["same"]) else "NO"]
+            cells += ["yes" if plan["as plain"] else "NO", f"{plan['load']:.1f}"]
             lines.append("| " + " | ".join(cells) + " |")
     if any("eager ms" in plan for row in rows for plan in row.get("plans", {}).values()):
         lines += ["", *where(rows)]
@@ -321,6 +331,7 @@ def main() -> int:
             "--where", action="store_true", help="also without a graph, and with hardly any bytes to copy"
         )
         verb.add_argument("--steps", type=int, default=30, help="that are timed, of each plan")
+        verb.add_argument("--losses", type=int, default=8, help="steps whose losses are compared")
     for verb in (first, second, third):
         verb.add_argument("--profiles", type=Path, help="folder of ops' times, that `run` writes and `prepare` reads")
     args = parser.parse_args()

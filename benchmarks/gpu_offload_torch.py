@@ -5,8 +5,9 @@
 
 A model of torchvision with cross entropy and SGD, in f32 with TF32 off: as it is; with `torch.autograd.graph.save_on_cpu`, which
 copies what the backward pass needs to pinned memory of the host; with each block of its stages checkpointed; and, with `--compile`, what
-`torch.compile` makes of it, without and with its own offloading of activations, where this version has it. Times are medians of steps,
-each until the device is idle. Peaks are what PyTorch's allocator has given out and reserved at most during these.
+`torch.compile` makes of it, without and with its own offloading of activations, on a stream of its own with waits moved to the end and
+reloads ahead. That leaves to its user which tensors to offload: here the results of convolutions and activations, from the first on, up to
+shares of their bytes (`--offloaded`, percent); it skips those that it does not keep. Times are medians of steps, each until the device is idle. Peaks are what PyTorch's allocator has given out and reserved at most during these.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ from torch_models import build
 
 MIB = 2**20
 
-OFFLOADS = ("enable_activation_offloading",)
-"""Names of the switch in `torch._functorch.config` by which compiled steps offload activations."""
+OFFLOADING = (
+    "enable_activation_offloading",
+    "activation_offload_separate_stream",
+    "activation_offload_sink_wait",
+    "activation_reload_prefetch",
+)
+"""Switches in `torch._functorch.config`, all of which are needed for copies beside kernels."""
 
 
 def checkpointed(model: Any) -> Any:
@@ -87,6 +93,35 @@ def measured(step: Callable[[], None], steps: int, seconds: float) -> dict[str, 
     return {"ms": statistics.median(times), "steps": len(times), "allocated": peaks[0], "reserved": peaks[1]}
 
 
+def compiled_with_offload(model: Any, share: int) -> Any:
+    """The model compiled with copies to the host of the first `share` percent of the bytes that may be kept."""
+    import torch._functorch.config as switches
+    from torch._inductor import config
+    from torch._inductor.custom_graph_pass import CustomGraphPass
+
+    aten = torch.ops.aten
+    kinds = {aten.convolution.default, aten.relu.default, aten.relu_.default, aten.max_pool2d_with_indices.default}
+
+    class Mark(CustomGraphPass):
+        def __call__(self, graph: Any) -> None:
+            nodes = [
+                node for node in graph.nodes if node.target in kinds and isinstance(node.meta["val"], torch.Tensor)
+            ]
+            left = sum(node.meta["val"].nbytes for node in nodes) * share // 100
+            for node in nodes:
+                if (left := left - node.meta["val"].nbytes) >= 0:
+                    node.meta["should_offload"] = True
+
+        def uuid(self) -> str:
+            return f"offload {share} %"
+
+    torch._dynamo.reset()
+    for switch in OFFLOADING:
+        setattr(switches, switch, True)
+    config.joint_custom_post_pass = Mark()
+    return torch.compile(model)
+
+
 def ways(args: argparse.Namespace) -> dict[str, Callable[[], Callable[[], None]]]:
     """What makes the step of each way."""
     name, batch = args.model, args.batch
@@ -100,17 +135,13 @@ def ways(args: argparse.Namespace) -> dict[str, Callable[[], Callable[[], None]]
         "checkpointed blocks": lambda: stepper(checkpointed(made(name)), batch),
     }
     if args.compile:
-        import torch._functorch.config as config
-
         found["compiled"] = lambda: stepper(torch.compile(made(name)), batch)
-        for switch in (s for s in OFFLOADS if hasattr(config, s)):
+        for share in args.offloaded:
 
-            def offloaded(switch: str = switch) -> Callable[[], None]:
-                setattr(config, switch, True)
-                torch._dynamo.reset()
-                return stepper(torch.compile(made(name)), batch)
+            def offloaded(share: int = share) -> Callable[[], None]:
+                return stepper(compiled_with_offload(made(name), share), batch)
 
-            found[f"compiled, {switch}"] = offloaded
+            found[f"compiled, {share} % offloaded"] = offloaded
     return found
 
 
@@ -139,6 +170,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=30, help="for the steps of each way")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--offloaded", nargs="*", type=int, default=(50, 100), help="percent, with --compile")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     args = parser.parse_args()
