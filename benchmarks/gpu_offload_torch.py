@@ -115,6 +115,9 @@ def compiled_with_offload(model: Any, share: int) -> Any:
         def uuid(self) -> str:
             return f"offload {share} %"
 
+    from torch._dynamo.variables import streams
+
+    streams.record_stream.register_fake(lambda tensor, stream: None)  # That of PyTorch 2.11 expects three operands.
     torch._dynamo.reset()
     for switch in OFFLOADING:
         setattr(switches, switch, True)
@@ -171,12 +174,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30, help="for the steps of each way")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--offloaded", nargs="*", type=int, default=(50, 100), help="percent, with --compile")
+    parser.add_argument("--only", nargs="*", help="parts of the names of ways")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     rows: dict[str, dict[str, Any]] = {}
-    for way, make in ways(args).items():
+    chosen = {way: make for way, make in ways(args).items() if any(part in way for part in args.only or [""])}
+    for way, make in chosen.items():
         try:
             rows[way] = dict(measured(make(), args.steps, args.seconds))
         except Exception as error:  # The other ways are worth more.
