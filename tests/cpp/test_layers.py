@@ -22,6 +22,7 @@ MAY_INCLUDE = {
     "allocators": set[str](),
     "kernels": set[str](),
     "copies": set[str](),
+    "replay": set[str](),
     "cuda": set[str](),
     "phantom": set[str](),
     "phantom/headers": set[str](),
@@ -29,7 +30,7 @@ MAY_INCLUDE = {
     "phantom/torch": set[str](),
     "exports": {
         *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
-        *("allocators", "kernels", "copies", "cuda"),
+        *("allocators", "kernels", "copies", "replay", "cuda"),
     },
 }
 # Where others' packages may be included, by how the names of their headers begin.
