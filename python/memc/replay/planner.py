@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans for the blocks of a watched step: static storage allocation on a circle, as step follows step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memc.solvers.placement import BufferColumns, Lives, Problem, lower_bound, solve
+
+from .plan import ALIGNMENT, NATIVE, ReplayPlan
+from .plan_check import check_plan
+from .predecessors import predecessors
+from .streams import StreamOrder
+from .watched import Int64s, WatchedStep
+
+
+def make_plan(
+    step: WatchedStep,
+    *,
+    solver: str = "auto",
+    time_limit: float | None = None,
+    threads: int | None = None,
+    alignment: int = ALIGNMENT,
+    torch_version: str = "",
+    device_kind: str = "",
+) -> ReplayPlan:
+    """Give every block that is freed in its step or in the next an offset, so that the arena is small.
+
+    Blocks that live longer, and those of no bytes, are left to the framework's allocator. Blocks of different streams share
+    bytes only where `step.waits` puts one after the other: each stream has a part of the arena of its own, or all share it and
+    keep their bytes until every other stream has waited, whichever takes less. The plan is checked (`check_plan`).
+
+    Args:
+        solver, time_limit, threads: as of `memc.solvers.placement.solve`; the seconds are for each of its problems.
+        alignment: bytes of offsets and rounded sizes.
+        torch_version, device_kind: what the plan is for, which its file says.
+
+    Raises ValueError for an unknown solver or alignment, OverflowError for an arena of more than 2^63 - 1 bytes.
+    """
+    if alignment < 1:
+        raise ValueError(f"alignment: expected bytes from 1, got {alignment}")
+    begin = time.perf_counter()
+    sizes = -(-step.nbytes // alignment) * alignment
+    planned = np.flatnonzero(~step.escaping & (sizes > 0))
+    blocks = _Blocks(planned, step.freed[planned], sizes[planned], len(step), alignment)
+    search = _Search(solver, time_limit, threads)
+    offsets = np.full(len(step), NATIVE, np.int64)
+    offsets[planned], peak = min(_layouts(step, blocks, search), key=lambda layout: layout[1])
+    first, preds = predecessors(offsets, sizes)
+    plan = ReplayPlan(
+        nbytes=step.nbytes,
+        streams=step.streams,
+        threads=step.threads,
+        freed=step.freed,
+        offsets=offsets,
+        first_pred=first,
+        preds=preds,
+        arena_bytes=peak,
+        lower_bound=lower_bound(blocks.problem()),
+        solver=solver,
+        seconds=0.0,
+        alignment=alignment,
+        torch_version=torch_version,
+        device_kind=device_kind,
+    )
+    check_plan(plan, step.waits)
+    return replace(plan, seconds=time.perf_counter() - begin)
+
+
+@dataclass(frozen=True)
+class _Search:
+    solver: str
+    time_limit: float | None
+    threads: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """Blocks on the circle of a step's requests."""
+
+    begin: Int64s
+    """The number of the request."""
+    end: Int64s
+    """Past the step's end for those that live into the next step, and at most a circle after `begin`."""
+    sizes: Int64s
+    requests: int
+    alignment: int
+
+    def take(self, members: Int64s) -> _Blocks:
+        return replace(self, begin=self.begin[members], end=self.end[members], sizes=self.sizes[members])
+
+    def problem(self) -> Problem:
+        """The circle, cut where the fewest bytes are live: what lives across the cut has a gap in its lifetime."""
+        n = self.requests
+        lowers = (self.begin - self._cut()) % max(n, 1)
+        uppers = lowers + (self.end - self.begin)
+        over = np.flatnonzero(uppers > n)
+        lives: list[Lives] = [()] * len(lowers)
+        for at, lower, upper in zip(over.tolist(), lowers[over].tolist(), uppers[over].tolist()):
+            if upper - n < lower:
+                lives[at] = ((0, upper - n), (lower, n))
+        lowers[over], uppers[over] = 0, n
+        return Problem(BufferColumns(self.sizes, lowers, uppers, lives=lives), self.alignment)
+
+    def _cut(self) -> int:
+        """The request before which the fewest bytes are live: as the cut counts what lives on, not what begins or ends there."""
+        n = self.requests
+        change = np.zeros(2 * n + 1, np.int64)
+        np.add.at(change, self.begin + 1, self.sizes)
+        np.add.at(change, self.end, -self.sizes)
+        live = np.cumsum(change)
+        return int(np.argmin(live[:n] + live[n : 2 * n])) if n else 0
+
+
+def _solved(blocks: _Blocks, search: _Search) -> tuple[Int64s, int]:
+    found = solve(blocks.problem(), search.solver, time_limit=search.time_limit, threads=search.threads)
+    return found.offset_array(), found.peak
+
+
+def _layouts(step: WatchedStep, blocks: _Blocks, search: _Search) -> Iterator[tuple[Int64s, int]]:
+    """Offsets and bytes of arenas in which streams do not disturb each other."""
+    streams = step.streams[blocks.begin]
+    names = np.unique(streams)
+    if len(names) < 2:
+        yield _solved(blocks, search)
+        return
+    offsets = np.zeros(len(streams), np.int64)
+    base = 0
+    for name in names:
+        members = np.flatnonzero(streams == name)
+        part, peak = _solved(blocks.take(members), search)
+        offsets[members] = base + part
+        base += peak
+    yield offsets, base
+    if step.waits:
+        order = StreamOrder(len(step), step.waits)
+        ends = [
+            _shared(order, names, *row) for row in zip(streams.tolist(), blocks.begin.tolist(), blocks.end.tolist())
+        ]
+        longer = np.minimum(np.array(ends, np.int64), blocks.begin + len(step))
+        yield _solved(replace(blocks, end=longer), search)
+
+
+def _shared(order: StreamOrder, names: Int64s, stream: int, begin: int, end: int) -> int:
+    """The moment from which all streams may use a block's bytes."""
+    passed = order.passed(stream, end)
+    return max(passed.get(name, begin + 2**40) for name in names.tolist())
