@@ -9,7 +9,21 @@ from __future__ import annotations
 
 from .plan import NATIVE, ReplayPlan
 from .plan_check import check_plan
+from .plan_file import read_plan, write_plan
 from .planner import make_plan
+from .report import Fallbacks, ReplayReport
 from .watched import NEVER, StreamWait, WatchedStep
 
-__all__ = ["NATIVE", "NEVER", "ReplayPlan", "StreamWait", "WatchedStep", "check_plan", "make_plan"]
+__all__ = [
+    "NATIVE",
+    "NEVER",
+    "Fallbacks",
+    "ReplayPlan",
+    "ReplayReport",
+    "StreamWait",
+    "WatchedStep",
+    "check_plan",
+    "make_plan",
+    "read_plan",
+    "write_plan",
+]

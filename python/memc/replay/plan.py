@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from .watched import Int64s, sequence_hash
+from .watched import Int64s, StreamWait, sequence_hash
 
 ALIGNMENT = 512
 """Bytes: of offsets and rounded sizes. PyTorch's blocks and CuPy's have it, too, so that what depends on a pointer's alignment, such as
@@ -47,6 +47,8 @@ class ReplayPlan:
     """Of the framework that asked; empty if it is not known."""
     device_kind: str = ""
     """Of the device, such as `NVIDIA H200`; empty if it is not known."""
+    waits: tuple[StreamWait, ...] = ()
+    """Of the watched step, on which blocks of several streams in the same bytes count."""
 
     def __len__(self) -> int:
         return len(self.nbytes)

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from memc.ir.errors import CheckError
@@ -13,18 +11,18 @@ from memc.solvers.placement import BufferColumns, Problem, Solution, Violation, 
 from .plan import NATIVE, ReplayPlan
 from .predecessors import predecessors
 from .streams import StreamOrder
-from .watched import StreamWait, WatchedStep
+from .watched import Int64s, WatchedStep
 
 STEPS = 3
 """In a row: each pair of blocks that can be live together is so within two of them."""
 
 
-def check_plan(plan: ReplayPlan, waits: Sequence[StreamWait] = ()) -> None:
+def check_plan(plan: ReplayPlan) -> None:
     """Raises CheckError that names the first thing wrong: a block with a place that lives for more than a step, an offset that is
     misaligned or outside the arena, two blocks with common bytes that are live together in any of three steps in a row (by
     memc's checker of placements), blocks of two streams with common bytes and no wait between them, wrong predecessors, a wrong
     arena or bound."""
-    step = WatchedStep(plan.nbytes, plan.streams, plan.threads, plan.freed, tuple(waits))
+    step = WatchedStep(plan.nbytes, plan.streams, plan.threads, plan.freed, plan.waits)
     planned = plan.planned
     for at in np.flatnonzero(planned & (step.escaping | (plan.nbytes == 0)))[:1]:
         what = "has no bytes" if plan.nbytes[at] == 0 else "outlives a step"
@@ -39,10 +37,10 @@ def check_plan(plan: ReplayPlan, waits: Sequence[StreamWait] = ()) -> None:
     first, preds = predecessors(plan.offsets, plan.sizes)
     if not (np.array_equal(first, plan.first_pred) and np.array_equal(preds, plan.preds)):
         raise CheckError("plan: predecessors: expected those that the offsets tell, got others")
-    _check_streams(plan, waits)
+    _check_streams(plan)
 
 
-def _unrolled(plan: ReplayPlan, members: np.ndarray[tuple[int], np.dtype[np.int64]]) -> tuple[Problem, tuple[int, ...]]:
+def _unrolled(plan: ReplayPlan, members: Int64s) -> tuple[Problem, tuple[int, ...]]:
     """The planned blocks of some steps in a row as a problem without a circle, and their offsets."""
     starts = np.concatenate([members + step * len(plan) for step in range(STEPS)])
     ends = np.concatenate([plan.freed[members] + step * len(plan) for step in range(STEPS)])
@@ -55,7 +53,7 @@ def _told(
     violation: Violation,
     first: int | None,
     second: int | None,
-    members: np.ndarray[tuple[int], np.dtype[np.int64]],
+    members: Int64s,
     plan: ReplayPlan,
 ) -> str:
     blocks = [int(members[at % len(members)]) for at in (first, second) if at is not None]
@@ -66,12 +64,12 @@ def _told(
     return f"block {blocks[0]}: offset {plan.offsets[blocks[0]]} is {violation.name.lower().replace('_', ' ')}"
 
 
-def _check_streams(plan: ReplayPlan, waits: Sequence[StreamWait]) -> None:
+def _check_streams(plan: ReplayPlan) -> None:
     """Blocks of two streams in the same bytes one after the other need a wait between them. That of the last holder is enough:
     the waits before it came before."""
     if len(plan) == 0 or (plan.streams == plan.streams[0]).all():
         return
-    order = StreamOrder(len(plan), waits)
+    order = StreamOrder(len(plan), plan.waits)
     pred_of = zip(np.repeat(np.arange(len(plan)), np.diff(plan.first_pred)).tolist(), plan.preds.tolist())
     for block, pred in pred_of:
         source, target = int(plan.streams[pred]), int(plan.streams[block])

@@ -66,8 +66,9 @@ def make_plan(
         alignment=alignment,
         torch_version=torch_version,
         device_kind=device_kind,
+        waits=step.waits,
     )
-    check_plan(plan, step.waits)
+    check_plan(plan)
     return replace(plan, seconds=time.perf_counter() - begin)
 
 
