@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 case ${1:-} in
   "") build=build/cpp-tests options=(-DMEMC_SANITIZE=OFF) tests=() ;;
   --sanitize) build=build/cpp-tests-sanitize options=(-DMEMC_SANITIZE=ON) tests=() ;;
-  --threads) build=build/cpp-tests-threads options=(-DMEMC_SANITIZE_THREADS=ON) tests=(test_copy_lanes) ;;
+  --threads) build=build/cpp-tests-threads options=(-DMEMC_SANITIZE_THREADS=ON) tests=(test_copy_lanes test_replay_threads) ;;
   *)
     echo "$0: unknown argument $1; expected --sanitize, --threads or none" >&2
     exit 2
