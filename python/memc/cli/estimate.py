@@ -54,6 +54,13 @@ Checkpoint = Annotated[
 ChannelsLast = Annotated[bool, typer.Option("--channels-last", help="A model of images has this layout.")]
 CudnnBenchmark = Annotated[bool, typer.Option("--cudnn-benchmark", help="cuDNN tries its engines (cudnn.benchmark).")]
 
+PlanFile = Annotated[
+    Optional[str],
+    typer.Option(
+        "--plan", metavar="FILE", help="Write addresses for a step's blocks, for planned memory: step.plan.json."
+    ),
+]
+
 Steps = Annotated[
     Optional[int], typer.Option("--steps", min=0, help="Of a script's optimizer (3); 0: run it to its end.")
 ]
@@ -126,6 +133,7 @@ def estimate(
     channels_last: ChannelsLast = False,
     cudnn_benchmark: CudnnBenchmark = False,
     find_batch: FindBatch = None,
+    plan: PlanFile = None,
     steps: Steps = None,
     python: Python = None,
     world_size: WorldSize = 1,
@@ -157,6 +165,7 @@ def estimate(
         channels_last=channels_last,
         cudnn_benchmark=cudnn_benchmark,
         find_batch=None if find_batch is None else _batches(find_batch),
+        plan=plan,
         steps=steps,
         python=python,
         arguments=context.obj or (),

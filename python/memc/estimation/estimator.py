@@ -25,6 +25,7 @@ from .recording import Recording
 from .replay import Job, Taken, replay
 from .scripts import is_script, script_job
 from .sources import is_artifact, is_model, read_source
+from .step_plans import StepPlan, step_plan
 
 Source = Union[str, Path, Events, Recording]
 """A script of PyTorch's, a file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
@@ -87,6 +88,8 @@ class Estimate:
     alternatives: tuple[Alternative, ...]
     recorded: Mapping[str, int] = field(default_factory=dict)
     """What PyTorch counted itself, where the source says so."""
+    plan: StepPlan | None = None
+    """Of the hot step, where one was asked for."""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -96,6 +99,7 @@ class Estimate:
         data["recorded"] = dict(self.recorded)
         data["out_of_memory"] = None if self.out_of_memory is None else vars(self.out_of_memory)
         data["alternatives"] = [vars(each) for each in self.alternatives]
+        data["plan"] = None if self.plan is None else self.plan.to_dict()
         data["seconds"] = round(self.seconds, 4)
         return data
 
@@ -121,6 +125,7 @@ def estimate(
     cudnn_benchmark: bool = False,
     find_batch: tuple[str, int, int] | None = None,
     alternatives: bool = True,
+    plan: str | Path | None = None,
     steps: int | None = None,
     python: str | None = None,
     arguments: Sequence[str] = (),
@@ -141,13 +146,14 @@ def estimate(
         precision, accumulate, checkpoint: `f32`, `bf16`, `amp-bf16`, `amp-f16`; batches of a step; modules to recompute (`*.layer.*`).
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch, alternatives: name, least and most of a dimension, or of a script's number; whether to try other settings, too.
+        plan: a file for the addresses of a step's blocks, for `memc.replay`: of a script or recorded events, of which two steps ask for the same.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
         arguments, world_size, rank, timeout, show: of a script; of a distributed job; seconds (600); whether what it prints is shown.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
     card = None if gpu is None else gpu_named(gpu)
-    target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives)
+    target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives, plan)
     of_steps = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
     asked = ModelOptions(train, optimizer, dims, framework, tf32, *of_steps)
     run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size, rank, timeout)
@@ -155,6 +161,8 @@ def estimate(
         asked.refuse(None, "; numbers of a script are arguments of its own, after --")
         return _of_script(run.script(str(source), device), find_batch, target, show)
     run.refuse()
+    if plan is not None and (is_model(source) or (isinstance(source, (str, Path)) and is_artifact(source))):
+        raise UsageError(f"{source}: plan: expected it with a script or recorded events, whose requests are known")
     if is_model(source):
         return _of_model(str(source), asked.loop(device), find_batch, target)
     asked.refuse(find_batch)
@@ -171,6 +179,7 @@ class _Target:
     """That were asked for; None for those of the source."""
     allocator: str | None
     alternatives: bool
+    plan: str | Path | None
     begin: float = field(default_factory=time.perf_counter)
 
 
@@ -288,6 +297,7 @@ def _estimate(
         out_of_memory=_out_of_memory(job, taken),
         alternatives=others,
         recorded=job.recording.peaks,
+        plan=None if target.plan is None else step_plan(job, taken.allocator, target.plan),
     )
 
 

@@ -7,6 +7,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ _PEAKS = ("allocated", "requested", "reserved", "active", "inactive_split")
 
 def read_json(path: str | Path) -> Recording:
     """The recording of a .json or .json.gz file: `events`, a list of [action, address, bytes, stream], and where they are known
-    `alloc`, the allocator's settings, and `peak`, what PyTorch counted.
+    `alloc`, the allocator's settings, `peak`, what PyTorch counted, and `torch`, its version.
 
     Raises InvalidError if the file cannot be read, or naming file, event and field if it is malformed.
     """
@@ -35,7 +36,11 @@ def read_json(path: str | Path) -> Recording:
     if settings is not None and not isinstance(settings, str):
         raise InvalidError(f"{path}: alloc: expected the allocator's settings as text, got {shown(settings)}")
     actions = [_action(path, at, entry) for at, entry in enumerate(data["events"])]
-    return recording_of(str(path), actions, alloc_conf=settings or "", peaks=_peaks(path, data.get("peak")))
+    version = data.get("torch") or ""
+    if not isinstance(version, str):
+        raise InvalidError(f"{path}: torch: expected a version of PyTorch's as text, got {shown(version)}")
+    found = recording_of(str(path), actions, alloc_conf=settings or "", peaks=_peaks(path, data.get("peak")))
+    return replace(found, torch_version=version)
 
 
 def _json(path: str | Path) -> Any:

@@ -60,6 +60,8 @@ class Recording:
     """Of a model: events of other readings of it."""
     places_known: bool = True
     """Whether the addresses are those that a device would give, on which what is reserved may depend."""
+    torch_version: str = ""
+    """Of the PyTorch that asked; empty if it is not known."""
 
     def segment_addresses(self, device_total: int) -> list[int]:
         """Where the allocator's segments lie, in the order in which it makes them. With expandable segments, the first page of

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memc.estimation import Estimate
+from memc.estimation.step_plans import StepPlan
 from memc.ir.sizes import format_size
 
 
@@ -42,6 +43,9 @@ def print_estimate(console: Console, found: Estimate) -> None:
         if found.largest_batch is not None:
             what = "the range's end; more may fit" if found.range_end else "that fits"
             table.add_row("largest batch", f"{found.largest_batch:,}", what)
+    if found.plan is not None:
+        table.add_section()
+        _plan_rows(table, found.plan)
     if found.alternatives:
         table.add_section()
         for other in found.alternatives:
@@ -49,3 +53,12 @@ def print_estimate(console: Console, found: Estimate) -> None:
             fits = ", fits" if other.fits and found.fits is False else ""
             table.add_row(other.settings, f"{other.reserved_bytes:,} B", f"{change:+.1f} % reserved{fits}")
     console.print(table)
+
+
+def _plan_rows(table: Table, plan: StepPlan) -> None:
+    """What the plan of a step places, and what is reserved with it."""
+    table.add_row("arena", f"{plan.arena_bytes:,} B", f"{plan.gap_percent:.2f} % above the lower bound")
+    table.add_row("placed", f"{plan.placed:,} of {plan.requests:,} blocks", f"{plan.cyclic:,} into the next step")
+    native = plan.native_reserved_bytes
+    change = 100 * (plan.reserved_bytes / native - 1) if native else 0.0
+    table.add_row("reserved with it", f"{plan.reserved_bytes:,} B", f"{change:+.1f} % of {native:,} B")

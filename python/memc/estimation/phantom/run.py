@@ -117,7 +117,13 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
         notes.append("cudnn.benchmark: which engines are the fastest is not known, and the first of each are taken")
     if script.world_size > 1:
         notes.append(f"rank {script.rank} of {script.world_size}; what NCCL takes outside the allocator is not counted")
-    return replace(made, outside=int(result["outside"]), places_known=False, assumed=tuple(notes))
+    return replace(
+        made,
+        outside=int(result["outside"]),
+        places_known=False,
+        assumed=tuple(notes),
+        torch_version=process.installed.version,
+    )
 
 
 def _refused(trace: Trace, stats: Mapping[str, int]) -> Refused | None:

@@ -29,6 +29,17 @@ def test_table(memc) -> None:
     assert memc("estimate", RESNET, "-q").out == ""
 
 
+def test_the_plan_of_a_step(memc) -> None:
+    result = memc("estimate", RESNET, "--gpu", "h200", "--plan", "step.plan.json", "--json", "e.json")
+    assert result.code == 0
+    for text in ("2,769,182,720 B", "0.00 % above the lower bound", "674 of 677 blocks", "161 into the next step"):
+        assert text in result.out
+    data = json.loads(Path("e.json").read_text())["plan"]
+    plan = json.loads(Path("step.plan.json").read_text())
+    assert data["arena_bytes"] == plan["arena_bytes"] == 2_769_182_720 and data["sequence"] == plan["sequence"]
+    assert memc("estimate", "model.onnx", "--plan", "step.plan.json").code == 2
+
+
 def test_what_does_not_fit(memc) -> None:
     result = memc("estimate", RESNET, "--memory", "3GiB", "--json", "e.json")
     assert result.code == 4
