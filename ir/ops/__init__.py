@@ -7,6 +7,7 @@ from . import (  # noqa: F401
     assign,
     async_copy,
     attention,
+    attention_training,
     batch_norm,
     batch_norm_training,
     binary,

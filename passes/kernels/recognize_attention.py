@@ -21,7 +21,7 @@ from memc.ir.checked_options import Alignment
 from memc.ir.core import UNPLANNED, Function, Op, Value, fresh_names, replace_all_uses
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
-from memc.ir.ops.attention import heads_first
+from memc.ir.ops.shared.attention_parts import heads_first
 from memc.ir.ops.shared.common import ints_attr
 from memc.ir.snapshot import Snapshot, is_raw
 from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from ...core import Op
 from ...types import DType
+from ..shared.attention_parts import diagonal_of, heads_of
+from ..shared.axes import axis_of
 from ..shared.op_def import LibraryKernel
 from .cuda_call import MAX_ELEMENTS
 
@@ -16,9 +18,12 @@ MOST_COLUMNS = 128
 
 def _attention_supports(op: Op) -> bool:
     types = [v.type for v in (*op.operands, *op.results)]
-    q, v = types[0], types[2]
+    q, k, v = types[:3]
+    axis = axis_of(op.attrs, q)
     return (
         2 <= q.rank <= 4
+        and heads_of(q, axis) == heads_of(k, axis)
+        and diagonal_of(op.attrs) is None
         and max(q.shape[-1], v.shape[-1]) <= MOST_COLUMNS
         and all(t.dtype is DType.F32 and 0 < t.elements <= MAX_ELEMENTS for t in types)
     )

@@ -13,6 +13,7 @@ from memc.ir.types import DType
 
 NO_GRADIENT = {
     "attention": "recognized after gradients are built",
+    "attention_grad": "a second derivative",
     "bitcast": "bits are not numbers",
     **{
         f"{kind}_{end}": "inserted after gradients are built"
@@ -78,6 +79,10 @@ CASES: dict[str, tuple[list[np.ndarray], dict[str, object]]] = {
     "leaky_relu": ([Y], {"alpha": 0.2}),
     "select": ([Y > 0, some(3, 4), some(4)], {}),
     "dropout": ([Y, np.array(4)], {"ratio": 0.4, "stream": 1}),
+    "attention_training": (
+        [some(2, 4, 3, 5), some(2, 2, 3, 5), some(2, 2, 3, 4), some(4, 1, 3)],
+        {"axis": 2, "scale": 0.7, "diagonal": 1},
+    ),
     "cast": ([Y], {"to": DType.F64}),
     "broadcast": ([some(3, 1)], {"shape": (2, 3, 4)}),
     "concat": ([some(2, 3), some(2, 1)], {"axis": 1}),
