@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "exports/ffi_arrays.h"
-#include "replay/rehearsal.h"
+#include "replay/rehearsal/rehearsal.h"
 
 namespace {
 

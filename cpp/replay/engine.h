@@ -66,6 +66,7 @@ class Engine {
     int64_t bytes;
     uint64_t stream;
     int thread_class;
+    int64_t position;  // When it came.
   };
 
   // A slot at `index`, which `cause` (MEMC_REPLAY_OUT_OF_ORDER or _SMALLER, or kPlanned) tells how
@@ -99,7 +100,7 @@ class Engine {
   // Steps: engine_steps.cc.
   int EndLocked(bool completed);
   Plan* Choose(Key* key);
-  bool EnsureArena(const Plan& plan);
+  bool EnsureArena(Plan* plan);
   void Follow(Plan* plan);
   int EndReplay(bool completed);
   bool ScanSlots();
@@ -189,7 +190,7 @@ class Engine {
   int64_t fast_steps_ = 0;
   std::atomic<bool> several_streams_{false};  // Blocks were used on more than one.
   std::vector<uint64_t> arena_streams_;       // Those on which blocks were given out.
-  int64_t arena_retry_ = 0;                   // The step in which to ask again.
+  int64_t arena_retry_ = 0;                   // The step in which to ask again for all plans.
 
   std::unordered_map<int64_t, Key> keys_;
   std::vector<std::unique_ptr<Plan>> plans_;

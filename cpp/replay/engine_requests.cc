@@ -28,7 +28,7 @@ bool Engine::Allocate(int64_t bytes, uint64_t stream, int thread_class, memc_rep
   if (bytes <= 0 || !device_.in_its_process()) return false;
   const std::lock_guard<SpinLock> lock(lock_);
   if (quick_ && TakeNext(bytes, stream, block)) return true;
-  return Request({bytes, stream, thread_class}, block);
+  return Request({bytes, stream, thread_class, position_}, block);
 }
 
 // The slot at the position, if nothing is to be done but to take it.
@@ -253,12 +253,12 @@ bool Engine::WaitFor(Slot* slot, uint64_t stream) {
 
 void Engine::Note(int cause, const Asked& asked) {
   const int64_t request = stats_.requests - requests_before_;
-  const bool at_end = position_ >= plan_->count;
-  const int64_t planned = at_end ? 0 : plan_->slots[position_].bytes;
+  const int64_t at = asked.position;
+  const int64_t planned = at == plan_->count ? 0 : plan_->slots[at].bytes;
   ++stats_.counts[cause];
   memc_replay_cause& first = stats_.first[cause];
   if (first.step == 0) {
-    first = {step_, request, position_, asked.bytes, planned, static_cast<int64_t>(asked.stream)};
+    first = {step_, request, at, asked.bytes, planned, static_cast<int64_t>(asked.stream)};
   }
   if (cause == MEMC_REPLAY_SMALLER) return;
   ++(cause == MEMC_REPLAY_OUT_OF_ORDER ? out_of_order_ : natives_);

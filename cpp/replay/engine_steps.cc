@@ -41,7 +41,7 @@ int Engine::BeginStep(int64_t key) {
       recording_ = true;
       mode_ = Mode::kWatch;
       does = MEMC_REPLAY_WATCH;
-    } else if (EnsureArena(*plan)) {
+    } else if (EnsureArena(plan)) {
       recording_ = record_always_ || trial_ || plan->bad_steps > 0;
       Follow(plan);
       does = MEMC_REPLAY_REPLAY;
@@ -91,27 +91,32 @@ Plan* Engine::Choose(Key* key) {
 }
 
 // An arena for `plan` at least, and if it can be for all plans.
-bool Engine::EnsureArena(const Plan& plan) {
+bool Engine::EnsureArena(Plan* plan) {
   int64_t most = 0;
   for (const auto& each : plans_) most = std::max(most, each->arena_bytes);
   const Arena* const now = arenas_.current();
   const int64_t bytes = now == nullptr ? 0 : now->bytes;
-  if (bytes >= most) return true;
-  if (step_ < arena_retry_) return bytes >= plan.arena_bytes;
+  if (bytes >= (step_ < arena_retry_ ? plan->arena_bytes : most)) return true;
+  if (step_ < plan->arena_retry) return false;
   if (now != nullptr && !InUse(now)) {
     ForgetOwners();
     arenas_.Retire();
     arenas_.Release([](const Arena*) { return false; });
   }
-  if (arenas_.Allocate(most)) {
+  if (step_ >= arena_retry_) {
+    if (arenas_.Allocate(most)) {
+      ForgetOwners();
+      return true;
+    }
+    arena_retry_ = step_ + kArenaRetry;
+  }
+  if (arenas_.current() != nullptr && bytes >= plan->arena_bytes) return true;
+  if (arenas_.Allocate(plan->arena_bytes)) {
     ForgetOwners();
     return true;
   }
-  arena_retry_ = step_ + kArenaRetry;
-  if (arenas_.current() != nullptr && bytes >= plan.arena_bytes) return true;
-  if (!arenas_.Allocate(plan.arena_bytes)) return false;
-  ForgetOwners();
-  return true;
+  plan->arena_retry = step_ + kArenaRetry;
+  return false;
 }
 
 void Engine::Follow(Plan* plan) {

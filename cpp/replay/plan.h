@@ -85,6 +85,7 @@ struct Plan {
 
   int64_t last_used = 0;    // Number of a step.
   int64_t live_at_end = 0;  // At the end of its last step: later ones can only be fewer.
+  int64_t arena_retry = 0;  // The step in which to ask again for an arena.
   int64_t bad_steps = 0;    // One after another, which deviated too much.
 
   const uint32_t* first_pred(const Slot& slot) const { return preds.data() + slot.first_pred; }

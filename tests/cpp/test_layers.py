@@ -23,6 +23,7 @@ MAY_INCLUDE = {
     "kernels": set[str](),
     "copies": set[str](),
     "replay": set[str](),
+    "replay/rehearsal": {"replay"},
     "cuda": set[str](),
     "phantom": set[str](),
     "phantom/headers": set[str](),
@@ -30,7 +31,7 @@ MAY_INCLUDE = {
     "phantom/torch": set[str](),
     "exports": {
         *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
-        *("allocators", "kernels", "copies", "replay", "cuda"),
+        *("allocators", "kernels", "copies", "replay", "replay/rehearsal", "cuda"),
     },
 }
 # Where others' packages may be included, by how the names of their headers begin.

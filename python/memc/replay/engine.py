@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum, IntFlag
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -146,9 +147,11 @@ class StepRecords:
 class Engine:
     """An engine at an address (of a `memc_replay_engine`). The framework's allocator asks it for blocks; this is what is left to do."""
 
-    def __init__(self, address: int) -> None:
+    def __init__(self, address: int, owner: object = None) -> None:
+        """`owner` is kept alive as long as this is."""
         native.load()
         self.address = address
+        self._owner = owner
 
     def begin_step(self, key: int = 0) -> StepMode:
         """Begin a step. One not ended is ended as not completed."""
@@ -170,7 +173,14 @@ class Engine:
         _call("record_steps", self.address, on)
 
     def add_plan(
-        self, key: int, nbytes: Int64s, streams: Int64s, threads: Int64s, offsets: Int64s, cyclic: npt.NDArray[np.bool_], arena: int
+        self,
+        key: int,
+        nbytes: Int64s,
+        streams: Int64s,
+        threads: Int64s,
+        offsets: Int64s,
+        cyclic: npt.NDArray[np.bool_],
+        arena: int,
     ) -> None:
         """Steps of the key follow these rows from the next begin on. At most 32 plans are kept.
 
@@ -263,9 +273,9 @@ class Rehearsal:
 
     def __init__(self, capacity: int = 1 << 62, fills: bool = False) -> None:
         native.load()
-        self._address = int(_call("open", capacity, fills))
-        self.engine = Engine(int(_call("rehearsed_engine", self._address)))
-        weakref.finalize(self, _call, "close", self._address)
+        handle = _Handle(int(_call("open", capacity, fills)))
+        self._address = handle.address
+        self.engine = Engine(int(_call("rehearsed_engine", self._address)), owner=handle)
 
     def play(self, events: Sequence[Event] | Int64s) -> Int64s:
         """The result of each event. Raises ValueError for one that cannot be, such as the free of a block that is not alive."""
@@ -306,7 +316,15 @@ class Rehearsal:
         _call("set_capacity", self._address, nbytes)
 
 
-def _call(name: str, *arguments: object) -> object:
+class _Handle:
+    """Of a native rehearsal, which ends with it."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+        weakref.finalize(self, _call, "close", address)
+
+
+def _call(name: str, *arguments: object) -> Any:
     return tvm_ffi.get_global_func(f"memc.replay.{name}")(*arguments)
 
 

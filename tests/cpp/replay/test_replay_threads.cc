@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "check.h"
-#include "replay/host_device.h"
+#include "replay/rehearsal/host_device.h"
 #include "replay_cases.h"
 
 namespace memc::tests {

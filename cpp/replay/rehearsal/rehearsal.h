@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MEMC_REPLAY_REHEARSAL_H_
-#define MEMC_REPLAY_REHEARSAL_H_
+#ifndef MEMC_REPLAY_REHEARSAL_REHEARSAL_H_
+#define MEMC_REPLAY_REHEARSAL_REHEARSAL_H_
 
 #include <condition_variable>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "replay/host_device.h"
+#include "replay/rehearsal/host_device.h"
 #include "replay/replay.h"
 
 namespace memc::replay {
@@ -82,4 +82,4 @@ class Rehearsal {
 
 }  // namespace memc::replay
 
-#endif  // MEMC_REPLAY_REHEARSAL_H_
+#endif  // MEMC_REPLAY_REHEARSAL_REHEARSAL_H_

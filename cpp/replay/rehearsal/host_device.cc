@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "replay/host_device.h"
+#include "replay/rehearsal/host_device.h"
 
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#ifndef MEMC_REPLAY_HOST_DEVICE_H_
-#define MEMC_REPLAY_HOST_DEVICE_H_
+#ifndef MEMC_REPLAY_REHEARSAL_HOST_DEVICE_H_
+#define MEMC_REPLAY_REHEARSAL_HOST_DEVICE_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -103,4 +103,4 @@ class HostDevice {
 
 }  // namespace memc::replay
 
-#endif  // MEMC_REPLAY_HOST_DEVICE_H_
+#endif  // MEMC_REPLAY_REHEARSAL_HOST_DEVICE_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "replay/rehearsal.h"
+#include "replay/rehearsal/rehearsal.h"
 
 #include <algorithm>
 #include <chrono>
