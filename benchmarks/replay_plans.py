@@ -200,12 +200,16 @@ def run(job: dict[str, Any], process: Process) -> dict[str, Any]:
     steps = 4 if job["mode"] == "train" else 0
     try:
         script = Script(str(HERE / "estimate_job.py"), [asked], steps, alloc_conf=job.get("alloc"), seconds=900)
-        recording = run_in(process, script)
-        found = Job("job", recording, gpu_named("h200"), True, None)
-        hot = hot_step(found.events, "job")
-        plans = by_solver(hot.watched, ["auto", "best-fit"], 0)
+        return figures(run_in(process, script))
     except MemcError as error:
         return {"error": str(error)}
+
+
+def figures(recording: Recording) -> dict[str, Any]:
+    """Of the hot step's plan. Raises InvalidError without one."""
+    found = Job("job", recording, gpu_named("h200"), True, None)
+    hot = hot_step(found.events, "job")
+    plans = by_solver(hot.watched, ["auto", "best-fit"], 0)
     plan = plans["auto"]
     return {
         "requests": len(plan),

@@ -166,15 +166,18 @@ def estimate(
         cudnn_benchmark=cudnn_benchmark,
         find_batch=None if find_batch is None else _batches(find_batch),
         plan=plan,
-        steps=steps,
-        python=python,
-        arguments=context.obj or (),
         world_size=world_size,
         rank=rank,
-        timeout=timeout,
-        show=verbose > 0,
+        **_of_script(steps, python, context.obj, timeout, verbose > 0),
     )
     return _told(found, json, quiet, no_color)
+
+
+def _of_script(
+    steps: int | None, python: str | None, arguments: list[str] | None, timeout: float | None, show: bool
+) -> dict[str, Any]:
+    """How a script runs."""
+    return {"steps": steps, "python": python, "arguments": arguments or (), "timeout": timeout, "show": show}
 
 
 def _batches(text: str) -> tuple[str, int, int]:

@@ -146,14 +146,13 @@ def estimate(
         precision, accumulate, checkpoint: `f32`, `bf16`, `amp-bf16`, `amp-f16`; batches of a step; modules to recompute (`*.layer.*`).
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch, alternatives: name, least and most of a dimension, or of a script's number; whether to try other settings, too.
-        plan: a file for the addresses of a step's blocks, for `memc.replay`: of a script or recorded events, of which two steps ask for the same.
+        plan: where addresses of a step's blocks are written, for planned memory; of a script or recorded events.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
         arguments, world_size, rank, timeout, show: of a script; of a distributed job; seconds (600); whether what it prints is shown.
 
     Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
     """
-    card = None if gpu is None else gpu_named(gpu)
-    target = _Target(card, _memory(memory, card), _allocator(allocator, alloc_conf), allocator, alternatives, plan)
+    target = _target(gpu, memory, _allocator(allocator, alloc_conf), allocator, alternatives, plan)
     of_steps = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
     asked = ModelOptions(train, optimizer, dims, framework, tf32, *of_steps)
     run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size, rank, timeout)
@@ -161,8 +160,6 @@ def estimate(
         asked.refuse(None, "; numbers of a script are arguments of its own, after --")
         return _of_script(run.script(str(source), device), find_batch, target, show)
     run.refuse()
-    if plan is not None and (is_model(source) or (isinstance(source, (str, Path)) and is_artifact(source))):
-        raise UsageError(f"{source}: plan: expected it with a script or recorded events, whose requests are known")
     if is_model(source):
         return _of_model(str(source), asked.loop(device), find_batch, target)
     asked.refuse(find_batch)
@@ -182,6 +179,23 @@ class _Target:
     plan: str | Path | None
     begin: float = field(default_factory=time.perf_counter)
 
+    def refuse_plan(self, source: str | Path) -> None:
+        """Raises UsageError for a plan of requests that nobody has recorded."""
+        if self.plan is not None:
+            raise UsageError(f"{source}: plan: expected it with a script or recorded events, whose requests are known")
+
+
+def _target(
+    gpu: str | None,
+    memory: int | None,
+    settings: Allocator | None,
+    name: str | None,
+    others: bool,
+    plan: str | Path | None,
+) -> _Target:
+    card = None if gpu is None else gpu_named(gpu)
+    return _Target(card, _memory(memory, card), settings, name, others, plan)
+
 
 def _of_script(script: Script, batches: tuple[str, int, int] | None, target: _Target, show: bool) -> Estimate:
     settings = None if isinstance(target.settings, Caching) else target.settings  # PyTorch's own the script runs under.
@@ -195,6 +209,7 @@ def _of_script(script: Script, batches: tuple[str, int, int] | None, target: _Ta
 
 
 def _of_model(path: str, loop: Loop, batches: tuple[str, int, int] | None, target: _Target) -> Estimate:
+    target.refuse_plan(path)
     job, batch = model_job(path, loop, batches, target.gpu, target.memory, target.settings)
     return _estimate(job, replay(job, target.settings, target.settings is not None), target, batches, batch)
 
@@ -209,6 +224,7 @@ def _of_recording(source: Source, device: int | None, target: _Target) -> Estima
             raise UsageError(
                 f"{source}: alloc_conf and allocator: expected neither for an artifact, whose plan is fixed"
             )
+        target.refuse_plan(source)
         return _of_artifact(source, target.memory, target.begin)
     name, recording = read_source(source, device)
     job = Job(name, recording, target.gpu or DEFAULT, target.gpu is not None, target.memory)

@@ -100,13 +100,13 @@ class WatchedStep:
     def merged(self, after: WatchedStep) -> WatchedStep:
         """The step with the later free of both for each block, where `after` is the next step, of the same sequence.
 
-        What was not seen to be freed in `after` keeps its free if that was past this step's end, and escapes otherwise.
+        What was not seen to be freed in `after` keeps its free if that was after this step's last request, and escapes otherwise.
 
         Raises InvalidError for steps that differ.
         """
         if not self.same_sequence(after):
             raise InvalidError("steps: expected two of the same sequence of requests, got two that differ")
-        unknown = np.where(self.freed > len(self), self.freed, NEVER)
+        unknown = np.where(self.freed >= len(self), self.freed, NEVER)
         later = np.where(after.freed == NEVER, unknown, np.maximum(self.freed, after.freed))
         freed = np.where(self.freed == NEVER, NEVER, later)
         kept = tuple(wait for wait in self.waits if wait in after.waits)

@@ -88,6 +88,9 @@ def test_merged_takes_the_later_free_and_gives_up_what_it_did_not_see() -> None:
     assert first.merged(second).freed.tolist() == [2, 3, 5, NEVER, NEVER]
     crossing = one_stream((KIB, 3), (KIB, 3))
     assert crossing.merged(one_stream((KIB, NEVER), (KIB, 2))).freed.tolist() == [3, 3]
+    # Gradients that are dropped before the next step's first request, of which the last step's are never seen to be.
+    ending = one_stream((KIB, 1), (KIB, 2))
+    assert ending.merged(one_stream((KIB, 1), (KIB, NEVER))).freed.tolist() == [1, 2]
 
 
 def test_merged_refuses_another_sequence() -> None:
