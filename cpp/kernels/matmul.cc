@@ -25,23 +25,6 @@ struct Part {
   int64_t column, columns;
 };
 
-// Columns [0, columns) of a right factor as column panels, zeros for those that do not exist.
-void PackColumns(const float* b, int64_t ldb, bool transposed, int64_t depth, int64_t columns,
-                 float* to) {
-  for (int64_t column = 0; column < columns; column += kPanelColumns) {
-    const int64_t width = std::min(kPanelColumns, columns - column);
-    const float* from = b + (transposed ? column * ldb : column);
-    for (int64_t k = 0; k < depth; ++k, to += kPanelColumns) {
-      if (transposed) {
-        for (int64_t n = 0; n < width; ++n) to[n] = from[n * ldb + k];
-      } else {
-        std::copy_n(from + k * ldb, width, to);
-      }
-      std::fill(to + width, to + kPanelColumns, 0.0F);
-    }
-  }
-}
-
 void RunSmall(const MatmulShape& s, const Part& part, const MatmulOperands& o) {
   alignas(64) float scratch[kStackPanel];
   const int64_t block = CeilDiv(s.k, CeilDiv(s.k, kPanelDepth));

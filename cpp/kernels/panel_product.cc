@@ -53,4 +53,20 @@ void Multiply(const PanelProduct& product) {
   if (product.rows > 0 && product.columns > 0) kernel(product);
 }
 
+void PackColumns(const float* b, int64_t row, bool transposed, int64_t depth, int64_t columns,
+                 float* to) {
+  for (int64_t column = 0; column < columns; column += kPanelColumns) {
+    const int64_t width = std::min(kPanelColumns, columns - column);
+    const float* from = b + (transposed ? column * row : column);
+    for (int64_t k = 0; k < depth; ++k, to += kPanelColumns) {
+      if (transposed) {
+        for (int64_t n = 0; n < width; ++n) to[n] = from[n * row + k];
+      } else {
+        std::copy_n(from + k * row, width, to);
+      }
+      std::fill(to + width, to + kPanelColumns, 0.0F);
+    }
+  }
+}
+
 }  // namespace memc

@@ -48,6 +48,11 @@ struct PanelProduct {
 // `columns`.
 void Multiply(const PanelProduct& product);
 
+// Columns [0, columns) of a right factor [depth, columns], or [columns, depth] if `transposed`,
+// whose rows are `row` elements apart, as column panels; zeros for columns that do not exist.
+void PackColumns(const float* b, int64_t row, bool transposed, int64_t depth, int64_t columns,
+                 float* to);
+
 }  // namespace memc
 
 #endif  // MEMC_PANEL_PRODUCT_H_

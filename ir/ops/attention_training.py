@@ -12,6 +12,7 @@ from ..build import IRBuilder
 from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
+from .library.cpu_attention import ATTENTION_CPU, ATTENTION_GRAD_CPU
 from .shared.attention_parts import (
     build_back,
     build_heads,
@@ -201,7 +202,7 @@ register(
         slices=None,
         flops=flops,
         lower=Decompose(decompose),
-        library=(),
+        library=(ATTENTION_CPU,),
         traits=frozenset({Trait.REDUCTION}),
     )
 )
@@ -222,7 +223,7 @@ register(
         slices=None,
         flops=flops_grad,
         lower=Decompose(decompose_grad),
-        library=(),
+        library=(ATTENTION_GRAD_CPU,),
         traits=frozenset({Trait.REDUCTION}),
     )
 )
