@@ -6,8 +6,8 @@
 A model of torchvision with cross entropy and SGD, in f32 with TF32 off: as it is; with `torch.autograd.graph.save_on_cpu`, which
 copies what the backward pass needs to pinned memory of the host; with each block of its stages checkpointed; and, with `--compile`, what
 `torch.compile` makes of it, without and with its own offloading of activations, on a stream of its own with waits moved to the end and
-reloads ahead. That leaves to its user which tensors to offload: here the results of convolutions and activations, from the first on, up to
-shares of their bytes (`--offloaded`, percent); it skips those that it does not keep. Times are medians of steps, each until the device is idle. Peaks are what PyTorch's allocator has given out and reserved at most during these.
+reloads ahead. That leaves to its user which tensors to offload: here the results of convolutions, from the first on, up to shares of their
+bytes (`--offloaded`, percent); it skips those that it does not keep. Times are medians of steps, each until the device is idle. Peaks are what PyTorch's allocator has given out and reserved at most during these.
 """
 
 from __future__ import annotations
@@ -99,14 +99,11 @@ def compiled_with_offload(model: Any, share: int) -> Any:
     from torch._inductor import config
     from torch._inductor.custom_graph_pass import CustomGraphPass
 
-    aten = torch.ops.aten
-    kinds = {aten.convolution.default, aten.relu.default, aten.relu_.default, aten.max_pool2d_with_indices.default}
+    convolution = torch.ops.aten.convolution.default
 
     class Mark(CustomGraphPass):
         def __call__(self, graph: Any) -> None:
-            nodes = [
-                node for node in graph.nodes if node.target in kinds and isinstance(node.meta["val"], torch.Tensor)
-            ]
+            nodes = graph.find_nodes(op="call_function", target=convolution)
             left = sum(node.meta["val"].nbytes for node in nodes) * share // 100
             for node in nodes:
                 if (left := left - node.meta["val"].nbytes) >= 0:
