@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of `cpp/replay/replay.h` that an allocator makes for each block, and a device as its engine needs one."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_int, c_int64, c_uint64, c_void_p
+from typing import Any
+
+from memc import native
+
+_ALLOCATE = CFUNCTYPE(c_void_p, c_void_p, c_int64)
+_FREE = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)
+_SYNCHRONIZE = CFUNCTYPE(None, c_void_p)
+_RECORD = CFUNCTYPE(c_uint64, c_void_p, c_uint64, c_uint64)
+_WAIT = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
+_DESTROY = CFUNCTYPE(None, c_void_p, c_uint64)
+
+
+class _Backend(Structure):
+    _fields_ = [
+        ("context", c_void_p),
+        ("allocate_arena", _ALLOCATE),
+        ("free_arena", _FREE),
+        ("synchronize", _SYNCHRONIZE),
+        ("record_event", _RECORD),
+        ("wait_event", _WAIT),
+        ("destroy_event", _DESTROY),
+    ]
+
+
+class _Block(Structure):
+    _fields_ = [("address", c_void_p), ("ticket", c_uint64)]
+    address: int | None
+    ticket: int
+
+
+@functools.cache
+def library() -> Any:
+    """The native library, never unloaded: blocks may be freed until the process ends."""
+    found = ctypes.CDLL(str(native.library_path()))
+    for name, result, arguments in (
+        ("create", c_void_p, [POINTER(_Backend)]),
+        ("destroy", c_int, [c_void_p]),
+        ("abandon", None, [c_void_p]),
+        ("allocate", c_int, [c_void_p, c_int64, c_uint64, c_int, POINTER(_Block)]),
+        ("free", None, [c_uint64]),
+    ):
+        function = getattr(found, f"memc_replay_{name}")
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+class Device:
+    """What an engine asks a device for, through CuPy: an arena of CuPy's own allocator, and events."""
+
+    def __init__(self, cupy: Any, malloc: Callable[[int], Any]) -> None:
+        self._cupy = cupy
+        self._malloc = malloc
+        self._arenas: dict[int, Any] = {}
+        self.backend = _Backend(
+            None,
+            _ALLOCATE(self._allocate_arena),
+            _FREE(self._free_arena),
+            _SYNCHRONIZE(lambda _: cupy.cuda.runtime.deviceSynchronize()),
+            _RECORD(self._record_event),
+            _WAIT(self._wait_event),
+            _DESTROY(lambda _, event: cupy.cuda.runtime.eventDestroy(event)),
+        )
+
+    def _allocate_arena(self, _: int | None, nbytes: int) -> int | None:
+        pool: Any = getattr(self._malloc, "__self__", None)
+        if hasattr(pool, "free_all_blocks"):  # What the watched steps have left would lie beside the arena.
+            pool.free_all_blocks()
+        try:
+            memory = self._malloc(nbytes)
+        except MemoryError:
+            return None
+        self._arenas[memory.ptr] = memory
+        return int(memory.ptr)
+
+    def _free_arena(self, _: int | None, address: int, nbytes: int) -> None:
+        self._arenas.pop(address, None)
+
+    def _record_event(self, _: int | None, stream: int, event: int) -> int:
+        runtime = self._cupy.cuda.runtime
+        try:
+            event = event or runtime.eventCreateWithFlags(runtime.eventDisableTiming)
+            runtime.eventRecord(event, stream)
+        except runtime.CUDARuntimeError:
+            return 0
+        return int(event)
+
+    def _wait_event(self, _: int | None, stream: int, event: int) -> int:
+        try:
+            self._cupy.cuda.runtime.streamWaitEvent(stream, event)
+        except self._cupy.cuda.runtime.CUDARuntimeError:
+            return -1
+        return 0
+
+
+class Slot:
+    """Owns a block of the engine's: the block is free when this object is gone. `memory`: what holds its bytes, if they are native."""
+
+    __slots__ = ("_free", "_memory", "_ticket")
+
+    def __init__(self, ticket: int, free: Callable[[int], None], memory: object = None) -> None:
+        self._ticket = ticket
+        self._free = free
+        self._memory = memory
+
+    def __del__(self) -> None:
+        self._free(self._ticket)
+
+
+class Allocator:
+    """What CuPy calls for each block: a slot of the engine's, or CuPy's own memory."""
+
+    def __init__(self, cupy: Any, malloc: Callable[[int], Any]) -> None:
+        self._cuda = cupy.cuda
+        self._malloc = malloc
+        self._library = library()
+        self._device = cupy.cuda.runtime.getDevice()
+        self.device = Device(cupy, malloc)
+        self.address: int = self._library.memc_replay_create(byref(self.device.backend))
+        self.leader = 0
+        """The thread whose requests make the sequence of the step."""
+
+    def allocate(self, nbytes: int, thread: int) -> Any:
+        """A CuPy MemoryPointer."""
+        cuda = self._cuda
+        if nbytes <= 0 or cuda.runtime.getDevice() != self._device:
+            return self._malloc(nbytes)
+        block = _Block()
+        stream = cuda.get_current_stream().ptr
+        free = self._library.memc_replay_free
+        other = thread != self.leader
+        served = self._library.memc_replay_allocate(self.address, nbytes, stream, other, byref(block))
+        if served == 1:
+            owner = Slot(block.ticket, free)
+            return cuda.MemoryPointer(cuda.UnownedMemory(block.address, nbytes, owner, self._device), 0)
+        if not block.ticket:
+            return self._malloc(nbytes)
+        try:
+            memory = self._malloc(nbytes)
+        except BaseException:
+            free(block.ticket)
+            raise
+        owner = Slot(block.ticket, free, memory)
+        return cuda.MemoryPointer(cuda.UnownedMemory(memory.ptr, nbytes, owner, self._device), 0)
+
+    def abandon(self) -> None:
+        """Touch the device no more, which may be gone before the process's last blocks."""
+        self._library.memc_replay_abandon(self.address)
+
+    def close(self) -> None:
+        """End the service. The arena goes back with its last block."""
+        if self._library.memc_replay_destroy(self.address):
+            _KEPT.append(self.device)
+
+
+_KEPT: list[Device] = []
+"""Devices whose engines ended while blocks were in use: the last of these gives the arena back to them."""

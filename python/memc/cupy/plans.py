@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plans of a region's keys: made of watched steps on a thread of their own, and handed to the engine between steps."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memc.replay import NEVER, ReplayPlan, WatchedStep, make_plan
+from memc.replay.engine import Engine, StepFindings, StepRecords
+
+
+@dataclass
+class Key:
+    """What is known of the steps of one key."""
+
+    plan: ReplayPlan | None = None
+    step: WatchedStep | None = None
+    """That the plan is made of."""
+    coming: Future[tuple[WatchedStep, ReplayPlan]] | None = None
+
+
+@dataclass
+class Plans:
+    """Of one engine."""
+
+    engine: Engine
+    device_kind: str
+    keys: dict[int, Key] = field(default_factory=dict)
+    seconds: float = 0.0
+    """Of planning."""
+    _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "memc-planner"))
+
+    def give(self, number: int, plan: ReplayPlan) -> None:
+        """Steps of this key follow the plan from the next on."""
+        self.keys.setdefault(number, Key()).plan = plan
+        cyclic = plan.cyclic
+        self.engine.add_plan(number, plan.nbytes, plan.streams, plan.threads, plan.offsets, cyclic, plan.arena_bytes)
+
+    def ready(self) -> None:
+        """Hand over what has been planned by now. Raises what a planner has raised."""
+        for number, of in self.keys.items():
+            if of.coming is not None and of.coming.done():
+                of.step, plan = of.coming.result()
+                of.coming = None
+                self.seconds += plan.seconds
+                if plan.planned.any():
+                    self.give(number, plan)
+
+    def ended(self, number: int, found: StepFindings) -> None:
+        """Begin to plan, where the end of a step has found that this pays."""
+        of = self.keys.setdefault(number, Key())
+        if of.coming is not None:
+            return
+        if StepFindings.ESCAPED in found and of.step is not None:
+            freed = of.step.freed.copy()
+            freed[self.engine.escaping(number)] = NEVER
+            step = of.step
+            if not np.array_equal(freed, step.freed):
+                self._plan(of, WatchedStep(step.nbytes, step.streams, step.threads, freed, step.waits))
+        elif StepFindings.WANTS_PLAN in found:
+            last, before = self.engine.records(1), self.engine.records(2)
+            if last is not None and len(last.nbytes):
+                self._plan(of, watched(last, before))
+
+    def _plan(self, of: Key, step: WatchedStep) -> None:
+        of.coming = self._workers.submit(lambda: (step, make_plan(step, device_kind=self.device_kind)))
+
+    def wait(self) -> None:
+        """Until what is being planned is ready for the next step."""
+        for of in self.keys.values():
+            if of.coming is not None:
+                of.coming.exception()
+
+    def close(self) -> None:
+        """Make no more plans."""
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+
+def watched(last: StepRecords, before: StepRecords | None) -> WatchedStep:
+    """The last recorded step; if the one before it has its key and sequence, that one, with the later free of both."""
+    step = WatchedStep(last.nbytes, last.streams, last.threads, _freed(last, None))
+    if before is None or before.key != last.key:
+        return step
+    earlier = WatchedStep(before.nbytes, before.streams, before.threads, _freed(before, last))
+    return earlier.merged(step) if earlier.same_sequence(step) else step
+
+
+def _freed(records: StepRecords, following: StepRecords | None) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """As `WatchedStep.freed`; a block is not free before its own request."""
+    freed = records.freed_before_request(following)
+    return np.where(freed == NEVER, NEVER, np.maximum(freed, np.arange(len(freed)) + 1))
