@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """CuPy programs with and without planned memory, on a GPU: an MLP, and a seq2seq whose sentences have 10 to 50 words (Sekiyama et al. 2018).
 
-    python benchmarks/gpu_cupy.py [--steps 300] [--programs mlp seq2seq] [--json FILE]
+    python benchmarks/gpu_cupy.py [--steps 200] [--programs mlp seq2seq] [--json FILE]
 
 Each run is a process of its own, over CuPy's memory pool as it is, or with `memc.cupy.planned_memory`; the seq2seq's steps have the
 length as their key. Both are plain CuPy: products, elementwise kernels and reductions, with backward passes written out. Bytes
 are of the pool (`total_bytes`), in which the arena is, too: at the most, and at the end; milliseconds are the median step after the
-first tenth, and the host's alone without waiting for the device. Losses must be the same, bit by bit.
+first tenth, and the host's alone without waiting for the device. Losses must be the same, bit by bit. Where memc is not
+installed, MEMC_CORE names its libmemc_core.so.
 
     python benchmarks/gpu_cupy.py --check     compares the gradients with differences, in numpy, without a GPU
 """
@@ -25,6 +26,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 MODES = ("pool", "planned")
 
 
@@ -36,16 +39,18 @@ class Mlp:
     def __init__(
         self, xp: Any, batch: int = 256, inner: int = 4096, inputs: int = 784, classes: int = 10, kind: str = "f4"
     ) -> None:
-        rng = xp.random.RandomState(0)
+        rng = np.random.RandomState(0)
         sizes = [inputs, inner, inner, classes]
         self.xp, self.batch, self.inputs, self.classes, self.kind = xp, batch, inputs, classes, kind
-        self.rng = xp.random.RandomState(1)
-        self.weights = [(rng.standard_normal((a, b)) / a**0.5).astype(kind) for a, b in zip(sizes, sizes[1:])]
+        self.rng = np.random.RandomState(1)
+        self.weights = [
+            xp.asarray((rng.standard_normal((a, b)) / a**0.5).astype(kind)) for a, b in zip(sizes, sizes[1:])
+        ]
 
     def draw(self, number: int) -> tuple[Any, ...]:
         """A step's data."""
         x = self.rng.standard_normal((self.batch, self.inputs)).astype(self.kind)
-        return x, self.rng.randint(0, self.classes, self.batch)
+        return self.xp.asarray(x), self.xp.asarray(self.rng.randint(0, self.classes, self.batch))
 
     def gradients(self, x: Any, y: Any) -> tuple[Any, list[Any]]:
         """The loss, and the gradient of each weight."""
@@ -76,20 +81,21 @@ class Seq2Seq:
         kind: str = "f4",
         lengths: tuple[int, int] = (10, 50),
     ) -> None:
-        rng = xp.random.RandomState(0)
+        rng = np.random.RandomState(0)
         self.xp, self.batch, self.inner, self.words, self.layers, self.kind = xp, batch, inner, words, layers, kind
-        self.rng = xp.random.RandomState(1)
+        self.rng = np.random.RandomState(1)
         self.pick = random.Random(2)
         self.lengths = lengths
         shapes = [(words, inner)] * 2 + [(2 * inner, 4 * inner)] * (2 * layers) + [(inner, words)]
-        self.weights = [(rng.standard_normal(shape) / shape[0] ** 0.5).astype(kind) for shape in shapes]
+        self.weights = [xp.asarray((rng.standard_normal(shape) / shape[0] ** 0.5).astype(kind)) for shape in shapes]
         self.key = lengths[0]
 
     def draw(self, number: int) -> tuple[Any, ...]:
         """A step's data; the length is its key."""
         self.key = self.pick.randint(*self.lengths)
         shape = (self.key, self.batch)
-        return self.rng.randint(0, self.words, shape), self.rng.randint(0, self.words, shape)
+        source, target = (self.xp.asarray(self.rng.randint(0, self.words, shape)) for _ in range(2))
+        return source, target
 
     def gradients(self, source: Any, target: Any) -> tuple[Any, list[Any]]:
         """The loss, and the gradient of each weight."""
@@ -200,7 +206,9 @@ def region(planned: Any, key: Any) -> Iterator[None]:
 def run(name: str, mode: str, steps: int) -> dict[str, Any]:
     """One program in one mode, in this process."""
     import cupy
+    from gpu_compare import link_package
 
+    link_package()
     from memc.cupy import planned_memory
 
     pool = cupy.get_default_memory_pool()
@@ -239,9 +247,7 @@ def run(name: str, mode: str, steps: int) -> dict[str, Any]:
 
 def check() -> None:
     """Gradients against differences, in double precision."""
-    import numpy
-
-    small = (Mlp(numpy, 4, 6, 5, 3, "f8"), Seq2Seq(numpy, 3, 4, 7, 2, "f8", (3, 5)))
+    small = (Mlp(np, 4, 6, 5, 3, "f8"), Seq2Seq(np, 3, 4, 7, 2, "f8", (3, 5)))
     for program in small:
         data = program.draw(0)
         loss, found = program.gradients(*data)
@@ -289,7 +295,7 @@ def table(found: dict[str, dict[str, Any]]) -> None:
 def main() -> int:
     """Run each program in each mode in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--programs", nargs="+", default=list(PROGRAMS), choices=list(PROGRAMS))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--check", action="store_true")

@@ -175,16 +175,10 @@ def recordings(folder: Path) -> None:
 
 def reserved(job: Job, hot: HotStep, plan: ReplayPlan) -> dict[str, int]:
     """With the plan, with all that lives longer than a step in one block besides, without a plan, and the bytes live in the step."""
-    allocator = parse_alloc_conf(job.recording.alloc_conf)
-    with_arena, native = reserved_with(job, allocator, hot, plan)
-    compact = Recording(arena_events(job.events, hot, plan, compact=True))
+    found = reserved_with(job, parse_alloc_conf(job.recording.alloc_conf), hot, plan)
     nothing = replace(plan, offsets=np.full(len(plan), NATIVE, np.int64), arena_bytes=0)
-    return {
-        "reserved": with_arena,
-        "compact": replace(job, recording=compact).simulate(allocator).reserved.peak,
-        "native": native,
-        "live": live_peak(arena_events(job.events, hot, nothing)),
-    }
+    live = live_peak(arena_events(job.events, hot, nothing))
+    return {"reserved": found.planned, "compact": found.compact, "native": found.native, "live": live}
 
 
 def all_jobs() -> Iterator[dict[str, Any]]:

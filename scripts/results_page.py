@@ -36,7 +36,7 @@ SUBJECTS = {
         "gpu_stream",
         "steady_state",
     ),
-    "Planning": ("placement", "order", "ilp", "joint", "plan_checks"),
+    "Planning": ("placement", "order", "ilp", "joint", "replay_plans", "plan_checks"),
     "Estimates": ("estimate_jobs", "estimate_models", "estimate_start", "estimate_held_out", "dnnmem", "allocators"),
     "Correctness": (
         "compile_sweep",

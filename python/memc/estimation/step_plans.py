@@ -38,6 +38,8 @@ class StepPlan:
     reserved_bytes: int
     """By the framework's allocator at most, in a step that runs in its plan: what lives longer than a step, as if it had been asked for
     in a fresh process, and the arena."""
+    compact_reserved_bytes: int
+    """The same with all that lives throughout the step in one block, too."""
     native_reserved_bytes: int
     """What it reserves at most until the end of the same step without a plan."""
     seconds: float
@@ -57,7 +59,7 @@ def step_plan(job: Job, allocator: Allocator, path: str | Path, solver: str = "a
     device = str(properties(job.gpu)["name"]) if job.gpu_named else ""
     plan = make_plan(hot.watched, solver=solver, torch_version=job.recording.torch_version, device_kind=device)
     write_plan(plan, path)
-    with_arena, without = reserved_with(job, allocator, hot, plan)
+    reserved = reserved_with(job, allocator, hot, plan)
     return StepPlan(
         path=str(path),
         sequence=plan.sequence_hash,
@@ -69,17 +71,31 @@ def step_plan(job: Job, allocator: Allocator, path: str | Path, solver: str = "a
         arena_bytes=plan.arena_bytes,
         lower_bound=plan.lower_bound,
         gap_percent=plan.gap_percent,
-        reserved_bytes=with_arena,
-        native_reserved_bytes=without,
+        reserved_bytes=reserved.planned,
+        compact_reserved_bytes=reserved.compact,
+        native_reserved_bytes=reserved.native,
         seconds=plan.seconds,
     )
 
 
-def reserved_with(job: Job, allocator: Allocator, hot: HotStep, plan: ReplayPlan) -> tuple[int, int]:
-    """Bytes that the allocator reserves at most in a step with the plan, and until the end of the same step without it."""
-    planned = replace(job, recording=replace(job.recording, events=arena_events(job.events, hot, plan)))
+@dataclass(frozen=True)
+class Reserved:
+    """Bytes that the framework's allocator reserves at most, as `StepPlan` has them."""
+
+    planned: int
+    compact: int
+    native: int
+
+
+def reserved_with(job: Job, allocator: Allocator, hot: HotStep, plan: ReplayPlan) -> Reserved:
+    """With the plan, also with what lives longer in one block, and without the plan. Raises InvalidError for events that cannot be."""
+
+    def peak(compact: bool) -> int:
+        events = arena_events(job.events, hot, plan, compact)
+        return replace(job, recording=replace(job.recording, events=events)).simulate(allocator).reserved.peak
+
     native = job.simulate(allocator, series=True).reserved_after[: hot.end]
-    return planned.simulate(allocator).reserved.peak, int(native.max(initial=0))
+    return Reserved(peak(False), peak(True), int(native.max(initial=0)))
 
 
 def arena_events(events: Events, hot: HotStep, plan: ReplayPlan, compact: bool = False) -> Events:

@@ -113,8 +113,8 @@ def test_recorded_jobs_have_an_arena_at_the_bound_and_reserve_less(name: str) ->
     assert plan.arena_bytes == plan.lower_bound > 2 * 10**9 and plan.cyclic.any()
     # Inputs of the next step are asked for while those of this one live.
     assert (~plan.planned).sum() == 3 and (hot.watched.freed[~plan.planned] != NEVER).all()
-    planned, native = reserved_with(here, parse_alloc_conf(recording.alloc_conf), hot, plan)
-    assert native <= recording.peaks["reserved"] and planned < 0.98 * native
+    found = reserved_with(here, parse_alloc_conf(recording.alloc_conf), hot, plan)
+    assert found.planned < 0.98 * found.native and found.compact < 0.98 * found.native <= recording.peaks["reserved"]
     compact = arena_events(recording.events, hot, plan, compact=True)
     assert len(compact) < 20 and int(compact.nbytes.max()) == plan.arena_bytes
 
