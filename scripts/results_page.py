@@ -25,6 +25,7 @@ SUBJECTS = {
     "Memory": (
         "arena",
         "training_memory",
+        "attention",
         "rematerialize",
         "offload",
         "offload_policies",

@@ -8,10 +8,14 @@ positions, and those that bring them back, are left out: `axis` says where the p
 
 Only what the target's library kernel takes is recognized, where nothing else reads the scores. `decompose` leaves such
 an op alone.
+
+Of a model that is to be trained, `attention_training` takes that place, whose gradient needs no scores. There, masks that no input
+changes become a `diagonal`, or nothing; and heads of k and v that are repeated for several of q are not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
@@ -22,56 +26,32 @@ from memc.ir.core import UNPLANNED, Function, Op, Value, fresh_names, replace_al
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
 from memc.ir.ops.shared.attention_parts import heads_first
-from memc.ir.ops.shared.common import ints_attr
 from memc.ir.snapshot import Snapshot, is_raw
-from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
+from memc.passes.base import Finding, LibraryTarget, Pass, alignment_of, library_target
+from memc.passes.kernels.attention_forms import HIDDEN, Mask, MaskForm, mask_form, trainable, trained_by
+from memc.passes.kernels.attention_layouts import Transposed, heads_around, is_plain, once, transposed
 from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 from memc.passes.rewrite.recognize import constant_number
-
-ATTRIBUTES = {
-    "matmul": {"transpose_a", "transpose_b"},
-    "softmax": {"axis"},
-    "transpose": {"perm"},
-    "reshape": {"shape"},
-}
-"""What ops of the pattern may say. Those with a plan, such as recomputations, stay as they are."""
-
-
-@dataclass(frozen=True)
-class _Transposed:
-    """[heads..., positions, columns], as a transpose of `source`."""
-
-    source: Value
-    perm: tuple[int, ...]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.source.type.shape[d] for d in self.perm)
 
 
 @dataclass(frozen=True)
 class _Pattern:
     """Attention as it was found; `result` is [heads..., positions, columns] too."""
 
-    q: _Transposed
-    k: _Transposed
-    v: _Transposed
-    mask: Value | None
+    q: Transposed
+    k: Transposed
+    v: Transposed
+    mask: Mask | None
     scale: float
     result: Value
+    diagonal: int | None = None
 
-
-@dataclass(frozen=True)
-class _Heads:
-    """An operand of which no transpose is needed."""
-
-    source: Value
-    shape: tuple[int, ...]
-    """What `source` is to be reshaped to."""
-    axis: int
-    """The axis of the positions in that shape."""
+    @property
+    def scores(self) -> tuple[int, ...]:
+        """The scores' shape."""
+        return (*self.q.shape[:-1], self.k.shape[-2])
 
 
 def recognize_attention(module: Module, function: Function, target: str = "cuda", alignment: int = ALIGNMENT) -> None:
@@ -87,13 +67,42 @@ def recognize_attention(module: Module, function: Function, target: str = "cuda"
         before.restore()
 
 
+@dataclass(frozen=True)
+class Attentions(Finding):
+    """What became of a model's attention."""
+
+    recognized: int
+    missed: tuple[str, ...]
+    """Of each softmax before a product that was not: the name of its result, and why."""
+
+
+def recognize_for_training(module: Module, function: Function, target: str, frozen: Sequence[str] = ()) -> Attentions:
+    """Put `attention_training` in the place of every pattern that library kernels of `target` compute, and the gradient of.
+
+    `frozen`: patterns of names of weights that are not trained. What nothing reads any more stays, for names and patterns that
+    the caller still has to find.
+    """
+    found = _Recognizer(module, function, target, trainable(module, function, frozen))
+    found.run()
+    return Attentions(found.count, tuple(found.missed))
+
+
 class _Recognizer:
     """Looks for the pattern in one function, and rewrites it."""
 
-    def __init__(self, module: Module, function: Function, target: str) -> None:
+    def __init__(
+        self, module: Module, function: Function, target: str, trained: Collection[Value] | None = None
+    ) -> None:
         self.module = module
         self.function = function
         self.target = target
+        self.training = trained is not None
+        self.trained = trained or ()
+        self.count = 0
+        self.missed: list[str] = []
+        self.factors: set[Value] = set()
+        """Factors that are trained."""
+        self.forms: dict[tuple[Mask, tuple[int, ...]], MaskForm | None] = {}
         self.alone: Collection[Value] = function.read_once()
         self.uses: Mapping[Value, Sequence[Op]] = function.uses()
         self.names = fresh_names(v.name for v in function.values())
@@ -105,20 +114,64 @@ class _Recognizer:
         for op in self.function.ops:
             ops.append(op)
             found = self.match(op)
-            if found is not None:
-                ops += self.write(found, replaced, op.location)
+            made = self.write(found, replaced, op.location) if found is not None else []
+            self.count += bool(made)
+            if found is not None and not made:
+                self.miss(op, f"no kernel of {self.target} takes it")
+            ops += made
         self.function.ops = ops
         replace_all_uses(self.function, replaced)
         return bool(replaced)
 
     def match(self, op: Op) -> _Pattern | None:
         """The pattern whose last product is `op`."""
-        if not _is(op, "matmul") or any(op.attrs.values()):
+        if not is_plain(op, "matmul") or any(op.attrs.values()):
             return None
         weights, v = op.operands
         softmax = self.maker(weights, "softmax")
         if softmax is None or softmax.attrs["axis"] != weights.type.rank - 1:
+            if weights.op is not None and weights.op.name == "softmax":
+                self.miss(op, f"%{weights.name} is read elsewhere, or is no softmax of the last axis")
             return None
+        self.factors.clear()
+        found = self.scored(softmax, v, op)
+        if found is None:
+            self.miss(op, self.why(softmax.operands[0]))
+        if found is None or found.mask is None or not self.training:
+            return found
+        return self.simpler(found, found.mask, op)
+
+    def simpler(self, found: _Pattern, mask: Mask, op: Op) -> _Pattern | None:
+        """With what a mask does in place of it, where that is known; None for one that no kernel takes."""
+        name, weight = mask.value.name, trained_by(mask.value, self.trained)
+        if weight is not None:
+            self.miss(op, f"the mask %{name} is of the weight %{weight.name}, which is trained; freeze it")
+            return None
+        form = self.form(mask, found.scores)
+        if form is not None:
+            return replace(found, mask=None, diagonal=form.diagonal)
+        if mask.number > -math.inf:
+            self.miss(op, f"the mask %{name} hides keys by {mask.number:g}, not -inf: without a key, a query sees all")
+            return None
+        return found
+
+    def why(self, scores: Value) -> str:
+        if self.factors:
+            names = ", ".join(sorted(f"%{v.name}" for v in self.factors))
+            return f"the scores %{scores.name} have a factor that is trained, {names}; freeze it"
+        return f"the scores %{scores.name} are no product of q and k that it alone reads, with a factor and a mask"
+
+    def miss(self, op: Op, why: str) -> None:
+        self.missed.append(f"%{op.result.name}: {why}")
+
+    def form(self, mask: Mask, scores: tuple[int, ...]) -> MaskForm | None:
+        """What a mask does, where that is known; many layers share one."""
+        if (mask, scores) not in self.forms:
+            self.forms[mask, scores] = mask_form(self.module, self.trained, mask, *scores[-2:])
+        return self.forms[mask, scores]
+
+    def scored(self, softmax: Op, v: Value, op: Op) -> _Pattern | None:
+        """The pattern of a softmax and the product with v that reads it."""
         for scores, mask in self.masked(softmax.operands[0]):
             inner, scale = self.scaled(scores, alone=True)
             product = self.maker(inner, "matmul")
@@ -126,24 +179,41 @@ class _Recognizer:
                 continue
             (q, of_q), (k, of_k) = (self.scaled(x) for x in product.operands)
             crossed = not product.attrs.get("transpose_b", False)
-            operands = _transposed(q), _transposed(k, crossed), _transposed(v)
+            operands = transposed(q), transposed(k, crossed), transposed(v)
             types = {x.type.dtype for x in (q, k, v, scores)}
             if len({x.shape[:-2] for x in operands}) == len(types) == 1:
-                return _Pattern(*operands, mask, scale * of_q * of_k, op.result)
+                found = _Pattern(*operands, mask, scale * of_q * of_k, op.result)
+                return self.sharing(found) if self.training else found
         return None
 
-    def masked(self, scores: Value) -> list[tuple[Value, Value | None]]:
-        """Scores and mask of a sum, either way round, or the scores alone."""
+    def sharing(self, found: _Pattern) -> _Pattern:
+        """With k and v as they were before their heads were repeated, if both were."""
+        k, v = (once(x) for x in (found.k, found.v))
+        if k is None or v is None or k.shape[:-2] != v.shape[:-2]:
+            return found
+        return replace(found, k=k, v=v)
+
+    def masked(self, scores: Value) -> list[tuple[Value, Mask | None]]:
+        """Scores and mask of a sum, either way round, or of a choice between them and a number; or the scores alone."""
         add = self.maker(scores, "add")
-        if add is None:
+        if add is not None:
+            a, b = add.operands
+            return [(x, Mask(mask)) for x, mask in ((a, b), (b, a)) if x.type == scores.type]
+        choice = self.maker(scores, "select") if self.training else None
+        if choice is None:
             return [(scores, None)]
-        a, b = add.operands
-        return [(x, mask) for x, mask in ((a, b), (b, a)) if x.type == scores.type]
+        condition, a, b = choice.operands
+        found: list[tuple[Value, Mask | None]] = []
+        for x, other in ((a, b), (b, a)):
+            number = self.number(other)
+            if number is not None and number <= HIDDEN and x.type == scores.type:
+                found.append((x, Mask(condition, x is b, number)))
+        return found
 
     def maker(self, value: Value, name: str) -> Op | None:
         """The op that makes a value for one reader, if it is of that name and says nothing more than it must."""
         op = value.op
-        return op if op is not None and value in self.alone and _is(op, name) else None
+        return op if op is not None and value in self.alone and is_plain(op, name) else None
 
     def scaled(self, value: Value, alone: bool = False) -> tuple[Value, float]:
         """What a value is a multiple of, and the factor. `alone`: through values with one reader only."""
@@ -156,7 +226,7 @@ class _Recognizer:
         ):
             op = value.op
             pairs = {"mul": [(0, 1), (1, 0)], "div": [(0, 1)]}.get(op.name, [])
-            known = [(op.operands[x], constant_number(self.module, op.operands[n])) for x, n in pairs]
+            known = [(op.operands[x], self.number(op.operands[n])) for x, n in pairs]
             fitting = [(x, n) for x, n in known if n and x.type == value.type]
             if not fitting:
                 break
@@ -164,12 +234,20 @@ class _Recognizer:
             factor = factor * number if op.name == "mul" else factor / number
         return value, factor
 
+    def number(self, value: Value) -> float | None:
+        """What a constant of one element holds; a stored one that may be trained is none."""
+        number = constant_number(self.module, value)
+        if number is not None and value in self.trained:
+            self.factors.add(value)
+            return None
+        return number
+
     def write(self, found: _Pattern, replaced: dict[Value, Value], location: str | None) -> list[Op]:
         """Attention in the place of its last product, or of the transpose that follows; nothing where there is no kernel."""
         b = IRBuilder(self.module, self.function, [], self.names, location)
         parts = (found.q, found.k, found.v)
         result, axis = found.result, found.result.type.rank - 2
-        heads = [x for x in map(_heads, parts) if x is not None]
+        heads = [x for x in map(heads_around, parts) if x is not None]
         back = self.back(result, heads[0].axis) if len(heads) == 3 and len({x.axis for x in heads}) == 1 else None
         if back is not None:
             result, axis = back, heads[0].axis
@@ -177,14 +255,24 @@ class _Recognizer:
         else:
             operands = [_moved(b, x.source, x.perm) for x in parts]
         if found.mask is not None:
-            operands.append(found.mask)
-        made = b.multi("attention", operands, axis=axis, scale=found.scale)
+            mask = found.mask.value
+            operands.append(b.op("logical_not", [mask]) if found.mask.hides else mask)
+        hidden = {} if found.diagonal is None else {"diagonal": found.diagonal}
+        name = "attention_training" if self.training else "attention"
+        made = b.multi(name, operands, axis=axis, scale=found.scale, **hidden)
         kernel = library_kernel(made, self.target)
-        if kernel is None:
+        if kernel is None or (self.training and not self.has_gradient(made)):
             return []
         made.plan = replace(made.plan, library_kernel=kernel.symbol)
-        replaced[result] = made.result
+        replaced[result] = made.results[0]
         return b.ops
+
+    def has_gradient(self, made: Op) -> bool:
+        """Whether a kernel computes the gradient, too."""
+        result, log_sum = made.results
+        scratch = IRBuilder(self.module, self.function, [], iter(("of_q", "of_k", "of_v")))
+        back = scratch.multi("attention_grad", [*made.operands, log_sum, log_sum, result], **made.attrs)
+        return library_kernel(back, self.target) is not None
 
     def back(self, result: Value, axis: int) -> Value | None:
         """What has the positions at `axis` again: the result, or the transpose that alone reads it."""
@@ -195,39 +283,9 @@ class _Recognizer:
         if result not in self.alone:
             return None
         (reader,) = self.uses[result]
-        if not _is(reader, "transpose"):
+        if not is_plain(reader, "transpose"):
             return None
         return reader.result if reader.attrs["perm"] == tuple(perm.index(d) for d in range(rank)) else None
-
-
-def _is(op: Op, name: str) -> bool:
-    return op.name == name and op.plan == UNPLANNED and set(op.attrs) <= ATTRIBUTES.get(name, set())
-
-
-def _transposed(value: Value, crossed: bool = False) -> _Transposed:
-    """A value, or with `crossed` its last two axes exchanged, as a transpose of what it was made of."""
-    source, perm = value, tuple(range(value.type.rank))
-    if value.op is not None and _is(value.op, "transpose"):
-        source, perm = value.op.operands[0], ints_attr(value.op.attrs, "perm")
-    return _Transposed(source, (*perm[:-2], perm[-1], perm[-2]) if crossed else perm)
-
-
-def _heads(part: _Transposed) -> _Heads | None:
-    """The operand as heads around positions; None if it is another transpose than one of those.
-
-    Positions that come before all heads may be brought behind them before the heads' axis is cut.
-    """
-    source, rank = part.source, len(part.perm)
-    cut = source.op
-    if part.perm == tuple(range(rank)) and cut is not None and _is(cut, "reshape"):
-        inner = cut.operands[0]
-        moved = _transposed(inner)
-        *heads, positions, columns = source.type.shape
-        whole = inner.type.rank > 2 and moved.perm == heads_first(inner.type.rank, 0)
-        if whole and inner.type.shape[-2:] == (positions, columns):
-            return _Heads(moved.source, (positions, *heads, columns), 0)
-    axis = part.perm[-2]
-    return _Heads(source, source.type.shape, axis) if part.perm == heads_first(rank, axis) else None
 
 
 def _reshaped(b: IRBuilder, value: Value, shape: tuple[int, ...]) -> Value:

@@ -29,6 +29,7 @@ from memc.passes.base import Pass
 from memc.passes.rewrite.recognize import recognize
 from memc.passes.training import loss_scale as scaling
 from memc.passes.training import micro_batches
+from memc.passes.training.attention_choice import built_with_attention
 from memc.passes.training.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.training.labels import LabelInput, append_outside, label_inputs
 from memc.passes.training.losses import IGNORED, Label, LabelKind, Loss, LossName
@@ -298,6 +299,9 @@ class BuildGradient(Pass):
     check_labels: bool = False
     """Count the labels that name no class, on the device: a step with such changes no state, and to read its loss raises."""
 
+    attention: bool = True
+    """Whether attention becomes one op that keeps no scores, where the target has kernels for it and its gradient."""
+
     def check(self) -> None:
         """Raise UsageError for a loss scale that is none, and for options that the optimizer does not have."""
         if self.loss_scale is not None:
@@ -317,6 +321,9 @@ class BuildGradient(Pass):
 
     def apply(self, module: Module) -> Training:
         recognize(module, module.main)
+        return built_with_attention(module, self._built, self.frozen) if self.attention else self._built(module)
+
+    def _built(self, module: Module) -> Training:
         if self.mirror != "none":
             Mirror(self.mirror, self.mirror_depth).apply(module)
         return build_gradient(

@@ -11,6 +11,7 @@ from memc.ir.errors import UnsupportedError
 from memc.ir.module import Module
 from memc.ir.types import TensorType
 from memc.passes.base import Finding
+from memc.passes.kernels.recognize_attention import Attentions
 from memc.passes.training.labels import LabelInput
 from memc.passes.training.loss_scale import kept_unless
 
@@ -29,6 +30,8 @@ class Training(Finding):
     left_out: str | None
     """The model's last activation, if the loss takes the scores before it."""
     labels: tuple[LabelInput, ...]
+    attention: Attentions | None = None
+    """What became of the model's attention; None if none was looked for."""
 
 
 @dataclass

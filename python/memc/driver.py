@@ -213,7 +213,10 @@ def _manager(chosen: Options, apart: Collection[str]) -> PassManager:
             chosen.offload_states,
         )
         body = without(PassManager.parse(text).passes, chosen.disabled_passes)
-    manager = with_head(fusing_apart(body, apart), chosen.train, chosen.precision)
+    train = chosen.train
+    if train is not None and chosen.pass_pipeline is None and (chosen.opt_level < 2 or chosen.kernels == "generated"):
+        train = replace(train, attention=False)
+    manager = with_head(fusing_apart(body, apart), train, chosen.precision)
     manager.measure = baseline
     manager.print_ir_after_all = chosen.print_ir_after_all
     manager.print_ir_after_change = chosen.print_ir_after_change

@@ -18,6 +18,7 @@ from memc.ir.sizes import align
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
+from memc.passes.kernels.recognize_attention import Attentions
 from memc.passes.manager import PassManager
 from memc.passes.offload.state_finding import StatesOnHost
 from memc.passes.recompute.choices import Recomputation
@@ -65,6 +66,10 @@ class Trained:
     """What the loss is of, in words."""
     left_out: str | None
     """The model's last activation, if the loss takes the scores before it: sigmoid, softmax or log_softmax."""
+    attention: int
+    """How often attention became one op that keeps no scores."""
+    attention_missed: tuple[str, ...]
+    """Of each softmax before a product that did not: the product, and why."""
 
 
 @dataclass(frozen=True)
@@ -267,9 +272,14 @@ def make_report(
         policy="none" if recomputation is None else recomputation.policy,
         added_percent_bound=None if recomputation is None else _bound(recomputation),
         added_percent_bound_by=None if recomputation is None else _bound_by(recomputation),
-        training=None if training is None else Trained(training.loss, training.of, training.left_out),
+        training=None if training is None else _trained(training),
         labels=list(measured.labels if training is None else training.labels),
     )
+
+
+def _trained(found: Training) -> Trained:
+    attention = found.attention or Attentions(0, ())
+    return Trained(found.loss, found.of, found.left_out, attention.recognized, attention.missed)
 
 
 def _found(manager: PassManager, kind: type[F]) -> F | None:

@@ -15,11 +15,21 @@ from memc.measure.benchmark import Benchmark
 from memc.measure.op_times import Profile
 from memc.planning import Plan
 
-from .compile_report import Report
+from .compile_report import Report, Trained
 from .host_states import HostStates
 from .lane_use import LaneUse, Stall
 from .offload import Offloaded
 from .streamed import Streamed
+
+
+def _print_attention(console: Console, training: Trained) -> None:
+    """How much attention keeps no scores, and why the first that is written out does."""
+    missed = training.attention_missed
+    if training.attention:
+        console.print(f"attention: {training.attention} without scores in memory", soft_wrap=True, markup=False)
+    if missed:
+        more = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
+        console.print(f"attention written out: {missed[0]}{more}", soft_wrap=True, markup=False)
 
 
 def print_compilation(console: Console, model: str, report: Report, path: str | None) -> None:
@@ -27,6 +37,7 @@ def print_compilation(console: Console, model: str, report: Report, path: str | 
     console.print(f"{Path(model).name}: {report.target}, -O{report.opt_level}", soft_wrap=True, markup=False)
     if report.training is not None:
         console.print(f"loss: {report.training.loss}, {report.training.of}", soft_wrap=True, markup=False)
+        _print_attention(console, report.training)
     table = _figures_table()
 
     def row(label: str, nbytes: int, note: str = "") -> None:
