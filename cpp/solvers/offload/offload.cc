@@ -2,12 +2,15 @@
 #include "solvers/offload/offload.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <utility>
 
+#include "solvers/common/run_on_threads.h"
 #include "solvers/offload/credit.h"
 #include "solvers/offload/delay.h"
 #include "solvers/offload/offload_search.h"
@@ -25,6 +28,11 @@ constexpr int64_t kMoreRounds = 40;        // of the quickest one of them,
 constexpr int64_t kFreshRounds = 30;       // of one that begins at this limit,
 constexpr int64_t kCreditRounds = 20;      // and of what that one begins with.
 constexpr size_t kKept = 3;                // Joint searches that go down together.
+constexpr int64_t kThreadedOps = 200;      // Problems of so many ops are searched in threads.
+
+// Where ops are few, what one search ends with depends more on where it began: so many begin then.
+constexpr int64_t kFewOps = 500;
+constexpr int64_t kFewOpsFresh = 2;
 
 // Near the least that any plan may reach, a few large values fill the arena, and addresses are hard
 // to find: so many joint searches begin at each limit then, below so many times the bound.
@@ -36,6 +44,20 @@ constexpr double kNear = 1.06;  // Plans that add so many times what others do a
 // lanes are quick beside the ops, much credit leads to quicker plans, and little of it leads
 // further down where room is scarce.
 constexpr double kParts[] = {0.9, 0.3, 0.7, 1.0, 0.5, 0.8, 0.0, 0.6, 0.4};
+
+// Does all of some tasks of a problem, which are independent of each other: what comes of them does
+// not depend on how many threads there are. Those of small problems take less time than threads.
+void DoAll(const OffloadProblem& problem, const std::vector<std::function<void()>>& tasks) {
+  if (problem.ops.ops() < kThreadedOps) {
+    for (const std::function<void()>& task : tasks) task();
+    return;
+  }
+  std::atomic<size_t> next{0};
+  const auto body = [&] {
+    for (size_t task = next++; task < tasks.size(); task = next++) tasks[task]();
+  };
+  RunOnThreads(body, static_cast<int64_t>(tasks.size()));
+}
 
 // Searches that go down together, each from what it had at the limit before.
 class Descent {
@@ -59,14 +81,23 @@ class Descent {
 
   // Adds the best plans found at a limit. Returns whether there is one.
   bool Lower(int64_t limit, std::vector<Schedule>* plans) {
-    copies_go_on_ = copies_go_on_ && copied_.Lower(limit, work_, kRounds);
-    if (copies_go_on_) Add(copied_.Plan(), plans);
+    std::vector<std::function<void()>> tasks;
     const auto quickest = std::min_element(joints_.begin(), joints_.end(), IsQuicker);
-    const auto fails = [&](Joint& joint) {
-      return !joint.search->Lower(limit, work_, &joint == &*quickest ? kMoreRounds : kRounds);
-    };
+    for (Joint& joint : joints_) {
+      const int64_t rounds = &joint == &*quickest ? kMoreRounds : kRounds;
+      tasks.push_back([&joint, this, limit, rounds] {
+        joint.goes_on = joint.search->Lower(limit, work_, rounds);
+      });
+    }
+    if (copies_go_on_) {
+      tasks.push_back([&] { copies_go_on_ = copied_.Lower(limit, work_, kRounds); });
+    }
+    DoAll(problem_, tasks);
+    if (copies_go_on_) Add(copied_.Plan(), plans);
+    const auto fails = [&](const Joint& joint) { return !joint.goes_on; };
     joints_.erase(std::remove_if(joints_.begin(), joints_.end(), fails), joints_.end());
-    for (int64_t i = 0; i < (limit < tight_ ? kTightFresh : 1); ++i) Begin(limit, plans);
+    const int64_t fresh = problem_.ops.ops() <= kFewOps ? kFewOpsFresh : 1;
+    for (int64_t i = 0; i < (limit < tight_ ? kTightFresh : fresh); ++i) Begin(limit, plans);
     for (const Joint& joint : joints_) Add(joint.search->Plan(), plans);
     return copies_go_on_ || !joints_.empty();
   }
@@ -81,6 +112,7 @@ class Descent {
   struct Joint {
     size_t credit;  // Which it began with.
     std::unique_ptr<OffloadSearch> search;
+    bool goes_on = true;  // Whether it reached the latest limit.
   };
 
   static bool IsQuicker(const Joint& a, const Joint& b) {
@@ -161,22 +193,11 @@ void AddUseful(std::vector<Schedule> plans, int64_t computing, std::vector<Sched
   }
 }
 
-}  // namespace
-
-std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowest, int64_t bound) {
-  if (problem.movable.size() != problem.ops.sizes.size()) {
-    throw std::invalid_argument("expected of each value whether it may be copied");
-  }
-  std::vector<Schedule> plans;
-  for (const RecomputePlan& plan : RecomputeLadder(problem.ops, lowest, bound)) {
-    plans.push_back(Recomputed(problem, plan));
-  }
-  const bool any =
-      std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
-  if (!any || plans.empty()) return plans;
+// Plans with copies at falling limits.
+std::vector<Schedule> Copied(const OffloadProblem& problem, int64_t lowest, int64_t bound) {
   std::vector<Schedule> copied;
   Descent descent(problem, bound);
-  int64_t limit = plans.front().peak, least = limit;
+  int64_t limit = RecomputeState(problem.ops).peak(), least = limit;
   while (limit > bound) {
     const int64_t next = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
     // Where all plans to come are below those that there are, none that is the quickest of a lower
@@ -186,6 +207,26 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
     if (!descent.Lower(limit, &copied)) break;
     for (const Schedule& plan : copied) least = std::min(least, plan.peak);
   }
+  return copied;
+}
+
+}  // namespace
+
+std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowest, int64_t bound) {
+  if (problem.movable.size() != problem.ops.sizes.size()) {
+    throw std::invalid_argument("expected of each value whether it may be copied");
+  }
+  Validate(problem.ops);
+  std::vector<Schedule> plans, copied;
+  std::vector<std::function<void()>> tasks = {[&] {
+    for (const RecomputePlan& plan : RecomputeLadder(problem.ops, lowest, bound)) {
+      plans.push_back(Recomputed(problem, plan));
+    }
+  }};
+  const bool any =
+      std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
+  if (any) tasks.push_back([&] { copied = Copied(problem, lowest, bound); });
+  DoAll(problem, tasks);
   const auto computing =
       std::accumulate(problem.ops.costs.begin(), problem.ops.costs.end(), int64_t{0});
   AddUseful(std::move(copied), computing, &plans);
