@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <set>
@@ -33,6 +34,18 @@ struct Kinds {
   std::map<cudnnBackendDescriptor_t, cudnnBackendDescriptorType_t> of;
   std::set<cudnnBackendDescriptor_t> on_tensor_cores;  // plans
 };
+
+std::atomic<bool> prefer_largest{false};
+std::atomic<float> milliseconds{0};
+
+// Each plan of a convolution is timed right after it has run.
+void Time(cudnnBackendDescriptor_t plan) {
+  if (!prefer_largest) return;
+  int64_t count = 0, bytes = 0;
+  MEMC_PHANTOM_REAL(cudnnBackendGetAttribute)
+  (plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
+  milliseconds = 1e9F / (1e6F + static_cast<float>(bytes + MissingBytes(plan)));
+}
 
 Kinds& Descriptors() {
   static auto* const kinds = new Kinds;
@@ -94,9 +107,14 @@ void Describe(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t n
 
 }  // namespace
 
+float MillisecondsOfPlan() { return milliseconds; }
+
 }  // namespace phantom
 
 using namespace phantom;
+
+// For the process that runs the script.
+MEMC_PHANTOM_EXPORT void memc_phantom_prefer_largest(int yes) { prefer_largest = yes != 0; }
 
 MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t kind,
                                                                cudnnBackendDescriptor_t* made) {
@@ -179,6 +197,7 @@ MEMC_PHANTOM_EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBacken
     tensor_cores = kinds.on_tensor_cores.count(plan) > 0;
   }
   if (tensor_cores) CountTensorCores();
+  Time(plan);
   GrowLocalMemory();
   return CUDNN_STATUS_SUCCESS;
 }

@@ -61,12 +61,24 @@ void Write(void* to, size_t bytes) {
   }
 }
 
+// A number as the sum of counts, as PyTorch has them of parts of a large tensor.
+void WriteSum(int32_t* to, size_t counts, int64_t number) {
+  const auto parts = static_cast<int64_t>(counts);
+  for (int64_t at = 0; at < parts; ++at) {
+    to[at] = static_cast<int32_t>(number / parts + (at < number % parts ? 1 : 0));
+  }
+}
+
 void Copy(void* to, const void* from, size_t bytes) {
   const bool to_device = OnDevice(to), from_device = OnDevice(from);
   if (to_device && !from_device) CountWrite(to);
   if (to_device && bytes <= kSmall) Write(to, bytes);
   if (from_device && !to_device) {
-    CountRead(bytes);
+    const int64_t number = CountRead(bytes);
+    if (number >= 0 && bytes % sizeof(int32_t) == 0) {
+      WriteSum(static_cast<int32_t*>(to), bytes / sizeof(int32_t), number);
+      return;
+    }
     if (bytes > kSmall) {
       std::memset(to, 0, bytes);  // What kernels have written is not there; zeros stand for it.
       return;

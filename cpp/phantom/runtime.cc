@@ -19,7 +19,7 @@ namespace {
 
 thread_local cudaError_t last = cudaSuccess;
 thread_local int current_device = 0;
-std::atomic<void (*)(size_t)> read_watcher{nullptr};
+std::atomic<int64_t (*)(size_t)> read_watcher{nullptr};
 std::atomic<void (*)(const void*)> write_watcher{nullptr};
 std::atomic<void (*)()> plan_watcher{nullptr};
 
@@ -40,8 +40,9 @@ cudaError_t New(Handle* made) {
 
 cudaError_t Failed(cudaError_t error) { return last = error; }
 
-void CountRead(size_t bytes) {
-  if (void (*told)(size_t) = read_watcher) told(bytes);
+int64_t CountRead(size_t bytes) {
+  int64_t (*told)(size_t) = read_watcher;
+  return told == nullptr ? -1 : told(bytes);
 }
 
 void CountWrite(const void* to) {
@@ -56,7 +57,7 @@ void CountTensorCores() {
 
 using namespace phantom;
 
-MEMC_PHANTOM_EXPORT void memc_phantom_watch(void (*read)(size_t), void (*write)(const void*),
+MEMC_PHANTOM_EXPORT void memc_phantom_watch(int64_t (*read)(size_t), void (*write)(const void*),
                                             void (*plan)()) {
   read_watcher = read;
   write_watcher = write;
@@ -86,7 +87,7 @@ MEMC_PHANTOM_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, uns
 }
 MEMC_PHANTOM_EXPORT cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t,
                                                      cudaEvent_t) {
-  *milliseconds = 0;
+  *milliseconds = MillisecondsOfPlan();
   return cudaSuccess;
 }
 MEMC_PHANTOM_EXPORT cudaError_t cudaStreamCreate(cudaStream_t* stream) { return New(stream); }

@@ -8,6 +8,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -24,7 +25,7 @@
 #define MEMC_PHANTOM_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Of the phantom device, which is loaded before PyTorch.
-extern "C" void memc_phantom_watch(void (*read)(size_t), void (*write)(const void*),
+extern "C" void memc_phantom_watch(int64_t (*read)(size_t), void (*write)(const void*),
                                    void (*plan)());
 extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
 extern "C" void memc_phantom_watch_launches(void (*launch)());
@@ -52,6 +53,7 @@ struct Frame {
   Phase phase;
   int64_t module, call;
   Numbers numbers;
+  int64_t elements;  // of what `nonzero` searches; else -1
 };
 
 using Read = std::tuple<int64_t, int64_t, int64_t>;  // op, bytes and Numbers
@@ -67,6 +69,7 @@ struct State {
   std::map<Read, int64_t> reads;         // how often
   std::set<int> devices;                 // on which there are blocks
   std::atomic<int64_t> module{-1}, step{0}, calls{0}, backwards{0};
+  double nonzero = 0;      // share of elements that `nonzero` finds
   std::thread::id script;  // the thread that runs the script
 };
 
@@ -120,9 +123,16 @@ Numbers NumbersOf(const at::RecordFunction& function) {
   return c10::isIntegralType(tensor.scalar_type(), true) ? kWhole : kFloating;
 }
 
+int64_t Searched(const at::RecordFunction& function) {
+  if (std::strcmp(function.name(), "aten::nonzero") != 0) return -1;
+  const auto inputs = function.inputs();
+  return !inputs.empty() && inputs[0].isTensor() ? inputs[0].toTensor().numel() : -1;
+}
+
 std::unique_ptr<at::ObserverContext> Enter(const at::RecordFunction& function) {
   State& state = The();
-  Frame frame{&function, function.name(), Outermost(state), state.module, 0, NumbersOf(function)};
+  Frame frame{&function, function.name(),     Outermost(state),  state.module,
+              0,         NumbersOf(function), Searched(function)};
   if (frames.empty()) {
     frame.call = ++state.calls;
     if (frame.phase == kBackward) frame.module = -1;
@@ -180,7 +190,13 @@ void Add(const TraceEntry& entry) {
   }
 }
 
-void AddRead(size_t bytes) {
+// The count that `nonzero` reads; -1 for what another op reads.
+int64_t Found(const State& state) {
+  if (frames.empty() || frames.back().elements < 0) return -1;
+  return std::llround(state.nonzero * static_cast<double>(frames.back().elements));
+}
+
+int64_t AddRead(size_t bytes) {
   State& state = The();
   const std::lock_guard<std::mutex> lock(state.mutex);
   std::string path;  // From the outermost op inwards.
@@ -190,6 +206,7 @@ void AddRead(size_t bytes) {
     if (frame.numbers != kUnknown) numbers = frame.numbers;
   }
   ++state.reads[{NumberOf(state, path), static_cast<int64_t>(bytes), numbers}];
+  return Found(state);
 }
 
 void AddWrite(const void* to) {
@@ -220,6 +237,8 @@ void Launched() {
 }
 
 }  // namespace
+
+MEMC_PHANTOM_EXPORT void memc_phantom_assume_nonzero(double share) { The().nonzero = share; }
 
 // Begins to watch; devices must be initialized.
 MEMC_PHANTOM_EXPORT void memc_phantom_track() {

@@ -75,6 +75,10 @@ Rank = Annotated[int, typer.Option("--rank", min=0, metavar="R", help="Of a scri
 Timeout = Annotated[
     Optional[float], typer.Option("--timeout", metavar="SECONDS", help="After which a script is given up (600).")
 ]
+Assumed = Annotated[
+    Optional[list[str]],
+    typer.Option("--assume", metavar="NAME=VALUE", help="Where a script's data decides: nonzero=0.5, all=false, ..."),
+]
 
 GpuName = Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")]
 
@@ -139,6 +143,7 @@ def estimate(
     world_size: WorldSize = 1,
     rank: Rank = 0,
     timeout: Timeout = None,
+    assume: Assumed = None,
     json: shared_flags.Json = None,
     no_color: shared_flags.NoColor = False,
     quiet: shared_flags.Quiet = False,
@@ -168,16 +173,36 @@ def estimate(
         plan=plan,
         world_size=world_size,
         rank=rank,
-        **_of_script(steps, python, context.obj, timeout, verbose > 0),
+        **_of_script(steps, python, context.obj, timeout, assume, verbose > 0),
     )
     return _told(found, json, quiet, no_color)
 
 
 def _of_script(
-    steps: int | None, python: str | None, arguments: list[str] | None, timeout: float | None, show: bool
+    steps: int | None,
+    python: str | None,
+    arguments: list[str] | None,
+    timeout: float | None,
+    assume: list[str] | None,
+    show: bool,
 ) -> dict[str, Any]:
     """How a script runs."""
-    return {"steps": steps, "python": python, "arguments": arguments or (), "timeout": timeout, "show": show}
+    told = {"steps": steps, "python": python, "arguments": arguments or (), "timeout": timeout, "show": show}
+    return {**told, "assume": _assumed(assume or [])}
+
+
+def _assumed(pairs: list[str]) -> dict[str, object]:
+    """Numbers, truth values and words by name."""
+    found: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name or name in found:
+            raise UsageError(f"--assume {pair}: expected NAME=VALUE, each name once, such as nonzero=0.5")
+        try:
+            found[name] = json_module.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
 
 
 def _batches(text: str) -> tuple[str, int, int]:

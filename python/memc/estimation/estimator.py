@@ -132,13 +132,14 @@ def estimate(
     world_size: int = 1,
     rank: int = 0,
     timeout: float | None = None,
+    assume: Mapping[str, object] | None = None,
     show: bool = False,
 ) -> Estimate:
     """How much GPU memory the job takes.
 
     Args:
         source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
-        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take, all at most.
+        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
         allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
         train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
@@ -146,16 +147,15 @@ def estimate(
         precision, accumulate, checkpoint: `f32`, `bf16`, `amp-bf16`, `amp-f16`; batches of a step; modules to recompute (`*.layer.*`).
         channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
         find_batch, alternatives: name, least and most of a dimension, or of a script's number; whether to try other settings, too.
-        plan: where addresses of a step's blocks are written, for planned memory; of a script or recorded events.
+        plan, assume: where addresses of a step's blocks are written, of a script or recorded events; what a script's data decides.
         steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
         arguments, world_size, rank, timeout, show: of a script; of a distributed job; seconds (600); whether what it prints is shown.
 
-    Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them.
-    """
+    Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them."""
     target = _target(gpu, memory, _allocator(allocator, alloc_conf), allocator, alternatives, plan)
     of_steps = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
     asked = ModelOptions(train, optimizer, dims, framework, tf32, *of_steps)
-    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size, rank, timeout)
+    run = ScriptOptions(steps, python, tuple(arguments), show, alloc_conf, world_size, rank, timeout, assume or None)
     if is_script(source):
         asked.refuse(None, "; numbers of a script are arguments of its own, after --")
         return _of_script(run.script(str(source), device), find_batch, target, show)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from memc.ir.errors import UsageError
 
 from .models import Loop
-from .phantom import Script
+from .phantom import Script, assume
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,20 @@ class ScriptOptions:
     """Which of them the script is."""
     timeout: float | None = None
     """Seconds after which it is given up; None for the usual ones."""
+    assume: Mapping[str, object] | None = None
+    """Where its data or the time of kernels decides."""
 
     def refuse(self) -> None:
         """Raise UsageError for what is said of a script where there is none."""
-        unset = {"steps": None, "python": None, "arguments": (), "world_size": 1, "rank": 0, "timeout": None}
+        unset = {
+            "steps": None,
+            "python": None,
+            "arguments": (),
+            "world_size": 1,
+            "rank": 0,
+            "timeout": None,
+            "assume": None,
+        }
         wrong = [name for name, value in unset.items() if getattr(self, name) != value]
         if wrong:
             raise UsageError(f"{', '.join(wrong)}: expected with a .py script alone")
@@ -88,6 +98,13 @@ class ScriptOptions:
             raise UsageError("device: expected none with a script")
         steps = 3 if self.steps is None else self.steps
         made = Script(
-            path, self.arguments, steps, self.python, self.alloc_conf, world_size=self.world_size, rank=self.rank
+            path,
+            self.arguments,
+            steps,
+            self.python,
+            self.alloc_conf,
+            world_size=self.world_size,
+            rank=self.rank,
+            assume=assume(self.assume),
         )
         return made if self.timeout is None else replace(made, seconds=self.timeout)

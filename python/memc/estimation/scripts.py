@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from .allocators import Allocator
 from .events import Events
 from .gpus import DEFAULT, Gpu
 from .models import MOST_BATCH, largest
-from .phantom import Process, Refused, Script, ScriptOutOfMemory, run_in
+from .phantom import Process, Reading, Refused, Script, ScriptOutOfMemory, run_in, run_readings
 from .recording import Recording
 from .replay import Job, Taken, replay
 
@@ -65,10 +65,11 @@ def script_job(
             found = largest(lambda size: _fits(process, with_number(script, name, size), memory), least, most)
             script = with_number(script, name, found or least)
             batch = found or 0
-        recording = run_in(process, script)
-        recording = replace(recording, assumed=(*recording.assumed, *_of_gpu(gpu)))
-        job = Job(script.path, recording, gpu or DEFAULT, gpu is not None, memory)
-        taken = replay(job, allocator, changed)
+        readings = run_readings(process, script)
+        script, taken = _largest_taken(
+            readings, Job(script.path, readings[0].recording, gpu or DEFAULT, gpu is not None, memory), allocator
+        )
+        job = taken.job
         if taken.limited is None or taken.limited.failed < 0 or changed or memory is None:
             return ScriptJob(job, batch, taken)
         try:
@@ -79,6 +80,26 @@ def script_job(
     note = "in the memory given the job asks for other blocks, with which it fits"
     fits = other.limited if other.limited is not None and other.limited.failed < 0 else other.free
     return ScriptJob(job, batch, replace(taken, limited=fits, assumed=(*taken.assumed, note)))
+
+
+def _largest_taken(readings: Sequence[Reading], job: Job, allocator: Allocator | None) -> tuple[Script, Taken]:
+    """The reading of a script that reserves the most, of those that do not fit if there are any, and how the others differ."""
+    found: list[tuple[Script, Taken]] = []
+    bounds: list[tuple[Script, Taken]] = []
+    for each in readings:
+        notes = (*each.recording.assumed, *_of_gpu(job.gpu if job.gpu_named else None))
+        own = replace(job, recording=replace(each.recording, assumed=notes))
+        (bounds if each.bound else found).append((each.script, replay(own, allocator, allocator is not None)))
+    failing = [each for each in found if each[1].limited is not None and each[1].limited.failed >= 0]
+    script, taken = max(failing or found, key=lambda each: each[1].free.reserved.peak)
+    sizes = [each.free.reserved.peak for _, each in found]
+    notes = taken.assumed
+    if min(sizes) < max(sizes):
+        notes = (*notes, f"with another outcome of that {min(sizes):,} to {max(sizes):,} bytes are reserved")
+    for _, bound in bounds:
+        most = f"{bound.free.reserved.peak:,} bytes are reserved"
+        notes = (*notes, f"with the largest workspaces of cuDNN's engines {most}")
+    return script, replace(taken, assumed=notes)
 
 
 def _of_gpu(gpu: Gpu | None) -> list[str]:
@@ -101,7 +122,7 @@ def _told(process: Process, path: str) -> Iterator[None]:
 
 def _fits(process: Process, script: Script, memory: int) -> bool:
     try:
-        run_in(process, script, memory)
+        run_readings(process, script, memory)
     except ScriptOutOfMemory:
         return False
     return True

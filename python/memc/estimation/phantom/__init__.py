@@ -4,8 +4,21 @@ kernels do nothing, and cuDNN plans for a described card."""
 
 from __future__ import annotations
 
+from .assume import Assume, assume
 from .failures import Refused, ScriptOutOfMemory
 from .process import Process
-from .run import UNLIMITED, Script, run_in, run_script
+from .run import UNLIMITED, Reading, Script, run_in, run_readings, run_script
 
-__all__ = ["UNLIMITED", "Process", "Refused", "Script", "ScriptOutOfMemory", "run_in", "run_script"]
+__all__ = [
+    "UNLIMITED",
+    "Assume",
+    "assume",
+    "Process",
+    "Reading",
+    "Refused",
+    "Script",
+    "ScriptOutOfMemory",
+    "run_in",
+    "run_readings",
+    "run_script",
+]

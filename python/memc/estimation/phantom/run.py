@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,9 +13,10 @@ from memc.estimation.gpus import Gpu
 from memc.estimation.recording import Recording, recording_of
 from memc.ir.errors import InvalidError, UsageError
 
+from .assume import SKIPPED, Assume
 from .failures import Refused, ScriptOutOfMemory, failure
 from .process import Process
-from .trace import Trace, assumptions, data_dependences, peaks, read_trace
+from .trace import Trace, assumptions, data_dependences, peaks, read_trace, reads_truth
 
 UNLIMITED = 2**45
 """Bytes of memory with which no job runs out."""
@@ -40,6 +42,8 @@ class Script:
     """Which of them the script is."""
     seconds: float = 600.0
     """After which a script without enough steps is given up."""
+    assume: Assume = field(default_factory=Assume)
+    """Where its data or the time of kernels decides."""
 
     def __post_init__(self) -> None:
         if not Path(self.path).is_file():
@@ -74,6 +78,7 @@ class Script:
             "environment": settings | dict(self.environment),
             "world_size": self.world_size,
             "rank": self.rank,
+            **self.assume.config,
         }
 
 
@@ -87,8 +92,52 @@ def run_script(script: Script, gpu: Gpu, limit: int = UNLIMITED, show: bool = Fa
         return run_in(process, script, limit)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A script, with what is taken to be so, and its events."""
+
+    script: Script
+    recording: Recording
+    bound: bool = False
+    """Whether it is larger than what is likely, and only told of."""
+
+
+def run_readings(process: Process, script: Script, limit: int = UNLIMITED) -> list[Reading]:
+    """The script in a process that has PyTorch loaded; and again, with other outcomes of what nobody has computed or timed, where a
+    gradient scaler skips steps, cudnn.benchmark takes engines, or the script reads a `torch.all`, which may be what ends its loop.
+
+    Raises what `run_script` does, but not for a script that fails with the last.
+    """
+    began = time.monotonic()
+    recording, result = _run(process, script, limit)
+    seconds = min(script.seconds, 20 + 10 * (time.monotonic() - began))
+    found = [Reading(script, recording)]
+    known = script.assume
+    if result["scaled"] and known.skipped is None:
+        skipping = replace(script, assume=replace(known, skipped=SKIPPED))
+        found.append(Reading(skipping, _run(process, skipping, limit)[0]))
+    if result["benchmark"] and known.engines is None:
+        largest = replace(script, assume=replace(known, engines="largest"))
+        found.append(Reading(largest, _run(process, largest, UNLIMITED)[0], True))
+    if result["alls"] and known.all is None:
+        with_false = replace(script, assume=replace(known, all=False), seconds=seconds)
+        try:
+            found.append(Reading(with_false, _run(process, with_false, limit)[0]))
+        except InvalidError as error:
+            if isinstance(error, ScriptOutOfMemory):
+                raise
+            note = f"the script does not run where torch.all reads as false ({error})"
+            found[0] = replace(found[0], recording=replace(recording, assumed=(*recording.assumed, note)))
+    return found
+
+
 def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recording:
     """The same in a process that has PyTorch loaded, for one run after another."""
+    return _run(process, script, limit)[0]
+
+
+def _run(process: Process, script: Script, limit: int) -> tuple[Recording, dict[str, Any]]:
+    """And what else the process said."""
     result, rows, names = process.run(script.path, script.config | {"limit": limit}, script.seconds)
     process.files.add(result.get("kept", ()), result.get("written", ()))
     trace = read_trace(rows, names, result["modules"]) if "stats" in result else None
@@ -106,24 +155,43 @@ def run_in(process: Process, script: Script, limit: int = UNLIMITED) -> Recordin
         raise InvalidError(
             f"{script.path}: expected tensors on the device `cuda`, got none; move the model and its inputs there"
         )
+    result["alls"] = result["alls"] and reads_truth(trace.reads)
     counted = {} if result["peaks_were_reset"] else peaks(result["stats"])
     made = recording_of(script.path, trace.actions(), alloc_conf=result["settings"], peaks=counted)
-    notes = assumptions(trace.reads, trace.ops) + result["notes"]
+    notes = assumptions(trace.reads, trace.ops, script.assume.nonzero or 0.0) + result["notes"]
     if script.alloc_conf is not None and result["settings"] != script.alloc_conf:
         notes.append(f"the script itself sets PYTORCH_CUDA_ALLOC_CONF to {result['settings']}, instead of --alloc-conf")
     if result["devices"] > 1:
         notes.append(f"blocks on {result['devices']} devices are counted together")
-    if result["benchmark"]:
-        notes.append("cudnn.benchmark: which engines are the fastest is not known, and the first of each are taken")
+    notes += _outcomes(script.assume, result)
     if script.world_size > 1:
         notes.append(f"rank {script.rank} of {script.world_size}; what NCCL takes outside the allocator is not counted")
-    return replace(
+    made = replace(
         made,
         outside=int(result["outside"]),
         places_known=False,
         assumed=tuple(notes),
         torch_version=process.installed.version,
     )
+    return made, result
+
+
+def _outcomes(known: Assume, result: Mapping[str, Any]) -> list[str]:
+    """What was taken to be so."""
+    notes = []
+    if result["scaled"]:
+        steps = f"{known.skipped} at first are" if known.skipped else "none is"
+        notes.append(
+            f"a gradient scaler skips steps whose gradients are not finite: {steps} taken to be such (--assume skipped=)"
+        )
+    if result["benchmark"]:
+        taken = "those with the largest workspaces" if known.engines == "largest" else "the first"
+        notes.append(
+            f"cudnn.benchmark: which engines are the fastest is not known, and {taken} are taken (--assume engines=)"
+        )
+    if result["alls"]:
+        notes.append(f"torch.all reads as {'false' if known.all is False else 'true'} (--assume all=)")
+    return notes
 
 
 def _refused(trace: Trace, stats: Mapping[str, int]) -> Refused | None:

@@ -187,13 +187,23 @@ def _guess(op: str, module: int, phase: int, kept: bool) -> str:
     return "activations"
 
 
-def data_dependences(reads: Iterable[Read]) -> list[str]:
-    """Notes on what the job did with bytes that no kernel has computed.
+def reads_truth(reads: Iterable[Read]) -> bool:
+    """Whether the job read a truth value, by which it may decide."""
+    values = (*_VALUES, *_COPIES)
+    return any(
+        op.startswith("aten::is_nonzero") or read.nbytes == 1 and op.startswith(values)
+        for read in reads
+        for op in read.ops
+    )
+
+
+def data_dependences(reads: Iterable[Read], nonzero: float = 0.0) -> list[str]:
+    """Notes on what the job did with bytes that no kernel has computed. `nonzero`: the share of elements that `nonzero` found.
 
     An op that reads the device itself makes results of sizes that depend on data. By whole numbers and truth values a script may
     decide, which it hardly does by a loss.
     """
-    sizes: dict[str, int] = {}
+    sizes: dict[tuple[str, bool], int] = {}
     values: dict[str, int] = {}
     for read in reads:
         ops = [op for op in read.ops if op.startswith(("aten::", "torchvision::"))] or ["a copy"]
@@ -204,10 +214,12 @@ def data_dependences(reads: Iterable[Read]) -> list[str]:
             if whole or ops[0] == "aten::is_nonzero":
                 values[ops[0]] = values.get(ops[0], 0) + read.count
         else:
-            sizes[ops[0]] = sizes.get(ops[0], 0) + read.count
+            searched = (ops[0], "aten::nonzero" in ops)
+            sizes[searched] = sizes.get(searched, 0) + read.count
+    share = f"of which {nonzero:.3g} are taken not to be zero" if nonzero else "which is zero here"
     notes = [
-        f"{op} ({_times(count)}): the size of its result depends on data, which is zero here"
-        for op, count in sizes.items()
+        f"{op} ({_times(count)}): the size of its result depends on data, {f'{share} (--assume nonzero=)' if searches else 'which is zero here'}"
+        for (op, searches), count in sizes.items()
     ]
     return notes + [
         f"{op} ({_times(count)}): whole numbers or truth values read from the device are zero here"
@@ -215,10 +227,10 @@ def data_dependences(reads: Iterable[Read]) -> list[str]:
     ]
 
 
-def assumptions(reads: Sequence[Read], ops: Iterable[str] = ()) -> list[str]:
+def assumptions(reads: Sequence[Read], ops: Iterable[str] = (), nonzero: float = 0.0) -> list[str]:
     """Notes on what depends on data, and on figures that cuDNN does not tell without a device."""
     convolutions = sum(read.count for read in reads if not read.nbytes and any("convolution" in op for op in read.ops))
-    notes = data_dependences(reads)
+    notes = data_dependences(reads, nonzero)
     if convolutions:
         notes.append(
             f"workspaces of convolutions on tensor cores ({_times(convolutions)}): on a GPU cuDNN was seen to choose others for some"

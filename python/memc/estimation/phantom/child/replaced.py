@@ -43,14 +43,21 @@ def fill_nothing_large(torch: Any) -> None:
         setattr(torch.nn.init, name, quiet(getattr(torch.nn.init, name)))
 
 
-def read_all_as_true(torch: Any) -> None:
-    """The result of `torch.all` reads as true on the device: a program asks it whether its data is as it should be, where other
-    values that kernels write read as zero."""
+def read_all(torch: Any, watch: Watch, value: bool) -> None:
+    """The result of `torch.all` reads as true on the device, unless `value` is false, as other values that kernels write: a program asks
+    it whether its data is as it should be, or whether all is done."""
 
-    def true_where_read(compute: Any) -> Any:
+    def read_as(compute: Any) -> Any:
         def computed(*arguments: Any, **keywords: Any) -> Any:
             result = compute(*arguments, **keywords)
-            if result.is_cuda and result.is_contiguous() and result.element_size() == 1 and 0 < result.numel() <= SMALL:
+            watch.alls = watch.alls or result.is_cuda
+            if (
+                value
+                and result.is_cuda
+                and result.is_contiguous()
+                and result.element_size() == 1
+                and 0 < result.numel() <= SMALL
+            ):
                 place = (result.data_ptr(), 0, result.numel())
                 ctypes.memset(place[0], 1, place[2])
                 weakref.finalize(
@@ -61,7 +68,26 @@ def read_all_as_true(torch: Any) -> None:
         return computed
 
     for owner in (torch, torch.Tensor):
-        owner.all = true_where_read(owner.all)
+        owner.all = read_as(owner.all)
+
+
+def skip_first_steps(torch: Any, watch: Watch, count: int) -> None:
+    """Of each optimizer, where a gradient scaler decides by data whether it takes one. One that is told of infinite gradients itself, such
+    as a fused one, is called in any case."""
+    scaler: Any = importlib.import_module("torch.amp.grad_scaler").GradScaler
+    decide = scaler._maybe_opt_step
+    left: Any = weakref.WeakKeyDictionary()
+
+    def skip(self: Any, optimizer: Any, state: Any, *arguments: Any, **keywords: Any) -> Any:
+        watch.scaled = True
+        left[optimizer] = left.get(optimizer, count) - 1
+        if left[optimizer] < 0:
+            return decide(self, optimizer, state, *arguments, **keywords)
+        for found in state["found_inf_per_device"].values():
+            found.item()
+        return None
+
+    scaler._maybe_opt_step = skip
 
 
 def refuse_compile(torch: Any, watch: Watch) -> None:

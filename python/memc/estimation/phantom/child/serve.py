@@ -5,8 +5,9 @@ of its own: it runs in the Python that has PyTorch, where memc need not be.
     python serve.py        each line on stdin: the path of a CONFIG; each on stdout: how its process ended, as a number
 
 CONFIG, in JSON: `script`, `arguments`, `steps` (of an optimizer, after which the process ends; 0 for the script's end), `assign` (values
-that names at the script's top level get instead of their own), `environment`, `world_size` and `rank` of a distributed job, `limit`
-(bytes of the device), `tracker` (a library), `files` (a folder), and the paths `rows`, `names`, `result` that are written at the end, and
+that names at the script's top level get instead of their own), `environment`, `world_size` and `rank` of a distributed job, `skipped`
+(first steps that a gradient scaler skips), `largest` (whether engines of cuDNN with larger workspaces are faster), `all` (what `torch.all`
+reads as), `nonzero` (share of elements that it finds), `limit` (bytes of the device), `tracker` (a library), `files` (a folder), and the paths `rows`, `names`, `result` that are written at the end, and
 `progress` at the `moments` (of the monotonic clock).
 """
 
@@ -32,7 +33,7 @@ if not __package__:  # A program: its parts are in its folder, under a name that
 
 from .kept_files import KeptFiles
 from .ranks import join
-from .replaced import fill_nothing_large, keep_to_python, read_all_as_true, refuse_compile, remember_usage
+from .replaced import fill_nothing_large, keep_to_python, read_all, refuse_compile, remember_usage, skip_first_steps
 from .watch import Watch
 
 
@@ -84,10 +85,12 @@ def run(torch: Any, config: dict[str, Any], preload: str) -> NoReturn:
         os.environ.pop("PYTORCH_ALLOC_CONF", None)
     os.environ.update(config["environment"] | {"MEMC_PHANTOM_OWNER": str(os.getpid())})
     ctypes.CDLL(None).memc_phantom_set_limit(ctypes.c_size_t(config["limit"]))
+    ctypes.CDLL(None).memc_phantom_prefer_largest(ctypes.c_int(config["largest"]))
     watch = Watch(torch, config)
     fill_nothing_large(torch)
-    read_all_as_true(torch)
+    read_all(torch, watch, config["all"])
     refuse_compile(torch, watch)
+    skip_first_steps(torch, watch, config["skipped"])
     usage = remember_usage(watch)
     keep_to_python(preload)
     join(torch, watch, config["world_size"], config["rank"])

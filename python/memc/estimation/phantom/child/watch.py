@@ -36,6 +36,8 @@ class Watch:
         self.most = self.total = 0
         self.notes: list[str] = []
         self.peaks_were_reset = False
+        self.alls = False  # Whether the script has `torch.all` of what is on the device.
+        self.scaled = False  # Whether a gradient scaler decides if an optimizer takes its step.
         self.loaded = set(sys.modules)
         self.kept: Any = None
 
@@ -91,6 +93,7 @@ class Watch:
     def _track(self) -> None:
         self.tracker = ctypes.CDLL(self.config["tracker"])
         self.tracker.memc_phantom_track()
+        self.tracker.memc_phantom_assume_nonzero(ctypes.c_double(self.config["nonzero"]))
         for name in ("memc_phantom_outside", "memc_phantom_used", "memc_phantom_devices"):
             getattr(self.tracker, name).restype = ctypes.c_size_t
 
@@ -178,6 +181,7 @@ class Watch:
             result["devices"] = self.tracker.memc_phantom_devices()
             result["settings"] = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
             result["peaks_were_reset"] = self.peaks_were_reset
+            result["scaled"], result["alls"] = self.scaled, self.alls
             result["benchmark"] = bool(self.torch.backends.cudnn.benchmark)
         _write(self.config["result"], json.dumps(result))
         sys.stdout.flush()

@@ -23,6 +23,8 @@ class Tracker:
         self.memc_phantom_outside = lambda: 1000
         self.memc_phantom_used = lambda: 2000
     def memc_phantom_set_limit(self, limit): self.limit = limit.value
+    def memc_phantom_prefer_largest(self, yes): self.largest = bool(yes.value)
+    def memc_phantom_assume_nonzero(self, share): self.nonzero = share.value
     def memc_phantom_track(self): pass
     def memc_phantom_backward(self, change): pass
     def memc_phantom_set_module(self, number): self.module = number.value
@@ -61,6 +63,9 @@ class Optimizer:
     def __init__(self): pass
     def step(self):
         for hook in hooks: hook(self, (), {})
+class GradScaler:
+    def _maybe_opt_step(self, optimizer, state): optimizer.step()
+module("torch.amp.grad_scaler", GradScaler=GradScaler)
 hooks = []
 fills = ("uniform_", "normal_", "trunc_normal_", "constant_", "ones_", "zeros_", "xavier_uniform_", "xavier_normal_", "kaiming_uniform_", "kaiming_normal_")
 init = module("torch.nn.init", **{name: (lambda tensor, *a, **k: tensor) for name in fills})

@@ -18,33 +18,12 @@ from memc.estimation.phantom import Process, Script, process, run_in, run_script
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 
 from .conftest import _NoLibraries
-
-MIB = 2**20
-
-GOOD = """
-import sys, torch
-SIZE = 1
-torch.start()
-address = 1 << 40
-while True:
-    torch.allocate(address, SIZE * 2**20)
-    torch.step()
-    address += 2 * 2**20
-"""
+from .made_scripts import GOOD, MIB, run, script
 
 CONFIG = {"limit": 2**40, "tracker": "", "moments": []} | {
     name: name for name in ("rows", "names", "result", "progress", "files")
 }
 """What a process is told besides."""
-
-
-def script(text: str, name: str = "train.py") -> str:
-    Path(name).write_text(text)
-    return name
-
-
-def run(text: str, **options: object) -> object:
-    return run_script(Script(script(text), **options), gpu_named("h200"))  # type: ignore[arg-type]
 
 
 COMPILES = {
@@ -81,6 +60,7 @@ def test_a_script_that_hangs_is_given_up(
     """It says where it is, once after a while and once at last."""
     monkeypatch.setattr(process, "TOLD", (1.0, 100.0))
     monkeypatch.setattr(logging.getLogger("memc"), "propagate", True)
+    caplog.set_level(logging.WARNING, "memc")
     text = "import time, torch\ntorch.start()\ntorch.step()\nwhile True:\n    time.sleep(0.01)"
     with pytest.raises(
         InvalidError,
@@ -220,6 +200,7 @@ def test_files_that_were_there_stay_as_they_are(
 ) -> None:
     """The script finds what it wrote; a model that it saves is not left behind."""
     monkeypatch.setattr(logging.getLogger("memc"), "propagate", True)
+    caplog.set_level(logging.WARNING, "memc")
     before = {
         "old.pt": "1",
         "old2.pt": "1",

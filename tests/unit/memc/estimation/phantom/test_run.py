@@ -16,27 +16,7 @@ from memc.estimation.phantom import Process, Script, run_in, run_script
 from memc.estimation.scripts import with_number
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 
-MIB = 2**20
-
-GOOD = """
-import sys, torch
-SIZE = 1
-torch.start()
-address = 1 << 40
-while True:
-    torch.allocate(address, SIZE * 2**20)
-    torch.step()
-    address += 2 * 2**20
-"""
-
-
-def script(text: str, name: str = "train.py") -> str:
-    Path(name).write_text(text)
-    return name
-
-
-def run(text: str, **options: object) -> object:
-    return run_script(Script(script(text), **options), gpu_named("h200"))  # type: ignore[arg-type]
+from .made_scripts import GOOD, MIB, run, script
 
 
 def test_an_endless_loop_ends_after_the_steps_asked_for(fake_torch: Path) -> None:

@@ -172,3 +172,71 @@ def test_a_job_of_a_rank_that_is_not_the_first(tmp_path: Path, begin: str) -> No
     assert any(note.startswith("rank 5 of 8") for note in found.assumed)
     gradients = 700 * (16 * 16 + 16) * 4
     assert found.breakdown["gradients"] >= gradients
+
+
+GENERATES = """
+import torch
+kept = []
+for step in range(8):
+    kept.append(torch.zeros(2**20, device="cuda"))
+    if torch.all(kept[-1] > 3):
+        break
+"""
+
+
+def test_a_loop_that_ends_once_all_is_done(tmp_path: Path) -> None:
+    """It may end at once or never: the larger is told. What asserts that all is as it should be runs where it is."""
+    found = of(GENERATES, tmp_path, steps=0)
+    assert found.requested_bytes > 8 * 4 * 2**20
+    assert any(note.startswith("torch.all reads as false") for note in found.assumed)
+    once = of(GENERATES, tmp_path, steps=0, assume={"all": True})
+    assert 4 * 2**20 <= once.requested_bytes < 2 * 4 * 2**20
+    checked = "import torch\nx = torch.ones(3, device='cuda')\nassert torch.all(x > 0) and bool((x > 0).all())\n"
+    found = of(checked, tmp_path, steps=0)
+    assert found.reserved_bytes == 2 * 2**20
+    assert any(note.startswith("the script does not run where torch.all reads as false (") for note in found.assumed)
+    assert any(note.startswith("torch.all reads as true") for note in found.assumed)
+
+
+SEARCHES = """
+import torch
+x = torch.rand(1000, 1000, device="cuda")
+assert len(x[x > 0.5]) == len(torch.nonzero(x)) == len(torch.masked_select(x, x > 0.5)) == COUNT
+"""
+
+
+def test_the_share_of_elements_that_are_not_zero(tmp_path: Path) -> None:
+    for share, count in ((None, 0), (0.25, 250_000), (1, 1_000_000)):
+        found = of(
+            SEARCHES.replace("COUNT", str(count)), tmp_path, steps=0, assume={"nonzero": share} if share else None
+        )
+        said = "which is zero here" if not share else f"of which {share} are taken not to be zero"
+        note = f"aten::nonzero (once): the size of its result depends on data, {said} (--assume nonzero=)"
+        assert note in found.assumed and found.confidence == "assumed"
+
+
+LOOP_WITH_SCALER = """
+import torch
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.Adam(model.parameters(), FUSED)
+scaler = torch.amp.GradScaler("cuda")
+taken = 0
+while True:
+    optimizer.zero_grad()
+    with torch.autocast("cuda", torch.float16):
+        loss = model(torch.zeros(8, 1024, device="cuda")).sum()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    taken += 1
+    print(taken, len(optimizer.state), flush=True)
+"""
+
+
+def test_the_optimizer_s_states_come_after_skipped_steps(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A fused optimizer is called, and has its states, whatever the gradients are."""
+    text = LOOP_WITH_SCALER.replace("FUSED", "fused=False")
+    of(text, tmp_path, steps=2, assume={"skipped": 2}, show=True)
+    assert [line for line in capfd.readouterr().err.splitlines() if line[:1].isdigit()] == ["1 0", "2 0", "3 2"]
+    of(LOOP_WITH_SCALER.replace("FUSED", "fused=True"), tmp_path, steps=2, assume={"skipped": 2}, show=True)
+    assert [line for line in capfd.readouterr().err.splitlines() if line[:1].isdigit()] == ["1 2"]

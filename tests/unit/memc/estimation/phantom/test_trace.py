@@ -90,14 +90,16 @@ def test_what_depends_on_data_is_told() -> None:
         Read((), 4, 1),
     ]
     assert assumptions(reads) == [
-        "aten::nonzero (2 times): the size of its result depends on data, which is zero here",
-        "aten::index (once): the size of its result depends on data, which is zero here",
+        "aten::nonzero (2 times): the size of its result depends on data, which is zero here (--assume nonzero=)",
+        "aten::index (once): the size of its result depends on data, which is zero here (--assume nonzero=)",
         "aten::_unique2 (once): the size of its result depends on data, which is zero here",
         "aten::item (2 times): whole numbers or truth values read from the device are zero here",
         "aten::is_nonzero (3 times): whole numbers or truth values read from the device are zero here",
         "aten::to (once): whole numbers or truth values read from the device are zero here",
     ]
     assert assumptions(reads[3:4]) == []
+    note = "aten::nonzero (2 times): the size of its result depends on data, of which 0.25 are taken not to be zero (--assume nonzero=)"
+    assert assumptions(reads[:1], nonzero=0.25) == [note]
     assert assumptions(
         [Read(("aten::cudnn_convolution",), 0, 2), Read(("aten::_scaled_dot_product_cudnn_attention",), 0, 1)]
     ) == ["workspaces of convolutions on tensor cores (2 times): on a GPU cuDNN was seen to choose others for some"]
