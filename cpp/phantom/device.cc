@@ -34,6 +34,7 @@ const Lines& Description() {
 
 std::atomic<size_t> used{0}, limit{~size_t{0} >> 1};
 std::atomic<int> blas_handles{0}, dnn_handles{0};
+std::atomic<int64_t> nccl{0}, most_nccl{0};
 std::atomic<uintptr_t> next_handle{0x10000};
 
 }  // namespace
@@ -51,7 +52,7 @@ size_t Limit() { return limit; }
 size_t Outside() {
   static const size_t context = Number("outsideContext"), blas = Number("outsideBlasHandle"),
                       dnn = Number("outsideDnnHandle");
-  return context + blas * blas_handles + dnn * dnn_handles;
+  return context + blas * blas_handles + dnn * dnn_handles + static_cast<size_t>(nccl);
 }
 
 bool Take(size_t bytes) {
@@ -66,6 +67,10 @@ void GiveBack(size_t bytes) { used -= bytes; }
 size_t Used() { return used; }
 void CountBlasHandle(int change) { blas_handles += change; }
 void CountDnnHandle(int change) { dnn_handles += change; }
+void CountNccl(int64_t change) {
+  const int64_t now = nccl += change;
+  if (now > most_nccl) most_nccl = now;  // Communicators are made one by one.
+}
 uintptr_t NewHandle() { return next_handle += 64; }
 
 void RequireOwner() {
@@ -94,5 +99,8 @@ void Refuse(const char* what, const char* why) {
 
 // For the process that runs the script.
 MEMC_PHANTOM_EXPORT void memc_phantom_set_limit(size_t bytes) { phantom::limit = bytes; }
-MEMC_PHANTOM_EXPORT size_t memc_phantom_outside() { return phantom::Outside(); }
+MEMC_PHANTOM_EXPORT size_t memc_phantom_nccl() { return static_cast<size_t>(phantom::most_nccl); }
+MEMC_PHANTOM_EXPORT size_t memc_phantom_outside() {
+  return phantom::Outside() - static_cast<size_t>(phantom::nccl) + memc_phantom_nccl();
+}
 MEMC_PHANTOM_EXPORT size_t memc_phantom_used() { return phantom::Used(); }

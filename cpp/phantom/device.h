@@ -28,6 +28,7 @@ size_t Limit();
 size_t Outside();
 void CountBlasHandle(int change);
 void CountDnnHandle(int change);
+void CountNccl(int64_t change);  // of which the most counts
 
 // A number that no other object has.
 uintptr_t NewHandle();

@@ -30,6 +30,7 @@ extern "C" void memc_phantom_watch(int64_t (*read)(size_t), void (*write)(const 
 extern "C" void memc_phantom_clear(uintptr_t address, size_t bytes);
 extern "C" void memc_phantom_watch_launches(void (*launch)());
 extern "C" void memc_phantom_grow_local_memory();
+extern "C" void memc_phantom_count_steps(int64_t ended);
 
 namespace {
 
@@ -253,7 +254,10 @@ MEMC_PHANTOM_EXPORT void memc_phantom_track() {
 }
 
 MEMC_PHANTOM_EXPORT void memc_phantom_set_module(int64_t module) { The().module = module; }
-MEMC_PHANTOM_EXPORT void memc_phantom_set_step(int64_t step) { The().step = step; }
+MEMC_PHANTOM_EXPORT void memc_phantom_set_step(int64_t step) {
+  The().step = step;
+  memc_phantom_count_steps(step);
+}
 
 // A backward pass begins (1) or ends (-1).
 MEMC_PHANTOM_EXPORT void memc_phantom_backward(int64_t change) { The().backwards += change; }

@@ -56,6 +56,8 @@ class Recording:
     """What else is taken to be so."""
     outside: int | None = None
     """Bytes of the device outside the allocator; None where only the GPU's usual ones are known."""
+    nccl: int = 0
+    """Of these, bytes that NCCL takes."""
     others: tuple[Events, ...] = ()
     """Of a model: events of other readings of it."""
     places_known: bool = True

@@ -135,7 +135,8 @@ class Taken:
         parts = dict(_categories(self.job.events, at)) or {"requested": requested}
         parts["rounding"] = self.free.allocated.peak - requested
         parts["fragmentation"] = self.free.device.peak - self.free.allocated.peak
-        parts["outside"] = self.job.outside
+        parts |= {"nccl": self.job.recording.nccl} if self.job.recording.nccl else {}
+        parts["outside"] = self.job.outside - self.job.recording.nccl
         return parts
 
 

@@ -165,10 +165,14 @@ def _run(process: Process, script: Script, limit: int) -> tuple[Recording, dict[
         notes.append(f"blocks on {result['devices']} devices are counted together")
     notes += _outcomes(script.assume, result)
     if script.world_size > 1:
-        notes.append(f"rank {script.rank} of {script.world_size}; what NCCL takes outside the allocator is not counted")
+        notes.append(f"rank {script.rank} of {script.world_size}")
+    if result["nccl"]:
+        nbytes = f"{result['nccl']:,} bytes"
+        notes.append(f"{nbytes} of NCCL are modelled: as for groups of one rank on an H200, without buffers for others")
     made = replace(
         made,
         outside=int(result["outside"]),
+        nccl=int(result["nccl"]),
         places_known=False,
         assumed=tuple(notes),
         torch_version=process.installed.version,

@@ -94,7 +94,9 @@ class Watch:
         self.tracker = ctypes.CDLL(self.config["tracker"])
         self.tracker.memc_phantom_track()
         self.tracker.memc_phantom_assume_nonzero(ctypes.c_double(self.config["nonzero"]))
-        for name in ("memc_phantom_outside", "memc_phantom_used", "memc_phantom_devices"):
+        if self.config["steps"]:
+            self.tracker.memc_phantom_set_step(ctypes.c_int64(0))
+        for name in ("memc_phantom_outside", "memc_phantom_nccl", "memc_phantom_used", "memc_phantom_devices"):
             getattr(self.tracker, name).restype = ctypes.c_size_t
 
     def _enter(self, module: Any, arguments: Any) -> None:
@@ -178,6 +180,7 @@ class Watch:
                 result["error"] = error or {"kind": "write", "message": "cannot write the events", "line": 0}
             result["stats"] = dict(self.torch.cuda.memory_stats())
             result["outside"] = self.tracker.memc_phantom_outside()
+            result["nccl"] = self.tracker.memc_phantom_nccl()
             result["devices"] = self.tracker.memc_phantom_devices()
             result["settings"] = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
             result["peaks_were_reset"] = self.peaks_were_reset

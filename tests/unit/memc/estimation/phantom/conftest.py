@@ -22,6 +22,7 @@ class Tracker:
         self.rows, self.reads, self.module, self.step = [], [], -1, 0
         self.memc_phantom_outside = lambda: 1000
         self.memc_phantom_used = lambda: 2000
+        self.memc_phantom_nccl = lambda: 0
     def memc_phantom_set_limit(self, limit): self.limit = limit.value
     def memc_phantom_prefer_largest(self, yes): self.largest = bool(yes.value)
     def memc_phantom_assume_nonzero(self, share): self.nonzero = share.value
@@ -42,7 +43,7 @@ class Tracker:
 
 tracker = Tracker()
 ctypes.CDLL = lambda *_: types.SimpleNamespace(**{name: getattr(tracker, name) for name in dir(tracker) if name.startswith("memc_")})
-for name, value in (("memc_phantom_outside", 1000), ("memc_phantom_used", 2000), ("memc_phantom_devices", 1)):
+for name, value in (("memc_phantom_outside", 1000), ("memc_phantom_used", 2000), ("memc_phantom_nccl", 0), ("memc_phantom_devices", 1)):
     setattr(tracker, name, type("Call", (), {"__call__": lambda self, value=value: value})())
 
 class OutOfMemoryError(RuntimeError): pass
