@@ -236,9 +236,7 @@ def assumptions(reads: Sequence[Read], ops: Iterable[str] = (), nonzero: float =
             f"workspaces of convolutions on tensor cores ({_times(convolutions)}): on a GPU cuDNN was seen to choose others for some"
         )
     if any(op.startswith("aten::_cudnn_rnn") for op in ops):
-        notes.append(
-            "workspaces of recurrent networks: as seen on a GPU for two layers of an LSTM, of which they were 2 % off in one job"
-        )
+        notes.append("workspaces of recurrent networks: as cuDNN gave them on a GPU for shapes of other sizes")
     return notes
 
 

@@ -77,8 +77,5 @@ def test_sizes_of_recurrent_networks(case: dict[str, Any], tmp_path: Path) -> No
     (tmp_path / "train.py").write_text(RECURRENT)
     recording = run_script(Script(str(tmp_path / "train.py"), [json.dumps(case)], steps=0), gpu_named("h200"))
     asked = recording.events.nbytes.tolist()
-    if case["cell"] == "RNN":  # How far apart layers are in the backward pass is approximated.
-        assert any(abs(size / case["workspace"] - 1) < 0.02 for size in asked)
-    else:
-        assert case["workspace"] in asked
+    assert case["workspace"] in asked
     assert case["reserve"] == 0 or case["reserve"] in asked
