@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -16,15 +18,17 @@ def double(inner: int, outer: int) -> nn.Module:
 
 
 class UNet(nn.Module):
-    """Three levels down and up, from `c` channels on."""
+    """Levels of two convolutions each, down and up, of so many channels from the top on."""
 
-    def __init__(self, c: int = 64) -> None:
+    def __init__(self, widths: Sequence[int] = (64, 128, 256, 512), results: int = 10) -> None:
         super().__init__()
-        self.down = nn.ModuleList([double(3, c), double(c, 2 * c), double(2 * c, 4 * c)])
-        self.bottom = double(4 * c, 8 * c)
-        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * n * c, n * c, 2, 2) for n in (4, 2, 1))
-        self.end = nn.ModuleList([double(8 * c, 4 * c), double(4 * c, 2 * c), double(2 * c, c)])
-        self.out = nn.Conv2d(c, 10, 1)
+        *levels, lowest = widths
+        upwards = list(zip(widths[1:], levels))[::-1]
+        self.down = nn.ModuleList(double(inner, outer) for inner, outer in zip((3, *levels), levels))
+        self.bottom = double(levels[-1], lowest)
+        self.up = nn.ModuleList(nn.ConvTranspose2d(lower, width, 2, 2) for lower, width in upwards)
+        self.end = nn.ModuleList(double(2 * width, width) for _, width in upwards)
+        self.out = nn.Conv2d(widths[0], results, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         kept = []

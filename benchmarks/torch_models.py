@@ -7,33 +7,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import conv_nets
+import job_nets
 import torch
-from job_nets import double
 from torch import nn
 
 
-class UNet(nn.Module):
-    """Four levels of two convolutions each, down and up, and the mean of each of 4 result channels."""
+class UNet(job_nets.UNet):
+    """Four levels, and the mean of each of 4 result channels."""
 
     def __init__(self) -> None:
-        super().__init__()
-        widths = [32, 64, 128, 256, 512]
-        self.down = nn.ModuleList(double(3 if n == 0 else widths[n - 1], widths[n]) for n in range(4))
-        self.bottom = double(widths[3], widths[4])
-        self.up = nn.ModuleList(nn.ConvTranspose2d(widths[n + 1], widths[n], 2, 2) for n in (3, 2, 1, 0))
-        self.join = nn.ModuleList(double(2 * widths[n], widths[n]) for n in (3, 2, 1, 0))
-        self.out = nn.Conv2d(widths[0], 4, 1)
+        super().__init__((32, 64, 128, 256, 512), 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        kept = []
-        for block in self.down:
-            x = block(x)
-            kept.append(x)
-            x = nn.functional.max_pool2d(x, 2)
-        x = self.bottom(x)
-        for up, join in zip(self.up, self.join):
-            x = join(torch.cat([up(x), kept.pop()], 1))
-        return self.out(x).mean((2, 3))
+        return super().forward(x).mean((2, 3))
 
 
 class Recurrent(nn.Module):
