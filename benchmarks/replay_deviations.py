@@ -134,9 +134,8 @@ class Player:
             end = max(block.until, block.at + 0.01)
             timed.append((block.at, len(timed), (EventKind.ALLOCATE, number, block.nbytes, block.stream, block.thread)))
             if block.second is not None and block.second != block.stream:
-                timed.append(
-                    ((block.at + min(end, count)) / 2, len(timed), (EventKind.USE, number, 0, block.second, 0))
-                )
+                at = (block.at + max(block.at, min(end, count))) / 2
+                timed.append((at, len(timed), (EventKind.USE, number, 0, block.second, 0)))
             if end < count and end < until:
                 timed.append((end, len(timed), self._free(number, block.elsewhere)))
             else:

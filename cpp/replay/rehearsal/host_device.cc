@@ -21,7 +21,9 @@ int64_t At(const char* address) {
 }  // namespace
 
 HostDevice::~HostDevice() {
-  for (const auto& [address, bytes] : arenas_) munmap(address, static_cast<size_t>(bytes));
+  for (const auto& [address, memory] : arenas_) {
+    munmap(address, static_cast<size_t>(memory.bytes));
+  }
 }
 
 memc_replay_backend HostDevice::Backend() {
@@ -54,7 +56,7 @@ void* HostDevice::Allocate(int64_t bytes) {
   void* found = mmap(nullptr, static_cast<size_t>(bytes), access,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (found == MAP_FAILED) return nullptr;
-  arenas_[static_cast<char*>(found)] = bytes;
+  arenas_[static_cast<char*>(found)] = {bytes, false};
   arena_bytes_ += bytes;
   return found;
 }
@@ -63,7 +65,7 @@ void HostDevice::FreeArena(void* address, int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   char* const base = static_cast<char*>(address);
   const auto found = arenas_.find(base);
-  if (found == arenas_.end() || found->second != bytes) {
+  if (found == arenas_.end() || found->second.bytes != bytes) {
     Wrong("an arena freed that is none");
     return;
   }
@@ -71,6 +73,7 @@ void HostDevice::FreeArena(void* address, int64_t bytes) {
   if (block != alive_at_.end() && block->first < base + bytes) {
     Wrong("an arena freed in which a block is alive");
   }
+  if (found->second.worked) Wrong("an arena freed that streams may be at");
   arenas_.erase(found);
   arena_bytes_ -= bytes;
   munmap(address, static_cast<size_t>(bytes));
@@ -98,6 +101,7 @@ void HostDevice::Synchronize() {
   Clocks all;
   for (const Clocks& clocks : clocks_) Join(&all, clocks);
   for (Clocks& clocks : clocks_) Join(&clocks, all);
+  for (auto& [address, memory] : arenas_) memory.worked = false;
 }
 
 uint64_t HostDevice::Record(uint64_t stream, uint64_t event) {
@@ -178,6 +182,8 @@ void HostDevice::Work(int64_t number, uint64_t stream) {
     return;
   }
   const auto& [block, serial] = found->second;
+  const auto arena = arenas_.upper_bound(block.address);
+  if (arena != arenas_.begin()) std::prev(arena)->second.worked = true;
   const size_t index = IndexOf(stream);
   CheckRaces(block, number, serial, index);
   Access& access = accesses_[serial];

@@ -19,6 +19,7 @@ namespace memc::replay {
 // clocks. It finds what a run on a device would show by chance only:
 //
 // - an overlap: a block is given bytes of one that is alive;
+// - an arena freed in which blocks are alive, or that streams may be at;
 // - a race: work of a block reaches bytes at which earlier work of another block may still be.
 //   Streams complete as late as their waits allow, so work is over for a stream only if it was
 //   given to this stream before, or to one that this stream has waited for since (vector clocks,
@@ -80,7 +81,11 @@ class HostDevice {
   mutable std::mutex mutex_;
   bool fails_ = false;
   int64_t arena_bytes_ = 0;
-  std::map<char*, int64_t> arenas_;
+  struct Memory {
+    int64_t bytes;
+    bool worked;  // Since the device was idle.
+  };
+  std::map<char*, Memory> arenas_;
 
   std::unordered_map<uint64_t, size_t> indices_;
   std::vector<Clocks> clocks_;  // Of streams, by index.

@@ -220,7 +220,8 @@ class Engine:
         rest = numbers[_SCALARS + len(Cause) :]
         size = len(fields(FirstRequest))
         first = {cause: FirstRequest(*rest[cause * size : (cause + 1) * size]) for cause in Cause}
-        return Statistics(*numbers[:_SCALARS], counts={cause: counts[cause] for cause in Cause}, first=first)
+        scalars = dict(zip((each.name for each in fields(Statistics)), numbers[:_SCALARS]))
+        return Statistics(**scalars, counts={cause: counts[cause] for cause in Cause}, first=first)
 
     def warning(self) -> str:
         """Which key's steps pass, and which request of theirs changed first, in one line; empty if none does."""
@@ -264,7 +265,7 @@ Event = tuple[int, int, int, int, int]
 
 class Rehearsal:
     """An application that allocates and works on a device of host memory, which finds every overlap of blocks and every race between
-    streams (`cpp/replay/host_device.h`), with an engine of its own.
+    streams (`cpp/replay/rehearsal/host_device.h`), with an engine of its own.
 
     Args:
         capacity: bytes of arenas that the device has.

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from memc.replay.engine import Cause
+from memc.replay import WatchedStep
+from memc.replay.engine import Cause, StepFindings
 
 from .applications import KIB, Application, placed, planned, running, watched
 
@@ -139,6 +140,25 @@ def test_another_main_stream_waits_for_the_first_one() -> None:
     application = running(PAIR)
     assert application.step(PAIR, streams=[SIDE] * 3)[0] == [0, 0, 0]
     assert application.step(PAIR)[0] == [0, 0, 0]
+    application.check()
+
+
+def test_a_stream_waits_for_work_that_another_was_given_since_it_waited_last() -> None:
+    step = WatchedStep.of(
+        [(4 * KIB, 0, 0, 1), (6 * KIB, 0, 0, 3)]
+    )  # The second is freed before the next step's second.
+    application = Application()
+    application.add_plan(planned(step))
+    application.begin()
+    application.free(application.ask(4 * KIB)[0])
+    cyclic, _ = application.ask(6 * KIB)
+    application.end()
+    application.begin()
+    first, offset = application.ask(4 * KIB, SIDE)
+    assert offset >= 0
+    application.free(first, cyclic)
+    assert application.ask(6 * KIB, SIDE)[1] >= 0
+    assert application.end() == StepFindings.NOTHING
     application.check()
 
 
