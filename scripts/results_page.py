@@ -40,6 +40,7 @@ SUBJECTS = {
     "Planning": ("placement", "order", "ilp", "joint", "replay_plans", "plan_checks"),
     "Estimates": ("estimate_jobs", "estimate_models", "estimate_start", "estimate_held_out", "dnnmem", "allocators"),
     "Correctness": (
+        "replay_soak",
         "compile_sweep",
         "cpu_models",
         "gpu_h100",
@@ -48,7 +49,7 @@ SUBJECTS = {
         "digits",
         "gpu_training",
     ),
-    "Speed": ("cpu_speed", "sorts", "scatters", "gpu_speed", "gpu_half", "compile_time"),
+    "Speed": ("cpu_speed", "sorts", "scatters", "gpu_speed", "gpu_half", "compile_time", "replay_speed"),
 }
 """The pages by subject, in the order in which they are shown."""
 

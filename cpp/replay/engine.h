@@ -155,7 +155,7 @@ class Engine {
 
   Device device_;
   SpinLock lock_;      // Of all but frees.
-  SpinLock use_lock_;  // Of the uses of blocks that are alive.
+  SpinLock use_lock_;  // Of the streams added to blocks that are alive.
 
   // What a request needs.
   bool quick_ = false;

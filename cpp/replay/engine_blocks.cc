@@ -62,10 +62,10 @@ void Engine::AddUse(Slot* slot, uint64_t stream) {
   use.recorded = false;
 }
 
-// Of a block that is about to be free. An event that cannot be recorded is tried again by whoever
-// has to wait for it.
+// Of a block that is about to be free, which nobody else touches: no lock is held, since a backend
+// in Python may collect garbage, and so free other blocks. An event that cannot be recorded is
+// tried again by whoever has to wait for it.
 uint32_t Engine::RecordUses(Slot* slot) {
-  const std::lock_guard<SpinLock> lock(use_lock_);
   if ((slot->live_state & kElsewhere) != 0) AddUse(slot, slot->stream);
   for (uint32_t i = 0; i < slot->use_count; ++i) {
     StreamUse& use = slot->uses[i];

@@ -58,7 +58,6 @@ Plan::Plan(Engine* owner, int64_t its_key, const memc_replay_plan& columns)
     slot.offset = columns.offset[row];
     slot.stream_class = static_cast<uint32_t>(columns.stream_class[row]);
     slot.thread_class = columns.thread_class[row];
-    slot.cyclic = (columns.flags[row] & MEMC_REPLAY_CYCLIC) != 0;
     classes = std::max(classes, slot.stream_class + 1);
   }
   FindPreds();

@@ -61,7 +61,6 @@ struct alignas(64) Slot {
   uint32_t use_count = 0;
   int64_t row = 0;  // In the plan's columns.
   int64_t thread_class = 0;
-  bool cyclic = false;
   bool escaping = false;
 
   bool live() const { return (state.load(std::memory_order_acquire) & kLive) != 0; }

@@ -13,7 +13,7 @@
  * Threads: every function may be called from any thread, memc_replay_free and
  * memc_replay_record_stream also while the engine is being destroyed and afterwards. A free takes
  * no lock. The backend is called from the thread of the call that needs it, and must not call the
- * engine.
+ * engine, but for memc_replay_free.
  *
  * Functions that return int give 0 or a number of theirs, and -1 for wrong arguments; then
  * memc_replay_error says what was wrong.
@@ -113,8 +113,8 @@ typedef struct {
 MEMC_REPLAY_API int memc_replay_allocate(memc_replay_engine* engine, int64_t bytes, uint64_t stream,
                                          int thread_class, memc_replay_block* block);
 
-/* Frees a block, from any thread and at any time, without a lock unless it was used on a second
- * stream. Each ticket once; 0 is ignored. */
+/* Frees a block, from any thread and at any time, without a lock. If it was used on a second stream
+ * the backend records events. Each ticket once; 0 is ignored. */
 MEMC_REPLAY_API void memc_replay_free(uint64_t ticket);
 
 /* The block is used on `stream` as well: whoever gets its bytes next waits for what that stream was
@@ -125,7 +125,8 @@ MEMC_REPLAY_API void memc_replay_record_stream(uint64_t ticket, uint64_t stream)
 
 enum {
   MEMC_REPLAY_CYCLIC = 1
-}; /* Flag of a slot: alive across the step's end, freed in the next. */
+}; /* Flag of a slot: alive across the step's end, freed in the next. For readers of plans: the
+      engine sees by itself what is alive. */
 
 /* One row for each request of a step, in its sequence. */
 typedef struct {

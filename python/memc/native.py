@@ -57,6 +57,12 @@ def _in_wheel(path: str) -> str:
     return ""
 
 
+def function(name: str) -> Any:
+    """What the library registers under a name, such as `memc.replay.stats`."""
+    load()
+    return tvm_ffi.get_global_func(name)
+
+
 @functools.cache
 def load() -> Any:
     """The library as a tvm-ffi module. Loading it registers its kernels (`memc.cpu.*`, `memc.cuda.*`)."""

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import tvm_ffi
 
 from memc import native
 from memc.solvers.arrays import tensor
@@ -149,7 +148,6 @@ class Engine:
 
     def __init__(self, address: int, owner: object = None) -> None:
         """`owner` is kept alive as long as this is."""
-        native.load()
         self.address = address
         self._owner = owner
 
@@ -273,7 +271,6 @@ class Rehearsal:
     """
 
     def __init__(self, capacity: int = 1 << 62, fills: bool = False) -> None:
-        native.load()
         handle = _Handle(int(_call("open", capacity, fills)))
         self._address = handle.address
         self.engine = Engine(int(_call("rehearsed_engine", self._address)), owner=handle)
@@ -326,7 +323,7 @@ class _Handle:
 
 
 def _call(name: str, *arguments: object) -> Any:
-    return tvm_ffi.get_global_func(f"memc.replay.{name}")(*arguments)
+    return native.function(f"memc.replay.{name}")(*arguments)
 
 
 def _column(values: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Int64s:

@@ -2,6 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <utility>
 #include <vector>
 
 #include "check.h"
@@ -126,6 +128,32 @@ TEST(AnAbandonedBackendIsNotCalled) {
   CHECK_EQ(served.device.events(), 0);
   CHECK_EQ(memc_replay_destroy(served.engine), 0);
   CHECK(served.device.arena_bytes() > 0);
+}
+
+// As one in Python may, when it collects garbage.
+TEST(ABackendMayFreeBlocks) {
+  static std::vector<uint64_t> garbage;
+  Served served;
+  memc_replay_backend backend = served.device.Backend();
+  backend.record_event = [](void*, uint64_t, uint64_t) -> uint64_t {
+    const std::vector<uint64_t> found = std::move(garbage);
+    garbage.clear();
+    for (const uint64_t ticket : found) memc_replay_free(ticket);
+    return 0;
+  };
+  memc_replay_engine* engine = memc_replay_create(&backend);
+  AddPlan(engine, 0, served.step);
+  memc_replay_begin_step(engine, 0);
+  memc_replay_block blocks[3];
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK_EQ(memc_replay_allocate(engine, served.step.bytes[i], 0, 0, &blocks[i]), 1);
+    memc_replay_record_stream(blocks[i].ticket, 9);
+  }
+  garbage = {blocks[1].ticket, blocks[2].ticket};
+  memc_replay_free(blocks[0].ticket);
+  CHECK_EQ(memc_replay_live_blocks(engine, nullptr, 0), 0);
+  CHECK_EQ(memc_replay_destroy(engine), 0);
+  CHECK_EQ(memc_replay_destroy(served.engine), 0);
 }
 
 TEST(ABackendHasAllFunctions) {
