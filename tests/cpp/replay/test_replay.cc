@@ -142,11 +142,13 @@ TEST(ABackendMayFreeBlocks) {
     return 0;
   };
   memc_replay_engine* engine = memc_replay_create(&backend);
-  AddPlan(engine, 0, served.step);
+  Step step{{512, 512, 512}, {0, 0, 0}, {3, 3, 3}, {}, 0};
+  PlaceFirstFit(&step);
+  AddPlan(engine, 0, step);
   memc_replay_begin_step(engine, 0);
   memc_replay_block blocks[3];
   for (size_t i = 0; i < 3; ++i) {
-    CHECK_EQ(memc_replay_allocate(engine, served.step.bytes[i], 0, 0, &blocks[i]), 1);
+    CHECK_EQ(memc_replay_allocate(engine, 512, 0, 0, &blocks[i]), 1);
     memc_replay_record_stream(blocks[i].ticket, 9);
   }
   garbage = {blocks[1].ticket, blocks[2].ticket};
