@@ -65,7 +65,7 @@ def _repeated_starts(events: Events, asked: Int64s, name: str) -> list[int]:
     """Where in `asked` the last steps begin, and the last ends, as what repeats at the end of the events is one."""
     keys = list(zip(events.nbytes[asked].tolist(), events.streams[asked].tolist()))
     period, repeated = longest_repeat(keys)
-    if MOST_BEFORE * (period + repeated) < len(keys):
+    if not period or MOST_BEFORE * (period + repeated) < len(keys):
         raise InvalidError(
             f"{name}: plan: expected the same requests again and again at the end, got {period + repeated} of "
             f"{len(keys)} that do so; give more steps, or leave out of the step what differs"
@@ -123,9 +123,7 @@ def step_of(events: Events, asked: Int64s) -> WatchedStep:
     freed = np.where(at == NEVER, NEVER, moment[at])
     freed[freed > 2 * n] = NEVER
     backward = np.array([origin.phase == "backward" for origin in events.origins] + [False])[events.origin_of[asked]]
-    return WatchedStep(
-        events.nbytes[asked], _classes(events.streams[asked]), _classes(backward.astype(np.int64)), freed
-    )
+    return WatchedStep(events.nbytes[asked], _classes(events.streams[asked]), backward.astype(np.int64), freed)
 
 
 def _classes(numbers: Int64s) -> Int64s:

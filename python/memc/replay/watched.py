@@ -38,8 +38,8 @@ class StreamWait:
 class WatchedStep:
     """The requests of a step, in their order: columns of one length, n. Time is counted in requests, on which replay goes on, too.
 
-    Streams and threads are numbered by first appearance within the step, so that they are the same in every step whatever the
-    device's or the system's numbers are. Raises InvalidError for columns of unequal lengths or values out of range.
+    Streams are numbered by first appearance within the step, so that they are the same in every step whatever the device's
+    numbers are. Raises InvalidError for columns of unequal lengths or values out of range.
     """
 
     nbytes: Int64s
@@ -47,7 +47,7 @@ class WatchedStep:
     streams: Int64s
     """The class of the stream that asked."""
     threads: Int64s
-    """The class of the thread that asked."""
+    """The class of the thread that asked: 0 for the one that began the step, 1 for others."""
     freed: Int64s
     """How many requests of the step were made before the block's free: from i + 1 for request i. In the step after it, n and the
     number of that step's requests before the free; NEVER if it was live still when that step ended."""

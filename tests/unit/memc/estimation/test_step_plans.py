@@ -65,6 +65,13 @@ def test_a_job_without_two_equal_steps_is_refused(told: bool, message: str) -> N
         hot_step(events.events(), "job")
 
 
+def test_a_job_without_requests_is_refused() -> None:
+    events = EventList()
+    events.free(events.allocate(MIB, pool=1))
+    with pytest.raises(InvalidError, match="again and again at the end, got 0 of 0 that do so"):
+        hot_step(events.events(), "job")
+
+
 def test_requests_of_private_pools_are_no_part_of_a_step() -> None:
     events = EventList()
     for _ in range(3):
