@@ -7,6 +7,7 @@ import ctypes
 import functools
 from collections.abc import Callable
 from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_int, c_int64, c_uint64, c_void_p
+from threading import get_ident
 from typing import Any
 
 from memc import native
@@ -119,37 +120,39 @@ class Allocator:
     """What CuPy calls for each block: a slot of the engine's, or CuPy's own memory."""
 
     def __init__(self, cupy: Any, malloc: Callable[[int], Any]) -> None:
-        self._cuda = cupy.cuda
-        self._malloc = malloc
         self._library = library()
-        self._device = cupy.cuda.runtime.getDevice()
+        self._malloc = malloc
+        self._number = cupy.cuda.runtime.getDevice()
         self.device = Device(cupy, malloc)
         self.address: int = self._library.memc_replay_create(byref(self.device.backend))
         self.leader = 0
         """The thread whose requests make the sequence of the step."""
+        # Each look-up of a name counts here: an allocation is some microseconds.
+        self._allocate = self._library.memc_replay_allocate
+        self._free = self._library.memc_replay_free
+        self._current_device = cupy.cuda.runtime.getDevice
+        self._current_stream = cupy.cuda.get_current_stream
+        self._pointer = cupy.cuda.MemoryPointer
+        self._unowned = cupy.cuda.UnownedMemory
 
-    def allocate(self, nbytes: int, thread: int) -> Any:
-        """A CuPy MemoryPointer."""
-        cuda = self._cuda
-        if nbytes <= 0 or cuda.runtime.getDevice() != self._device:
+    def __call__(self, nbytes: int) -> Any:
+        """A CuPy MemoryPointer. Raises what CuPy's own allocator does."""
+        if nbytes <= 0 or self._current_device() != self._number:
             return self._malloc(nbytes)
         block = _Block()
-        stream = cuda.get_current_stream().ptr
-        free = self._library.memc_replay_free
-        other = thread != self.leader
-        served = self._library.memc_replay_allocate(self.address, nbytes, stream, other, byref(block))
-        if served == 1:
-            owner = Slot(block.ticket, free)
-            return cuda.MemoryPointer(cuda.UnownedMemory(block.address, nbytes, owner, self._device), 0)
+        other = get_ident() != self.leader
+        if self._allocate(self.address, nbytes, self._current_stream().ptr, other, byref(block)) == 1:
+            owner = Slot(block.ticket, self._free)
+            return self._pointer(self._unowned(block.address, nbytes, owner, self._number), 0)
         if not block.ticket:
             return self._malloc(nbytes)
         try:
             memory = self._malloc(nbytes)
         except BaseException:
-            free(block.ticket)
+            self._free(block.ticket)
             raise
-        owner = Slot(block.ticket, free, memory)
-        return cuda.MemoryPointer(cuda.UnownedMemory(memory.ptr, nbytes, owner, self._device), 0)
+        owner = Slot(block.ticket, self._free, memory)
+        return self._pointer(self._unowned(memory.ptr, nbytes, owner, self._number), 0)
 
     def abandon(self) -> None:
         """Touch the device no more, which may be gone before the process's last blocks."""

@@ -69,7 +69,7 @@ class PlannedMemory:
             self._plans.give(0, read_plan(self._plan, device_kind=self._plans.device_kind))
         gc.collect()  # What waits for the collector would be freed in the midst of a watched step.
         try:
-            cuda.set_allocator(self._serve)
+            cuda.set_allocator(self._allocator)
         except ValueError as error:
             self._allocator.close()
             raise UsageError(f"{_WHAT}: expected no cupy.cuda.using_allocator around it, got: {error}") from None
@@ -139,10 +139,6 @@ class PlannedMemory:
             reserved_after=self._reserved.get(StepMode.REPLAY),
             note=self._engine.warning(),
         )
-
-    def _serve(self, nbytes: int) -> Any:
-        assert self._allocator is not None
-        return self._allocator.allocate(nbytes, threading.get_ident())
 
     def _begin(self, key: Hashable) -> None:
         if self not in _open or self._in_step:
