@@ -100,9 +100,8 @@ def reserved_with(job: Job, allocator: Allocator, hot: HotStep, plan: ReplayPlan
 
 def arena_events(events: Events, hot: HotStep, plan: ReplayPlan, compact: bool = False) -> Events:
     """The step after the hot one as a job of its own, with the plan: what is live before it and not in the arena, in the order in
-    which it was asked for; the arena, as one block; and what the step asks for that has no place there. Memory that is given back to the
-    device is left out. `compact`: what lives
-    throughout the step lies in one block, too."""
+    which it was asked for; the arena, as one block; and what the step asks for that has no place there. `compact`: what lives
+    throughout the step lies in one block, too. That the job gives memory back to the device is left out."""
     in_arena = set(hot.blocks[plan.planned].tolist()) | set(hot.repeated[plan.planned].tolist())
     rows = list(
         zip(*(column.tolist() for column in (events.kinds, events.blocks, events.nbytes, events.streams, events.pools)))

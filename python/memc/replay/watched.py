@@ -65,6 +65,9 @@ class WatchedStep:
             column = getattr(self, name)
             for at in np.flatnonzero((column < 0) | (column > most))[:1]:
                 raise InvalidError(f"step: request {at}: {name}: expected 0 to {most}, got {column[at]}")
+        for wait in self.waits:
+            if not 0 <= wait.recorded <= wait.waited <= n:
+                raise InvalidError(f"step: waits: expected moments from 0 to {n} with the event's first, got {wait}")
         early = (self.freed != NEVER) & ((self.freed <= np.arange(n)) | (self.freed > 2 * n))
         for at in np.flatnonzero(early)[:1]:
             raise InvalidError(f"step: request {at}: freed: expected {at + 1} to {2 * n}, or -1, got {self.freed[at]}")

@@ -123,6 +123,12 @@ def test_steps_that_cannot_be_are_refused(rows: list[tuple[int, int, int, int]],
         WatchedStep.of(rows)
 
 
+def test_waits_before_their_events_are_refused() -> None:
+    for recorded, waited in ((1, 0), (0, 3), (-1, 0)):
+        with pytest.raises(InvalidError, match="waits: expected moments from 0 to 2 with the event's first"):
+            WatchedStep.of([(KIB, 0, 0, 1), (KIB, 1, 0, 2)], [StreamWait(recorded, 0, waited, 1)])
+
+
 def test_columns_of_unequal_lengths_are_refused() -> None:
     one, two = np.ones(1, np.int64), np.ones(2, np.int64)
     with pytest.raises(InvalidError, match="step: freed: expected 1 values"):
