@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -56,17 +57,26 @@ class Plans:
             return
         if StepFindings.ESCAPED in found and of.step is not None:
             freed = of.step.freed.copy()
-            freed[self.engine.escaping(number)] = NEVER
+            escaping = self.engine.escaping(number)
+            freed[escaping] = NEVER
             step = of.step
-            if not np.array_equal(freed, step.freed):
-                self._plan(of, WatchedStep(step.nbytes, step.streams, step.threads, freed, step.waits))
+            if of.plan is not None and not np.array_equal(freed, step.freed):
+                held = [
+                    (int(of.plan.offsets[row]), int(of.plan.sizes[row])) for row in escaping if of.plan.planned[row]
+                ]
+                self._plan(of, WatchedStep(step.nbytes, step.streams, step.threads, freed, step.waits), held)
         elif StepFindings.WANTS_PLAN in found:
             last, before = self.engine.records(1), self.engine.records(2)
             if last is not None and len(last.nbytes):
                 self._plan(of, watched(last, before))
 
-    def _plan(self, of: Key, step: WatchedStep) -> None:
-        of.coming = self._workers.submit(lambda: (step, make_plan(step, device_kind=self.device_kind)))
+    def _plan(self, of: Key, step: WatchedStep, held: Sequence[tuple[int, int]] = ()) -> None:
+        """`held`: offsets and bytes of the arena that blocks keep which have outlived their steps."""
+
+        def make() -> tuple[WatchedStep, ReplayPlan]:
+            return step, make_plan(step, occupied=held, device_kind=self.device_kind)
+
+        of.coming = self._workers.submit(make)
 
     def wait(self) -> None:
         """Until what is being planned is ready for the next step."""

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memc.solvers.placement import BufferColumns, Lives, Problem, lower_bound, solve
+from memc.solvers.placement import Buffer, BufferColumns, Lives, Problem, lower_bound, solve
 
 from .plan import ALIGNMENT, NATIVE, ReplayPlan
 from .plan_check import check_plan
@@ -25,6 +25,7 @@ def make_plan(
     time_limit: float | None = None,
     threads: int | None = None,
     alignment: int = ALIGNMENT,
+    occupied: Sequence[tuple[int, int]] = (),
     torch_version: str = "",
     device_kind: str = "",
 ) -> ReplayPlan:
@@ -37,17 +38,19 @@ def make_plan(
     Args:
         solver, time_limit, threads: as of `memc.solvers.placement.solve`; the seconds are for each of its problems.
         alignment: bytes of offsets and rounded sizes.
+        occupied: offsets and bytes of an arena in use, in which no block is to lie: of blocks that outlive their steps there.
         torch_version, device_kind: what the plan is for, which its file says.
 
-    Raises ValueError for an unknown solver or alignment, OverflowError for an arena of more than 2^63 - 1 bytes.
+    Raises ValueError for an unknown solver, a wrong alignment or bytes occupied twice, OverflowError for an arena of more than 2^63 - 1 bytes.
     """
     if alignment < 1:
         raise ValueError(f"alignment: expected bytes from 1, got {alignment}")
+    _refuse_twice(occupied, alignment)
     begin = time.perf_counter()
     sizes = -(-step.nbytes // alignment) * alignment
     planned = np.flatnonzero(~step.escaping & (sizes > 0))
     blocks = _Blocks(planned, step.freed[planned], sizes[planned], len(step), alignment)
-    search = _Search(solver, time_limit, threads)
+    search = _Search(solver, time_limit, threads, tuple(occupied))
     offsets = np.full(len(step), NATIVE, np.int64)
     offsets[planned], peak = min(_layouts(step, blocks, search), key=lambda layout: layout[1])
     first, preds = predecessors(offsets, sizes)
@@ -77,6 +80,33 @@ class _Search:
     solver: str
     time_limit: float | None
     threads: int | None
+    occupied: tuple[tuple[int, int], ...]
+
+    def solve(self, blocks: _Blocks, base: int = 0) -> tuple[Int64s, int]:
+        """Offsets of the blocks above `base`, and the end of the last one, around what is occupied there."""
+        problem = blocks.problem()
+        taken = [(max(offset - base, 0), offset + nbytes - base) for offset, nbytes in self.occupied]
+        problem = _around(problem, [(low, high) for low, high in taken if low < high], blocks.requests)
+        found = solve(problem, self.solver, time_limit=self.time_limit, threads=self.threads)
+        offsets = found.offset_array()[: len(blocks.sizes)]
+        return base + offsets, base + int((offsets + blocks.sizes).max(initial=0))
+
+
+def _around(problem: Problem, taken: Sequence[tuple[int, int]], requests: int) -> Problem:
+    """The problem with buffers of fixed offsets, live all the time, where the arena is taken."""
+    if not taken:
+        return problem
+    fixed = [Buffer(high - low, 0, requests, low) for low, high in taken]
+    return replace(problem, buffers=[*problem.buffers, *fixed])
+
+
+def _refuse_twice(occupied: Sequence[tuple[int, int]], alignment: int) -> None:
+    ends = sorted((offset, offset + nbytes) for offset, nbytes in occupied)
+    for (offset, end), (after, _) in zip(ends, [*ends[1:], (ends[-1][1] if ends else 0, 0)]):
+        if offset < 0 or offset % alignment or end <= offset or after < end:
+            raise ValueError(
+                f"occupied: expected bytes of their own from a multiple of {alignment} on, got {offset} to {end}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,25 +147,18 @@ class _Blocks:
         return int(np.argmin(live[:n] + live[n : 2 * n])) if n else 0
 
 
-def _solved(blocks: _Blocks, search: _Search) -> tuple[Int64s, int]:
-    found = solve(blocks.problem(), search.solver, time_limit=search.time_limit, threads=search.threads)
-    return found.offset_array(), found.peak
-
-
 def _layouts(step: WatchedStep, blocks: _Blocks, search: _Search) -> Iterator[tuple[Int64s, int]]:
     """Offsets and bytes of arenas in which streams do not disturb each other."""
     streams = step.streams[blocks.begin]
     names = np.unique(streams)
     if len(names) < 2:
-        yield _solved(blocks, search)
+        yield search.solve(blocks)
         return
     offsets = np.zeros(len(streams), np.int64)
     base = 0
     for name in names:
         members = np.flatnonzero(streams == name)
-        part, peak = _solved(blocks.take(members), search)
-        offsets[members] = base + part
-        base += peak
+        offsets[members], base = search.solve(blocks.take(members), base)
     yield offsets, base
     if step.waits:
         order = StreamOrder(len(step), step.waits)
@@ -143,7 +166,7 @@ def _layouts(step: WatchedStep, blocks: _Blocks, search: _Search) -> Iterator[tu
             _shared(order, names, *row) for row in zip(streams.tolist(), blocks.begin.tolist(), blocks.end.tolist())
         ]
         longer = np.minimum(np.array(ends, np.int64), blocks.begin + len(step))
-        yield _solved(replace(blocks, end=longer), search)
+        yield search.solve(replace(blocks, end=longer))
 
 
 def _shared(order: StreamOrder, names: Int64s, stream: int, begin: int, end: int) -> int:

@@ -187,6 +187,31 @@ def test_blocks_outlive_their_region(cupy: FakeCupy) -> None:
     assert program.state is not None and program.state.intact() and all(array.intact() for array in others)
 
 
+def test_a_block_that_is_kept_for_ever_is_planned_around(cupy: FakeCupy) -> None:
+    program = Program(cupy)
+    kept: list[Array] = []
+
+    def step() -> None:
+        program.step()
+        held = cupy.array(3000)
+        if len(kept) < 1 and planned.report().replayed_steps > 2:
+            kept.append(held)
+
+    with planned_memory() as planned:
+        for _ in range(20):
+            planned.wait()
+            with planned.step():
+                step()
+            assert all(array.intact() for array in kept)
+        before = planned.report()
+        for _ in range(10):
+            with planned.step():
+                step()
+        found = planned.report()
+    assert len(kept) == 1 and kept[0].intact()
+    assert found.fallback_count == before.fallback_count and found.hits - before.hits >= 10 * 6
+
+
 def test_frees_on_other_threads(cupy: FakeCupy) -> None:
     with planned_memory(strict=True) as planned:
         for _ in range(6):

@@ -154,6 +154,30 @@ def test_wrong_plans_are_refused() -> None:
             check_plan(each)
 
 
+def test_no_block_lies_in_what_is_occupied() -> None:
+    step = one_stream((KIB, 1), (2 * KIB, 3), (KIB, 3), (512, NEVER))
+    plan = make_plan(step, occupied=[(1024, 1024), (4096, 512)])
+    spans = [(int(start), int(start + size)) for start, size in zip(plan.offsets, plan.sizes) if start >= 0]
+    assert all(end <= 1024 or 2048 <= start for start, end in spans)
+    assert all(end <= 4096 or 4608 <= start for start, end in spans)
+    assert plan.lower_bound == 3 * KIB and plan.arena_bytes == max(end for _, end in spans) == 4 * KIB
+
+
+def test_each_stream_keeps_clear_of_what_is_occupied() -> None:
+    plan = make_plan(WatchedStep.of([(KIB, 0, 0, 1), (2 * KIB, 1, 0, 2)]), occupied=[(512, 1024)])
+    for start, size in zip(plan.offsets.tolist(), plan.sizes.tolist()):
+        assert start + size <= 512 or start >= 1536
+    assert plan.arena_bytes == 1536 + 3 * KIB
+
+
+@pytest.mark.parametrize(
+    "occupied", [[(0, 512), (0, 512)], [(0, 1024), (512, 512)], [(100, 512)], [(-512, 512)], [(0, 0)]]
+)
+def test_bytes_occupied_twice_are_refused(occupied: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="occupied: expected bytes of their own"):
+        make_plan(one_stream((KIB, 1)), occupied=occupied)
+
+
 def test_unknown_solvers_and_alignments_are_refused() -> None:
     with pytest.raises(ValueError, match="no solver"):
         make_plan(one_stream((KIB, 1)), solver="none")
