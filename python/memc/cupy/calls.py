@@ -102,18 +102,19 @@ class Device:
         return 0
 
 
-class Slot:
-    """Owns a block of the engine's: the block is free when this object is gone. `memory`: what holds its bytes, if they are native."""
+def slot_class(free: Callable[[int], None]) -> Any:
+    """What owns a block of the engine's: the block is free when it is gone. It has few words, as one is made for each block."""
 
-    __slots__ = ("_free", "_memory", "_ticket")
+    class Slot:
+        __slots__ = ("memory", "ticket")
+        ticket: int
+        memory: object
+        """What holds the bytes, if they are native."""
 
-    def __init__(self, ticket: int, free: Callable[[int], None], memory: object = None) -> None:
-        self._ticket = ticket
-        self._free = free
-        self._memory = memory
+        def __del__(self) -> None:
+            free(self.ticket)
 
-    def __del__(self) -> None:
-        self._free(self._ticket)
+    return Slot
 
 
 class Allocator:
@@ -130,6 +131,7 @@ class Allocator:
         # Each look-up of a name counts here: an allocation is some microseconds.
         self._allocate = self._library.memc_replay_allocate
         self._free = self._library.memc_replay_free
+        self._slot = slot_class(self._free)
         self._current_device = cupy.cuda.runtime.getDevice
         self._current_stream = cupy.cuda.get_current_stream
         self._pointer = cupy.cuda.MemoryPointer
@@ -142,7 +144,8 @@ class Allocator:
         block = _Block()
         other = get_ident() != self.leader
         if self._allocate(self.address, nbytes, self._current_stream().ptr, other, byref(block)) == 1:
-            owner = Slot(block.ticket, self._free)
+            owner = self._slot()
+            owner.ticket = block.ticket
             return self._pointer(self._unowned(block.address, nbytes, owner, self._number), 0)
         if not block.ticket:
             return self._malloc(nbytes)
@@ -151,7 +154,8 @@ class Allocator:
         except BaseException:
             self._free(block.ticket)
             raise
-        owner = Slot(block.ticket, self._free, memory)
+        owner = self._slot()
+        owner.ticket, owner.memory = block.ticket, memory
         return self._pointer(self._unowned(memory.ptr, nbytes, owner, self._number), 0)
 
     def abandon(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,7 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from memc.replay import NEVER, ReplayPlan, WatchedStep, make_plan
-from memc.replay.engine import Engine, StepFindings, StepRecords
+from memc.replay.engine import Engine, StepFindings, StepMode, StepRecords
+
+MOST_PLANS = 32
+"""That an engine keeps."""
 
 
 @dataclass
@@ -32,27 +36,50 @@ class Plans:
     keys: dict[int, Key] = field(default_factory=dict)
     seconds: float = 0.0
     """Of planning."""
+    _known: OrderedDict[int, None] = field(default_factory=OrderedDict)
+    """Keys whose plans the engine has, the last used one at the end."""
     _workers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "memc-planner"))
 
-    def give(self, number: int, plan: ReplayPlan) -> None:
-        """Steps of this key follow the plan from the next on."""
-        self.keys.setdefault(number, Key()).plan = plan
-        cyclic = plan.cyclic
-        self.engine.add_plan(number, plan.nbytes, plan.streams, plan.threads, plan.offsets, cyclic, plan.arena_bytes)
-
-    def ready(self) -> None:
-        """Hand over what has been planned by now. Raises what a planner has raised."""
-        for number, of in self.keys.items():
+    def prepare(self, number: int) -> None:
+        """Have the engine know the plan of the key whose step begins; or none, so that the step is watched without the arena beside
+        it. Raises what a planner has raised."""
+        for other, of in self.keys.items():
             if of.coming is not None and of.coming.done():
                 of.step, plan = of.coming.result()
                 of.coming = None
                 self.seconds += plan.seconds
-                if plan.planned.any():
-                    self.give(number, plan)
+                self.have(other, plan)
+        plan = self.keys.setdefault(number, Key()).plan
+        if plan is None:
+            self._drop(len(self._known))
+        elif number in self._known:
+            self._known.move_to_end(number)
+        elif plan.planned.any():
+            self._drop(len(self._known) - MOST_PLANS + 1)
+            self._give(number, plan)
 
-    def ended(self, number: int, found: StepFindings) -> None:
-        """Begin to plan, where the end of a step has found that this pays."""
-        of = self.keys.setdefault(number, Key())
+    def have(self, number: int, plan: ReplayPlan) -> None:
+        """The key's plan from now on."""
+        self.keys.setdefault(number, Key()).plan = plan
+        if number in self._known:
+            self._give(number, plan)
+
+    def _give(self, number: int, plan: ReplayPlan) -> None:
+        self._known[number] = None
+        columns = (plan.nbytes, plan.streams, plan.threads, plan.offsets, plan.cyclic)
+        self.engine.add_plan(number, *columns, plan.arena_bytes)
+
+    def _drop(self, count: int) -> None:
+        """The plans that were used least lately. The engine gives its arena back without any."""
+        for _ in range(count):
+            self.engine.drop_plan(self._known.popitem(last=False)[0])
+
+    def ended(self, number: int, mode: StepMode, found: StepFindings) -> None:
+        """Begin to plan, where the end of a step has found that this pays, or a step of a key of its own was watched: another of
+        the key is likely to ask for the same, and comes when steps of other keys have passed."""
+        of = self.keys[number]
+        if StepFindings.GAVE_UP in found:
+            of.plan = None
         if of.coming is not None:
             return
         if StepFindings.ESCAPED in found and of.step is not None:
@@ -65,9 +92,9 @@ class Plans:
                     (int(of.plan.offsets[row]), int(of.plan.sizes[row])) for row in escaping if of.plan.planned[row]
                 ]
                 self._plan(of, WatchedStep(step.nbytes, step.streams, step.threads, freed, step.waits), held)
-        elif StepFindings.WANTS_PLAN in found:
+        elif StepFindings.WANTS_PLAN in found or (mode is StepMode.WATCH and number > 0):
             last, before = self.engine.records(1), self.engine.records(2)
-            if last is not None and len(last.nbytes):
+            if last is not None and last.key == number and len(last.nbytes):
                 self._plan(of, watched(last, before))
 
     def _plan(self, of: Key, step: WatchedStep, held: Sequence[tuple[int, int]] = ()) -> None:

@@ -28,8 +28,8 @@ class PlannedMemory:
     """Serves what CuPy asks for on the current device from an arena at planned offsets, step after step (Sekiyama et al. 2018).
 
     In a `with` block; each step of the program is a `with planned.step()` in it. The first steps are watched, while CuPy's own
-    allocator serves them; once two of a key in a row ask for the same, a plan is made on a thread of its own, and later steps
-    are served from one arena. A request that is not as planned gets other bytes, never bytes in use.
+    allocator serves them: two in a row that ask for the same, or one of a key of its own. Then a plan is made on a thread of
+    its own, and later steps are served from one arena. A request that is not as planned gets other bytes, never bytes in use.
 
     Args:
         plan: a file with a plan (`save`), which the steps without a key follow from the first one on.
@@ -66,7 +66,7 @@ class PlannedMemory:
         self._engine = Engine(self._allocator.address)
         self._plans = Plans(self._engine, kind.decode() if isinstance(kind, bytes) else str(kind))
         if self._plan is not None:
-            self._plans.give(0, read_plan(self._plan, device_kind=self._plans.device_kind))
+            self._plans.have(0, read_plan(self._plan, device_kind=self._plans.device_kind))
         gc.collect()  # What waits for the collector would be freed in the midst of a watched step.
         try:
             cuda.set_allocator(self._allocator)
@@ -145,10 +145,11 @@ class PlannedMemory:
             got = "one within another" if self._in_step else "one outside of it"
             raise UsageError(f"{_WHAT}: step: expected a step of its own within the region's `with` block, got {got}")
         assert self._allocator is not None
-        self._plans.ready()
         self._allocator.leader = threading.get_ident()
         self._now = self._numbers.setdefault(key, len(self._numbers))
-        self._before = self._engine.statistics().counts
+        self._plans.prepare(self._now)
+        if self._strict:
+            self._before = self._engine.statistics().counts
         self._mode = self._engine.begin_step(self._now)
         self._watched += self._mode is StepMode.WATCH
         self._in_step = True
@@ -160,7 +161,7 @@ class PlannedMemory:
         if total is not None:
             self._reserved[self._mode] = max(self._reserved.get(self._mode, 0), int(total()))
         if completed:
-            self._plans.ended(self._now, found)
+            self._plans.ended(self._now, self._mode, found)
         if self._strict and completed:
             now = self._engine.statistics()
             for cause, count in now.counts.items():

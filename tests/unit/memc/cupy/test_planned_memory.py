@@ -83,16 +83,47 @@ def test_steps_are_served_from_one_arena_once_two_were_equal(cupy: FakeCupy) -> 
 def test_lengths_have_plans_of_their_own(cupy: FakeCupy) -> None:
     program = Program(cupy)
     with planned_memory() as planned:
-        for _ in range(3):
+        for _ in range(2):
             for length in (3, 5, 2):
                 run(planned, program, 1, SIZES[:length], length)
-        replayed = planned.report().replayed_steps
-        assert planned.report().plans >= 2  # A key without a plan may follow that of a larger one.
+        assert planned.report().watched_steps == 3
+        asked = cupy.pool.asked
         for length in (5, 2, 3, 3, 2, 5):
             run(planned, program, 1, SIZES[:length], length)
-        assert planned.report().replayed_steps == replayed + 6
         found = planned.report()
-        assert found.arena_bytes == found.lower_bound and found.hits > found.requests / 2
+        # The state lives into a step of another length, and has no place.
+        assert found.plans == 3 and found.fallback_count == 0 and cupy.pool.asked == asked + 6
+        assert found.arena_bytes == found.lower_bound == 4096 + 1024 + 9216
+
+
+def step_of_lengths(cupy: FakeCupy, length: int) -> None:
+    kept = [cupy.array(700 * length) for _ in range(length)]
+    while kept:
+        assert kept.pop().intact()
+        assert cupy.array(300 * length).intact()
+
+
+def test_many_lengths_never_take_more_than_without_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than an engine keeps plans, each seldom: the arena goes while a step is watched."""
+    most = []
+    for planning in (False, True):
+        cupy = FakeCupy()
+        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        rng, totals = random.Random(3), []
+        with planned_memory() as planned:
+            for _ in range(200):
+                length = rng.randint(10, 50)
+                if not planning:
+                    step_of_lengths(cupy, length)
+                else:
+                    planned.wait()
+                    with planned.step(length):
+                        step_of_lengths(cupy, length)
+                totals.append(cupy.pool.total_bytes())
+            found = planned.report()
+        most.append(max(totals[50:]))
+    assert most[1] < 0.75 * most[0]
+    assert found.fallback_count == 0 and found.watched_steps <= 41 and found.hits == found.requests > 5000
 
 
 def test_what_is_not_as_planned_gets_other_bytes(cupy: FakeCupy) -> None:
