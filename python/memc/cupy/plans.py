@@ -45,10 +45,10 @@ class Plans:
         it. Raises what a planner has raised."""
         for other, of in self.keys.items():
             if of.coming is not None and of.coming.done():
-                of.step, plan = of.coming.result()
+                of.step, made = of.coming.result()
                 of.coming = None
-                self.seconds += plan.seconds
-                self.have(other, plan)
+                self.seconds += made.seconds
+                self.have(other, made)
         plan = self.keys.setdefault(number, Key()).plan
         if plan is None:
             self._drop(len(self._known))
