@@ -130,8 +130,7 @@ class _Recognizer:
         weights, v = op.operands
         softmax = self.maker(weights, "softmax")
         if softmax is None or softmax.attrs["axis"] != weights.type.rank - 1:
-            if weights.op is not None and weights.op.name == "softmax":
-                self.miss(op, f"%{weights.name} is read elsewhere, or is no softmax of the last axis")
+            self.miss_weights(op, weights)
             return None
         self.factors.clear()
         found = self.scored(softmax, v, op)
@@ -154,6 +153,16 @@ class _Recognizer:
             self.miss(op, f"the mask %{name} hides keys by {mask.number:g}, not -inf: without a key, a query sees all")
             return None
         return found
+
+    def miss_weights(self, op: Op, weights: Value) -> None:
+        """Note why a product with what a softmax made, or what dropout left of it, is none of this."""
+        made = weights.op
+        if made is not None and made.name == "dropout":
+            source = made.operands[0].op
+            if source is not None and source.name == "softmax":
+                self.miss(op, f"%{weights.name} is what dropout leaves of the weights")
+        elif made is not None and made.name == "softmax":
+            self.miss(op, f"%{weights.name} is read elsewhere, or is no softmax of the last axis")
 
     def why(self, scores: Value) -> str:
         if self.factors:

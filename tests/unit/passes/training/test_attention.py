@@ -23,13 +23,13 @@ from memc.passes.training.step_builder import Training
 BATCH, TOKENS, HEADS, COLUMNS = 2, 24, 4, 4
 WIDTH = HEADS * COLUMNS
 LOWEST = float(np.finfo(np.float32).min)
-RNG = np.random.default_rng(4)
 
 
 class Layer:
     """One layer of attention being written, with weights drawn at random."""
 
     def __init__(self) -> None:
+        self.rng = np.random.default_rng(4)
         self.function = Function([])
         self.module = Module([self.function])
         self.b = IRBuilder(self.module, self.function, self.function.ops, fresh_names([]))
@@ -44,8 +44,8 @@ class Layer:
         self.module.weights[name] = np.asarray(array, np.float32)
         return self.param(name, array.shape, Role.WEIGHT)
 
-    def project(self, x: Value, name: str, width: int = WIDTH) -> Value:
-        w = self.weight(name, RNG.standard_normal((WIDTH, width)) / 2)
+    def project(self, x: Value, name: str, width: int = 0) -> Value:
+        w = self.weight(name, self.rng.standard_normal((WIDTH, width or WIDTH)) / 2)
         return self.b.op("matmul", [x, w], transpose_a=False, transpose_b=False)
 
     def heads(self, x: Value, perm: tuple[int, ...] = (0, 2, 1, 3)) -> Value:
@@ -142,8 +142,6 @@ FORMS = {"gpt2": gpt2, "bert": bert, "padded": padded, "chosen": chosen, "vit": 
 
 
 def build(form: Callable[[], Module], attention: bool = True, **options: object) -> tuple[Module, Training]:
-    global RNG
-    RNG = np.random.default_rng(4)
     module = form()
     how = BuildGradient(optimizer="none", loss="mse", attention=attention, **options)  # type: ignore[arg-type]
     return module, how.apply(module)
@@ -206,7 +204,7 @@ def trained_scale() -> Module:
 def trained_mask() -> Module:
     layer = Layer()
     q, k, v = layer.qkv()
-    bias = layer.weight("bias", RNG.standard_normal((1, HEADS, TOKENS, TOKENS)))
+    bias = layer.weight("bias", layer.rng.standard_normal((1, HEADS, TOKENS, TOKENS)))
     return layer.finish(layer.b.op("add", [layer.scaled(layer.product(q, k)), bias]), v)
 
 
@@ -235,9 +233,23 @@ def added_to_again() -> Module:
     return layer.finish(layer.b.op("tanh", [scores]), v)
 
 
+def dropped_out() -> Module:
+    layer = Layer()
+    q, k, v = layer.qkv()
+    module = layer.finish(layer.scaled(layer.product(q, k)), v)
+    ops = module.main.ops
+    at = next(n for n, op in enumerate(ops) if op.name == "softmax")
+    b = IRBuilder(module, layer.function, [], layer.b.names)
+    left = b.op("dropout", [ops[at].result, b.scalar(3, DType.I64)], ratio=0.1, stream=0)
+    ops[at + 1].operands[0] = left
+    ops[at + 1 : at + 1] = b.ops
+    return module
+
+
 @pytest.mark.parametrize(
     ("form", "why"),
     [
+        (dropped_out, r"is what dropout leaves of the weights"),
         (trained_scale, r"have a factor that is trained, %scale; freeze it"),
         (trained_mask, r"is of the weight %bias, which is trained; freeze it"),
         (weights_returned, r"is read elsewhere"),
@@ -298,8 +310,6 @@ def test_several_batches_and_steps() -> None:
     losses = []
     for attention in (True, False):
         train = BuildGradient(optimizer="adam", loss="mse", accumulate=2, attention=attention)
-        global RNG
-        RNG = np.random.default_rng(4)
         step = memc.compile(llama(), train=train).load()
         step.learning_rate = 0.01
         rng = np.random.default_rng(1)
