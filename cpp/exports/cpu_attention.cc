@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on the CPU, as packed functions.
 //
-//   memc.cpu.attention(q, k, v, mask?, result, log_sum, operands, axis, scale, has_diagonal,
-//   diagonal) memc.cpu.attention_grad(q, k, v, mask?, log_sum, share, g, of_q, of_k, of_v, the same
-//   scalars)
+//   memc.cpu.attention(q, k, v, mask?, result, log_sum, scalars...)
+//   memc.cpu.attention_grad(q, k, v, mask?, log_sum, share, g, of_q, of_k, of_v, scalars...)
 //
-// All tensors are f32, but the mask may be bool. `axis` is that of positions: the last one are
-// columns, and the others tell heads apart. `operands`: how many of the tensors are operands.
+// All tensors are f32, but the mask may be bool. Scalars: how many of the tensors are operands; the
+// axis of positions (the last one are columns, and the others tell heads apart); the scale; whether
+// there is a diagonal; and that.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/function.h>
 #include <tvm/ffi/reflection/registry.h>
 
-#include <limits>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "exports/cpu_packed.h"
