@@ -126,6 +126,9 @@ def test_against_the_written_out_form_in_f64(make_op, check_op, case: Case) -> N
     wanted, *gradients = evaluate(module, {**feeds, "g": g.astype(np.float64)}).values()
     wanted = np.moveaxis(wanted, -2, case.attrs["axis"])
     log_sum = of_rows(case)
+    plain = make_op("attention", operands, **case.attrs)
+    (found,) = definition(plain).evaluate(operands, plain.attrs, [plain.result.type])
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     check_op("attention_training", operands, [wanted, log_sum], rtol=1e-5, atol=1e-5, **case.attrs)
     share = (g * wanted).sum(axis=-1)
     given = [*operands, log_sum.astype(np.float32), share.astype(np.float32), g]
