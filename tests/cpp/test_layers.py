@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Includes go one way in cpp/, and only the exports know tvm-ffi, as the phantom device's tracker alone knows PyTorch: the rest can be
+"""Includes go one way in cpp/, and only the exports know tvm-ffi, as what is built for PyTorch alone knows it: the rest can be
 built into another library."""
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ MAY_INCLUDE = {
     "phantom/headers": set[str](),
     "phantom/headers/crt": set[str](),
     "phantom/torch": set[str](),
+    "torch": {"replay"},
     "exports": {
         *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
         *("allocators", "kernels", "copies", "replay", "replay/rehearsal", "cuda"),
     },
 }
 # Where others' packages may be included, by how the names of their headers begin.
-PACKAGES = {"exports": ("tvm/ffi/",), "phantom/torch": ("ATen/", "c10/")}
+PACKAGES = {"exports": ("tvm/ffi/",), "phantom/torch": ("ATen/", "c10/"), "torch": ("c10/",)}
 SOURCES = sorted(p for p in CPP.rglob("*") if p.suffix in (".cc", ".h", ".inc"))
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""memc in PyTorch: memory that is planned once for every training step.
+
+>>> import memc.torch                                   # doctest: +SKIP
+>>> with memc.torch.planned_memory() as planned:        # doctest: +SKIP
+...     for x, y in loader:
+...         with planned.step():
+...             loss = train(x, y)
+>>> print(planned.report())                             # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as _error:
+    raise ImportError("memc.torch: expected PyTorch, got none; pip install memc[torch]") from _error
+
+from .decorator import planned
+from .region import PlannedMemory as planned_memory
+
+__all__ = ["planned", "planned_memory"]
