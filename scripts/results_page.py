@@ -26,6 +26,7 @@ SUBJECTS = {
         "arena",
         "training_memory",
         "attention",
+        "gpu_planned_memory",
         "rematerialize",
         "offload",
         "offload_policies",
