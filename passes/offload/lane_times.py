@@ -2,8 +2,8 @@
 """When the ops of a function with copies run, in the cost model.
 
 Ops run one after another; a copy begins after its start, when its lane has ended the copies before it; what follows its done waits for
-its end; while both lanes are busy, each has its shared speed; starts, dones and copies beside them take ops what the lanes say, once
-where several copies of a lane start, or are waited for, between two ops (`cpp/solvers/offload/schedule_clock.h`).
+its end; while both lanes are busy, each has its shared speed; starts, dones and copies beside them take ops what the lanes say: in
+programs once where several copies start, or are waited for, one after another.
 """
 
 from __future__ import annotations
@@ -34,24 +34,26 @@ class LaneTimes:
         return self.begins[-1]
 
     @staticmethod
-    def of(ops: Sequence[Op], cost: Callable[[Op], int], lanes: Lanes) -> LaneTimes:
-        """Those of ops in a sequence. `cost`: picoseconds of an op that is no copy."""
+    def of(ops: Sequence[Op], cost: Callable[[Op], int], lanes: Lanes, grouped: bool = True) -> LaneTimes:
+        """Those of ops in a sequence. `cost`: picoseconds of an op that is no copy. `grouped`: starts and waits of one lane between two
+        ops take ops time once, as programs have it; the search for values counts each."""
         clock = LaneClock(lanes)
         number: dict[Op, tuple[Way, int]] = {}
         begins: list[int] = []
         forked: set[Way] = set()
-        joins = joins_of(ops, cost)
+        joins = joins_of(ops, cost) if grouped else None
         computing = 0
         for op in ops:
             begins.append(clock.now)
             if is_start(op):
                 way = way_of(op)
                 number[op] = way, clock.issue(way, op.operands[0].type.nbytes, forked=way in forked)
-                forked.add(way)
+                if grouped:
+                    forked.add(way)
             elif is_done(op):
                 start = start_of(op)
                 assert start is not None
-                if op in joins:
+                if joins is None or op in joins:
                     clock.wait(*number[start])
                     forked.clear()
             elif duration := cost(op):

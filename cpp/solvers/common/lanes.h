@@ -15,9 +15,9 @@ struct Lane {
   int64_t latency = 0;    // Picoseconds that each copy takes beside those of its bytes.
   int64_t per_mib = 0;    // Picoseconds for 2^20 bytes while the other lane is idle.
   int64_t shared = 1024;  // Speed while the other lane is busy, of kFullSpeed.
-  int64_t sync = 0;       // Picoseconds that copies take ops: half of them at each place where some
-                          // start, and the rest where some are waited for.
-  int64_t drag = 0;       // By how much ops are slower while the lane is busy, of kFullSpeed.
+  int64_t sync = 0;  // Picoseconds that a copy takes ops: half of them where it is started, and
+                     // the rest where it is waited for.
+  int64_t drag = 0;  // By how much ops are slower while the lane is busy, of kFullSpeed.
 
   int64_t fork() const { return sync / 2; }
   int64_t join() const { return sync - fork(); }

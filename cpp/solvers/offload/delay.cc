@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "solvers/offload/schedule_clock.h"
+#include "solvers/offload/lane_clock.h"
 
 namespace memc {
 
@@ -22,37 +22,42 @@ struct Times {
 };
 
 Times TimesOf(const OffloadProblem& problem, const std::vector<Item>& items) {
+  const std::vector<int64_t>& sizes = problem.ops.sizes;
   Times times;
-  std::vector<size_t> coming(problem.ops.sizes.size());  // Of each value: its latest copy in.
-  ScheduleClock clock(problem, items);
+  LaneClock clock(problem.lanes);
+  std::vector<size_t> copy(sizes.size());
   for (size_t at = 0; at < items.size(); ++at) {
     const int32_t number = items[at].number;
     times.before.push_back(clock.now());
-    clock.Pass();
-    times.after.push_back(clock.now());
-    if (items[at].step == Step::kInStart) {
-      coming[number] = times.starts.size();
-      times.starts.push_back(at);
-      times.dones.push_back(at);
-    } else if (items[at].step == Step::kInDone) {
-      times.dones[coming[number]] = at;
+    switch (items[at].step) {
+      case Step::kRun:
+        clock.Run(problem.ops.costs[number]);
+        break;
+      case Step::kOutStart:
+        copy[number] = clock.Issue(Direction::kOut, sizes[number]);
+        break;
+      case Step::kOutDone:
+        clock.AwaitCopy(Direction::kOut, copy[number]);
+        break;
+      case Step::kInStart:
+        copy[number] = clock.Issue(Direction::kIn, sizes[number]);
+        times.starts.push_back(at);
+        times.dones.push_back(at);
+        break;
+      case Step::kInDone:
+        clock.AwaitCopy(Direction::kIn, copy[number]);
+        times.dones[copy[number]] = at;
+        break;
+      case Step::kDrop:
+        break;
     }
+    times.after.push_back(clock.now());
   }
   return times;
 }
 
-// In front of the dones of copies in, where what runs next waits for some.
-size_t PlaceOf(const std::vector<Item>& items, size_t at) {
-  while (at < items.size() && items[at].step != Step::kRun) ++at;
-  while (at > 0 && (items[at - 1].step == Step::kInStart || items[at - 1].step == Step::kInDone)) {
-    --at;
-  }
-  return at;
-}
-
 // The items in front of which copies in start, if each gets `margin` quarters of its duration
-// before what waits for it and the copy behind it. Those that start at one place still do, where
-// places take time.
+// before what waits for it and the copy behind it.
 std::vector<size_t> Delayed(const OffloadProblem& problem, const std::vector<Item>& items,
                             const Times& times, int64_t margin) {
   const Lane& lane = problem.lanes.in;
@@ -65,10 +70,6 @@ std::vector<size_t> Delayed(const OffloadProblem& problem, const std::vector<Ite
     const auto late = std::upper_bound(times.before.begin(), times.before.end(), next);
     const auto at = static_cast<size_t>(late - times.before.begin());
     if (at > starts[i] + 1) starts[i] = std::min(at - 1, times.dones[i]);
-    if (lane.sync > 0) starts[i] = std::max(times.starts[i], PlaceOf(items, starts[i]));
-  }
-  for (size_t i = 1; lane.sync > 0 && i < starts.size(); ++i) {
-    if (times.starts[i] == times.starts[i - 1] + 1) starts[i] = starts[i - 1];
   }
   return starts;
 }

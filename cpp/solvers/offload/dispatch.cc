@@ -19,10 +19,6 @@ struct Absence {
   size_t copy = 0;      // Its number in the lane.
 };
 
-// Beside the start of a copy in, others start for which the lane has no time yet: up to so many
-// times what the place takes ops.
-constexpr int64_t kAhead = 64;
-
 class Dispatcher {
  public:
   Dispatcher(const OffloadProblem& problem, const RecomputeState& state, int64_t limit, bool list,
@@ -31,7 +27,6 @@ class Dispatcher {
         state_(state),
         limit_(limit),
         list_(list),
-        groups_(problem.lanes.out.sync > 0 || problem.lanes.in.sync > 0),
         position_(*positions),
         room_(0),
         clock_(problem.lanes) {
@@ -48,9 +43,6 @@ class Dispatcher {
     int64_t left = state_.CostUpTo(state_.last_tag());  // Of runs that are still to come.
     for (int32_t at = 0; at < static_cast<int32_t>(runs_.size()); ++at) {
       MakeRoom(at);
-      if (clock_.IdleFrom(Direction::kOut) < clock_.now() + problem_.ops.costs[runs_[at]]) {
-        StartCopies();
-      }
       StartFetches(at);
       AwaitFetches(at);
       if (clock_.now() + left > most) {
@@ -62,14 +54,11 @@ class Dispatcher {
       Add(Step::kRun, op);
       schedule_.computing += problem_.ops.costs[op];
       clock_.Run(problem_.ops.costs[op]);
-      forked_out_ = forked_in_ = false;
       left -= problem_.ops.costs[op];
-      if (!groups_) Leave(EndedCopies());
-      Collect(at);
-      if (!groups_) StartCopies();
+      while (!leaving_.empty() && clock_.Ended(Direction::kOut) > leaving_.front()->copy) Leave();
+      StartCopies(at);
     }
-    StartCopies();
-    Leave(leaving_.size());
+    while (!leaving_.empty()) Leave();
     schedule_.makespan = clock_.now();
     schedule_.added_cost = state_.added_cost();
     return std::move(schedule_);
@@ -161,80 +150,27 @@ class Dispatcher {
 
   int64_t Size(const Absence& absence) const { return problem_.ops.sizes[absence.value]; }
 
-  // What leaves after the run at `at`.
-  void Collect(int32_t at) {
+  void StartCopies(int32_t at) {
     for (; left_ < by_last_.size() && by_last_[left_]->last == at; ++left_) {
       Absence* absence = by_last_[left_];
       if (!absence->copied) {
         Add(Step::kDrop, absence->value);
         continue;
       }
-      waiting_.push_back(absence);
+      Add(Step::kOutStart, absence->value);
+      absence->copy = clock_.Issue(Direction::kOut, Size(*absence));
+      schedule_.bytes_out += Size(*absence);
+      leaving_.push_back(absence);
       held_ += Size(*absence);
     }
   }
 
-  void StartCopies() {
-    for (Absence* absence : waiting_) {
-      Add(Step::kOutStart, absence->value);
-      const bool forked = std::exchange(forked_out_, true);
-      absence->copy = clock_.Issue(Direction::kOut, Size(*absence), forked);
-      schedule_.bytes_out += Size(*absence);
-      leaving_.push_back(absence);
-    }
-    waiting_.clear();
-  }
-
-  // How many copies of those that leave have ended.
-  size_t EndedCopies() const {
-    size_t count = 0;
-    while (count < leaving_.size() && clock_.Ended(Direction::kOut) > leaving_[count]->copy) {
-      ++count;
-    }
-    return count;
-  }
-
-  // Waits for the ends of the first copies of those that leave; others that have ended go with
-  // them.
-  void Leave(size_t count) {
-    if (count == 0) return;
-    clock_.AwaitCopy(Direction::kOut, leaving_[count - 1]->copy);
-    forked_out_ = forked_in_ = false;
-    for (count = std::max(count, EndedCopies()); count > 0; --count) {
-      Add(Step::kOutDone, leaving_.front()->value);
-      held_ -= Size(*leaving_.front());
-      leaving_.pop_front();
-    }
-  }
-
-  void MakeRoom(int32_t at) {
-    int64_t over = room_.MaxIn(at, at) + held_ - limit_;
-    size_t count = 0;
-    for (; over > 0 && count < leaving_.size() + waiting_.size(); ++count) {
-      if (count == leaving_.size()) StartCopies();
-      over -= Size(*leaving_[count]);
-    }
-    Leave(count);
-  }
-
-  // How many copies of those that leave end with that of the value; 0 if it is not among them.
-  size_t LeavingWith(int32_t value) {
-    const auto is_it = [&](const Absence* other) { return other->value == value; };
-    if (std::any_of(waiting_.begin(), waiting_.end(), is_it)) StartCopies();
-    const auto found = std::find_if(leaving_.begin(), leaving_.end(), is_it);
-    return found == leaving_.end() ? 0 : static_cast<size_t>(found - leaving_.begin()) + 1;
-  }
-
-  // Whether so many bytes fit beside the run at `at`, perhaps without what has left.
-  bool Fits(int32_t at, int64_t size) {
-    const int64_t most = limit_ - size - room_.MaxIn(at, at);
-    if (held_ <= most) return true;
-    const size_t ended = EndedCopies();
-    int64_t left = held_;
-    for (size_t i = 0; i < ended; ++i) left -= Size(*leaving_[i]);
-    if (left > most) return false;
-    Leave(ended);
-    return true;
+  // Waits for the end of the first copy of those that leave.
+  void Leave() {
+    clock_.AwaitCopy(Direction::kOut, leaving_.front()->copy);
+    Add(Step::kOutDone, leaving_.front()->value);
+    held_ -= Size(*leaving_.front());
+    leaving_.pop_front();
   }
 
   // Starts what comes next into the lane that will be idle before the end of the run at `at`, as
@@ -244,43 +180,44 @@ class Dispatcher {
     while (fetched_ < absences_.size()) {
       Absence& absence = absences_[fetched_];
       const bool needed = absence.next == at;
-      const int64_t ahead = forked_in_ ? kAhead * problem_.lanes.in.sync : 0;
-      if (!needed && (absence.last >= at || clock_.IdleFrom(Direction::kIn) >= end + ahead)) {
-        return;
+      if (!needed && (absence.last >= at || clock_.IdleFrom(Direction::kIn) >= end)) return;
+      if (IsLeaving(absence)) {
+        if (!needed) return;
+        while (IsLeaving(absence)) Leave();
       }
-      const size_t leaving = LeavingWith(absence.value);
-      if (leaving > 0 && !needed && leaving > EndedCopies()) return;
-      Leave(leaving);
       if (!needed) {
         const int64_t size = Size(absence);
-        if (room_.MaxIn(at, absence.next - 1) + size > limit_ || !Fits(at, size)) return;
+        if (room_.MaxIn(at, absence.next - 1) + size > limit_) return;
+        if (room_.MaxIn(at, at) + size + held_ > limit_) return;
         room_.Add(at, absence.next - 1, size);
       }
       Add(Step::kInStart, absence.value);
-      const bool forked = std::exchange(forked_in_, true);
-      absence.copy = clock_.Issue(Direction::kIn, Size(absence), forked);
+      absence.copy = clock_.Issue(Direction::kIn, Size(absence));
       schedule_.bytes_in += Size(absence);
       ++fetched_;
     }
   }
 
+  bool IsLeaving(const Absence& absence) const {
+    return std::any_of(leaving_.begin(), leaving_.end(),
+                       [&](const Absence* other) { return other->value == absence.value; });
+  }
+
+  void MakeRoom(int32_t at) {
+    while (!leaving_.empty() && room_.MaxIn(at, at) + held_ > limit_) Leave();
+  }
+
   void AwaitFetches(int32_t at) {
-    size_t count = awaited_;
-    while (count < fetched_ && absences_[count].next <= at) ++count;
-    if (count == awaited_) return;
-    clock_.AwaitCopy(Direction::kIn, absences_[count - 1].copy);
-    forked_out_ = forked_in_ = false;
-    if (groups_) {
-      while (count < fetched_ && clock_.Ended(Direction::kIn) > absences_[count].copy) ++count;
+    for (; awaited_ < fetched_ && absences_[awaited_].next <= at; ++awaited_) {
+      clock_.AwaitCopy(Direction::kIn, absences_[awaited_].copy);
+      Add(Step::kInDone, absences_[awaited_].value);
     }
-    for (; awaited_ < count; ++awaited_) Add(Step::kInDone, absences_[awaited_].value);
   }
 
   const OffloadProblem& problem_;
   const RecomputeState& state_;
   const int64_t limit_;
   const bool list_;
-  const bool groups_;                 // Whether ops are held by each place of starts, and of dones.
   std::vector<int32_t> runs_, tags_;  // Ops, and where they are.
   Positions& position_;               // Of each tag that is not free.
   std::vector<Absence> absences_;     // In the order of the runs that need the values,
@@ -288,11 +225,8 @@ class Dispatcher {
   size_t left_ = 0;                   // How many have left.
   PeakTree room_;                     // Bytes live at each position.
   LaneClock clock_;
-  std::vector<Absence*> waiting_;  // What leaves and has no copy yet,
-  std::deque<Absence*> leaving_;   // and what has one, in the order of their lane.
-  int64_t held_ = 0;               // Bytes of both.
-  bool forked_out_ = false,
-       forked_in_ = false;  // Whether nothing came since the lane's last start.
+  std::deque<Absence*> leaving_;  // In the order of their lane.
+  int64_t held_ = 0;              // Bytes of those.
   size_t fetched_ = 0, awaited_ = 0;
   Schedule schedule_;
 };

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "solvers/offload/schedule_clock.h"
+#include "solvers/offload/lane_clock.h"
 
 namespace memc {
 
@@ -22,7 +22,11 @@ struct Stretch {
 class Walk {
  public:
   explicit Walk(const OffloadProblem& problem)
-      : problem_(problem), ops_(problem.ops), runs_(ops_.ops(), 0), places_(ops_.sizes.size()) {}
+      : problem_(problem),
+        ops_(problem.ops),
+        clock_(problem.lanes),
+        runs_(ops_.ops(), 0),
+        places_(ops_.sizes.size()) {}
 
   Schedule Measure(std::vector<Item> items) {
     for (const Item& item : items) {
@@ -46,9 +50,7 @@ class Walk {
       }
       if (places_[value].since >= 0) End(static_cast<int32_t>(value), places_[value].used);
     }
-    ScheduleClock clock(problem_, items);
-    for (size_t i = 0; i < items.size(); ++i) clock.Pass();
-    schedule_.makespan = clock.now();
+    schedule_.makespan = clock_.now();
     Sum(items);
     schedule_.items = std::move(items);
     return std::move(schedule_);
@@ -60,6 +62,7 @@ class Walk {
     int64_t used = -1;   // The last item that uses them.
     bool copied = false, leaving = false, coming = false;
     int64_t copied_since = 0, copy_used = -1;
+    size_t copy = 0;
   };
 
   [[noreturn]] void Refuse(const Item& item, const char* why) const {
@@ -96,6 +99,7 @@ class Walk {
       place.since = place.used = at_;
     }
     schedule_.computing += ops_.costs[op];
+    clock_.Run(ops_.costs[op]);
   }
 
   void Copy(const Item& item) {
@@ -108,10 +112,12 @@ class Walk {
         if (!here || place.copied) Refuse(item, "it is not there, or has a copy");
         place.leaving = true;
         place.copied_since = place.copy_used = at_;
+        place.copy = clock_.Issue(Direction::kOut, size);
         schedule_.bytes_out += size;
         break;
       case Step::kOutDone:
         if (!place.leaving) Refuse(item, "it is not being copied out");
+        clock_.AwaitCopy(Direction::kOut, place.copy);
         place.leaving = false;
         place.copied = true;
         End(item.number, at_);
@@ -124,10 +130,12 @@ class Walk {
         if (place.since >= 0 || !place.copied) Refuse(item, "it is there, or has no copy");
         place.coming = true;
         place.since = place.used = at_;
+        place.copy = clock_.Issue(Direction::kIn, size);
         schedule_.bytes_in += size;
         break;
       case Step::kInDone:
         if (!place.coming) Refuse(item, "it is not being copied in");
+        clock_.AwaitCopy(Direction::kIn, place.copy);
         place.coming = false;
         place.used = place.copy_used = at_;
         break;
@@ -182,6 +190,7 @@ class Walk {
 
   const OffloadProblem& problem_;
   const RecomputeProblem& ops_;
+  LaneClock clock_;
   std::vector<int64_t> runs_;
   int64_t first_runs_ = 0;
   int64_t at_ = 0;

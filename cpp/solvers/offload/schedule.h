@@ -3,10 +3,10 @@
 //
 // A schedule lists runs of ops and the starts and ends of copies. Ops run one after another; a copy
 // begins after its start, when its lane has ended those that started before it, and what follows
-// its `done` waits for its end. Places of starts and of dones take ops some time, and so do copies
-// beside ops: what lanes have as `sync` and `drag` (`schedule_clock.h`). A value's bytes are in the
-// arena until its copy out is done, and from the start of its copy in on. It is copied out once;
-// later absences find the copy there.
+// its `done` waits for its end. Starts and dones take ops some time, and so do copies beside them:
+// what lanes have as `sync` and `drag`. A value's bytes are in the arena until its copy out is
+// done, and from the start of its copy in on. It is copied out once; later absences find the copy
+// there.
 #ifndef MEMC_SCHEDULE_H_
 #define MEMC_SCHEDULE_H_
 

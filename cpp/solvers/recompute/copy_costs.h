@@ -24,8 +24,8 @@ class CopyCosts {
   // What the copies of so many bytes count even where nothing waits for them, since others then
   // cannot have the lanes.
   int64_t Price(int64_t bytes) const {
-    return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice +
-           (lanes_.out.sync + lanes_.in.sync) / kTogether;
+    return (lanes_.out.Duration(bytes) + lanes_.in.Duration(bytes)) / kPrice + lanes_.out.sync +
+           lanes_.in.sync;
   }
 
   // What is known of a moment: whatever is absent there left in the time before it, and comes back
@@ -49,7 +49,6 @@ class CopyCosts {
 
  private:
   static constexpr int64_t kPrice = 64;
-  static constexpr int64_t kTogether = 2;  // Copies that start or end in one place, about.
 
   const std::vector<int64_t>& sizes_;
   const std::vector<char> movable_;

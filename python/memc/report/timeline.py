@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from memc.ir.copies import is_done, is_start, start_of
+from memc.ir.copies import arena_states, host_params, is_done, is_start, start_of
 from memc.ir.core import Function, Op, Value
 from memc.passes.offload.lane_times import LaneTimes, way_of
 from memc.solvers.lane_clock import WAYS, Way
@@ -139,8 +139,13 @@ class Timeline:
 
 
 def timeline(function: Function, cost: Callable[[Op], int], lanes: Lanes) -> Timeline:
-    """The timeline of a function. `cost`: picoseconds of an op that is no copy."""
-    times = LaneTimes.of(function.ops, cost, lanes)
+    """The timeline of a function. `cost`: picoseconds of an op that is no copy.
+
+    Starts and waits of one lane between two ops take ops time once where weights or states lie on the host, as they are planned for and as
+    programs have it; elsewhere each, as the search for values counts them.
+    """
+    grouped = bool(host_params(function) or arena_states(function))
+    times = LaneTimes.of(function.ops, cost, lanes, grouped=grouped)
     found = Timeline(makespan=times.makespan, starts=times.begins[:-1])
     copies: dict[Op, Copy] = {}
     moves = {way: iter(times.busy[way]) for way in WAYS}

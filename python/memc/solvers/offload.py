@@ -31,18 +31,18 @@ class Lane:
     shared: int = FULL_SPEED
     """Speed while the other lane is busy, of `FULL_SPEED`."""
     sync: int = 0
-    """Picoseconds that copies take ops: half of them at each place where some are started, and the rest where some are waited for."""
+    """Picoseconds that a copy takes ops: half of them where it is started, and the rest where it is waited for."""
     drag: int = 0
     """By how much ops are slower while the lane is busy, of `FULL_SPEED`; at most a quarter of it."""
 
     @property
     def fork(self) -> int:
-        """Picoseconds that a place of starts takes ops."""
+        """Picoseconds that the start of a copy takes ops."""
         return self.sync // 2
 
     @property
     def join(self) -> int:
-        """Picoseconds that a place of waits takes ops, beside the time until the copies have ended."""
+        """Picoseconds that the wait for a copy takes ops, beside the time until it has ended."""
         return self.sync - self.fork
 
     def duration(self, nbytes: int) -> int:

@@ -3,7 +3,7 @@
 
 Ops run for the first time in the order of their numbers. Between two items of a schedule a state is: how many ops have run, where each
 value is, and what is left of the copies that are on their way. From each, every op that may run, every copy that may begin and the oldest
-copies of each lane that may end, joined together, lead to others; bytes are freed only when room is needed, by any smallest set of values. States are
+copy of each lane that may end lead to others; bytes are freed only when room is needed, by any smallest set of values. States are
 taken by their time and that of the ops still to run (A*), and left out where another of the same kind is no later in any respect.
 """
 
@@ -38,13 +38,11 @@ class State:
     places: tuple[int, ...]
     out: Queue
     back: Queue
-    forked: tuple[bool, bool] = (False, False)
-    """Of each lane, whether one more copy may start where the last one did."""
 
     @property
     def kind(self) -> tuple[object, ...]:
         """What states have in common of which one may be no worse than another in every respect."""
-        return self.run, self.places, tuple(v for v, _ in self.out), tuple(v for v, _ in self.back), self.forked
+        return self.run, self.places, tuple(v for v, _ in self.out), tuple(v for v, _ in self.back)
 
 
 Items = tuple[tuple[Step, int], ...]
@@ -119,14 +117,10 @@ class _Search:
         for value, place in enumerate(state.places):
             if place == HERE and self.problem.movable[value] and state.run < len(self.ops.costs):
                 lane = self.problem.lanes.out
-                fork = 0 if state.forked[0] else lane.fork
-                out, back = self._advanced(state.out, state.back, fork)
+                out, back = self._advanced(state.out, state.back, lane.fork)
                 out = (*out, (value, self._work(lane, value)))
-                places = _moved(state.places, {value: LEAVING})
-                yield (
-                    State(state.time + fork, state.run, places, out, back, (True, state.forked[1])),
-                    ((Step.OUT_START, value),),
-                )
+                moved = State(state.time + lane.fork, state.run, _moved(state.places, {value: LEAVING}), out, back)
+                yield moved, ((Step.OUT_START, value),)
             elif place == COPIED:
                 yield from self._fetches(state, value)
         yield from self._waits(state)
@@ -135,27 +129,26 @@ class _Search:
         return lane.duration(self.ops.sizes[value]) * FULL_SPEED
 
     def _waits(self, state: State) -> Iterator[tuple[State, Items]]:
-        """The oldest copies of a lane end."""
-        for count in range(1, len(state.out) + 1):
-            values = [value for value, _ in state.out[:count]]
-            time, out, back = self._when_ended(state, count, out=True)
-            places = _moved(state.places, dict.fromkeys(values, COPIED))
-            yield State(time, state.run, places, out[count:], back), tuple((Step.OUT_DONE, v) for v in values)
-        for count in range(1, len(state.back) + 1):
-            values = [value for value, _ in state.back[:count]]
-            time, out, back = self._when_ended(state, count, out=False)
-            places = _moved(state.places, dict.fromkeys(values, BOTH))
-            yield State(time, state.run, places, out, back[count:]), tuple((Step.IN_DONE, v) for v in values)
+        """The oldest copy of a lane ends."""
+        if state.out:
+            value = state.out[0][0]
+            time, out, back = self._when_ended(state, out=True)
+            places = _moved(state.places, {value: COPIED})
+            yield State(time, state.run, places, out[1:], back), ((Step.OUT_DONE, value),)
+        if state.back:
+            value = state.back[0][0]
+            time, out, back = self._when_ended(state, out=False)
+            places = _moved(state.places, {value: BOTH})
+            yield State(time, state.run, places, out, back[1:]), ((Step.IN_DONE, value),)
 
     def _fetches(self, state: State, value: int) -> Iterator[tuple[State, Items]]:
         lane = self.problem.lanes.back
-        fork = 0 if state.forked[1] else lane.fork
-        out, back = self._advanced(state.out, state.back, fork)
+        out, back = self._advanced(state.out, state.back, lane.fork)
         back = (*back, (value, self._work(lane, value)))
         for freed in self._room(state.places, self.ops.sizes[value], ()):
             places = _moved(self._without(state.places, freed), {value: COMING})
             yield (
-                State(state.time + fork, state.run, places, out, back, (state.forked[0], True)),
+                State(state.time + lane.fork, state.run, places, out, back),
                 (*_drops(state, freed), (Step.IN_START, value)),
             )
 
@@ -176,8 +169,7 @@ class _Search:
                 after = self._without(places, (*freed, *dies))
                 time, out, back = self._while_runs(state, ops.costs[op])
                 run = state.run + (not again)
-                forked = (False, False) if ops.costs[op] else state.forked
-                moved = State(time, run, _moved(after, dict.fromkeys(makes, HERE)), out, back, forked)
+                moved = State(time, run, _moved(after, dict.fromkeys(makes, HERE)), out, back)
                 yield moved, (*_drops(state, freed), (Step.RUN, op), *_drops(state, dies))
 
     def _dying(self, places: Sequence[int], op: int) -> Iterator[tuple[int, ...]]:
@@ -236,11 +228,11 @@ class _Search:
             work -= step * pace
         return (time, *lines)
 
-    def _when_ended(self, state: State, count: int, out: bool) -> tuple[int, Queue, Queue]:
-        """The time and the lanes when the oldest copies out, or in, have ended and are joined."""
+    def _when_ended(self, state: State, out: bool) -> tuple[int, Queue, Queue]:
+        """The time and the lanes when the oldest copy out, or in, has ended and is joined."""
         time, lines = state.time, (state.out, state.back)
         line = 0 if out else 1
-        while any(left > 0 for _, left in lines[line][:count]):
+        while lines[line][0][1] > 0:
             lefts = [next((left for _, left in line if left > 0), 0) for line in lines]
             lanes = (self.problem.lanes.out, self.problem.lanes.back)
             both = all(lefts)

@@ -85,10 +85,7 @@ def test_copies_of_a_lane_take_turns() -> None:
 %g = offload_done(%g0, %b)
 %y = exp(%c)"""
     )
-    assert [(copy.begin, copy.end, copy.waited) for copy in found.copies] == [
-        (200, 360, 0),
-        (360, 520, 220),
-    ]  # One wait is for both.
+    assert [(copy.begin, copy.end, copy.waited) for copy in found.copies] == [(200, 360, 60), (360, 520, 160)]
     assert found.stalls(5)[0].waits_for is found.copies[1] and found.makespan == 620
 
 

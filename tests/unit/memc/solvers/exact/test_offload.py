@@ -100,37 +100,6 @@ def test_copies_take_ops_time() -> None:
     assert plan.makespan == 4000 + 30 + 100 + 31 + 30 + 400 + 31
 
 
-def test_copies_that_start_or_end_together_take_ops_time_once() -> None:
-    """Each place of starts takes 30, each of dones 31; what two copies take is 800."""
-    problem = problem_of([1, 1, 1, 1], [[], [], [], [0, 1, 2]], once=True, copy=400)
-    lane = Lane(0, 400, 1024, 61)
-    problem = OffloadProblem(problem.ops, problem.movable, Lanes(lane, lane))
-    out = [(Step.OUT_START, 0), (Step.OUT_START, 1)]
-    gone = [(Step.OUT_DONE, 0), (Step.OUT_DONE, 1)]
-    back = [(Step.IN_START, 0), (Step.IN_START, 1), (Step.IN_DONE, 0), (Step.IN_DONE, 1)]
-    made, between, last = [(Step.RUN, 0), (Step.RUN, 1)], (Step.RUN, 2), (Step.RUN, 3)
-    together = measure_schedule(problem, [*made, *out, between, *gone, *back, last])
-    assert together.makespan == 4000 + 30 + 31 + 30 + 800 + 31
-    # The first copy starts, and ends, in a place of its own.
-    apart = [(Step.RUN, 0), out[0], (Step.RUN, 1), gone[0], out[1], between, gone[1], *back, last]
-    assert measure_schedule(problem, apart).makespan == together.makespan + 30 + 31
-    # A start between two dones parts them, here beside the first copy back.
-    split = [*made, *out, between, gone[0], back[0], gone[1], back[1], *back[2:], last]
-    assert measure_schedule(problem, split).makespan == together.makespan
-
-
-def test_two_copies_are_awaited_and_brought_back_together() -> None:
-    # Values 0 and 1 leave for value 2, the first beside op 1.
-    reads: list[list[int]] = [[], [], [], [2], [0, 1]]
-    lane = Lane(0, 400, 1024, 61)
-    problem = OffloadProblem(problem_of([1, 1, 2, 0, 0], reads, once=True, copy=0).ops, [True] * 5, Lanes(lane, lane))
-    best = solve_offload(problem, 2 << 20)
-    assert best.proven and best.plan is not None
-    assert best.plan.makespan == 5000 + 30 + (30 + 400 + 31) + (30 + 800 + 31)
-    found = min(plan.makespan for plan in offload_ladder(problem, 0) if plan.peak <= 2 << 20)
-    assert found == best.plan.makespan
-
-
 def test_the_search_is_never_below_it_nor_it_below_the_bound() -> None:
     quicker = 0
     for seed in range(25):
