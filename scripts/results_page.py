@@ -27,6 +27,7 @@ SUBJECTS = {
         "training_memory",
         "attention",
         "gpu_planned_memory",
+        "gpu_cupy",
         "rematerialize",
         "offload",
         "offload_policies",
