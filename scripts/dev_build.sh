@@ -4,9 +4,10 @@
 # Usage: scripts/dev_build.sh [python]
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-python=${1:-${PYTHON:-python3}}
+python=$(command -v "${1:-${PYTHON:-python3}}")
+case $python in /*) ;; *) python=$PWD/$python ;; esac  # CMake would look for it in the build folder.
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("platlib"))')
-cmake -S "$root" -B "$root/build/dev" -DPython3_EXECUTABLE="$(command -v "$python")" -DMEMC_WERROR=ON >/dev/null
+cmake -S "$root" -B "$root/build/dev" -DPython3_EXECUTABLE="$python" -DMEMC_WERROR=ON >/dev/null
 cmake --build "$root/build/dev" --parallel "$(nproc)"
 mkdir -p "$site/memc"
 # Renamed into place: a running process keeps the library it has loaded.
