@@ -49,7 +49,8 @@ def exact_product(a: Array, b: Array, depth: int) -> Array:
         if largest[0] * largest[1] * depth < 2**53:
             exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
             return np.asarray(exact.astype(np.int64).astype(a.dtype))
-    return np.asarray(np.matmul(a, b))
+    # As they lie in an arena: which way BLAS sums up, and so the last bits, depends on the strides.
+    return np.asarray(np.matmul(np.ascontiguousarray(a), np.ascontiguousarray(b)))
 
 
 def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType]) -> Sequence[Array]:

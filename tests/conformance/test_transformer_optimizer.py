@@ -16,6 +16,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.optimizer import optimize_model
 
+from memc.measure.references import saturates_int8
 from memc.measure.verification import verify
 
 WORDS, POSITIONS, HIDDEN, HEADS, LAYERS = 50, 12, 16, 2, 2
@@ -191,4 +192,6 @@ def test_dynamically_quantized(kind: str, tmp_path: Path) -> None:
     }
     assert ops(path) == {renamed.get(name, name) for name in MODELS[kind][1]}
     found = verify(path, dims=SIZES)
+    if saturates_int8():
+        pytest.skip("onnxruntime's products of u8 and s8 saturate on this processor")
     assert all(d.matches or d.relative_norm < NOISE for d in found.differences.values()), found.differences

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,27 @@ def run_onnxruntime(source: str | Path | bytes, inputs: Mapping[str, Array]) -> 
         return {name: np.asarray(value) for name, value in zip(names, results)}
     except Exception as error:
         raise UnsupportedError(f"onnxruntime cannot run the model: {' '.join(str(error).split())}") from None
+
+
+@cache
+def saturates_int8() -> bool:
+    """Whether onnxruntime's products of u8 and s8 matrices lose what does not fit into 16 bits: pairs of products are added in 16
+    bits on x86 processors without VNNI instructions, so that large weights give other results there. It must be installed."""
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("MatMulInteger", ["a", "b"], ["y"])
+    infos = [
+        helper.make_tensor_value_info(name, element, shape)
+        for name, element, shape in (
+            ("a", TensorProto.UINT8, (4, 16)),
+            ("b", TensorProto.INT8, (16, 8)),
+            ("y", TensorProto.INT32, (4, 8)),
+        )
+    ]
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(helper.make_graph([node], "g", infos[:2], infos[2:]), opset_imports=opsets, ir_version=8)
+    given = {"a": np.full((4, 16), 255, np.uint8), "b": np.full((16, 8), 127, np.int8)}
+    return bool((run_onnxruntime(model.SerializeToString(), given)["y"] != 16 * 255 * 127).any())
 
 
 def run_reference(source: str | Path | bytes, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -15,6 +15,17 @@ from onnx import helper, numpy_helper
 from memc.frontend.onnx import import_onnx
 from memc.ir.core import Array
 from memc.ir.evaluate import evaluate
+from memc.measure.references import saturates_int8
+
+INT8_PRODUCTS = {
+    "DynamicQuantizeLSTM",
+    "DynamicQuantizeMatMul",
+    "MatMulIntegerToFloat",
+    "QAttention",
+    "QGemm",
+    "QLinearConv",
+}
+"""Ops whose results onnxruntime has by products of u8 and s8 matrices."""
 
 
 def one_node_model(
@@ -107,6 +118,9 @@ def same_as_ort(run_node: Callable[..., list[Array]]) -> Callable[..., None]:
         assert len(found) == len(expected)
         for value, wanted in zip(found, expected):
             assert value.dtype == wanted.dtype and value.shape == wanted.shape
+        if op_type in INT8_PRODUCTS and any(a is not None and a.dtype == np.int8 for a in inputs) and saturates_int8():
+            pytest.skip("onnxruntime's products of u8 and s8 saturate on this processor")
+        for value, wanted in zip(found, expected):
             a, b = value.astype(np.float64), wanted.astype(np.float64)
             if rounded and value.dtype.kind in "iu":
                 assert np.abs(a - b).max(initial=0) <= 1 and np.count_nonzero(a != b) <= rounded * a.size, op_type
