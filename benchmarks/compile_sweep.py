@@ -42,7 +42,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from covering_order import covering_order
-from gpu_compare import link_package
+from linked_package import link_package
 from sweep_cells import GOOD, Cell, measure
 from sweep_processes import Workers
 from sweep_sources import MODES, Folders, SweepModel, all_models

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -33,6 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from linked_package import link_package
 
 Array = npt.NDArray[Any]
 
@@ -256,27 +257,6 @@ def card() -> str:
     except (OSError, subprocess.CalledProcessError):
         shown = "no GPU"
     return f"{shown}, tvm {tvm.__version__}"
-
-
-def link_package() -> None:
-    """Make `memc` importable from the repository where it is not installed: a folder of links, first on the path."""
-    try:
-        import memc.runtime  # noqa: F401
-
-        return
-    except ImportError:
-        pass
-    for name in [n for n in sys.modules if n == "memc" or n.startswith("memc.")]:
-        del sys.modules[name]
-    package = Path(tempfile.mkdtemp()) / "memc"
-    package.mkdir()
-    for item in (ROOT / "python" / "memc").iterdir():
-        os.symlink(item, package / item.name)
-    if "MEMC_CORE" in os.environ:
-        os.symlink(Path(os.environ["MEMC_CORE"]).resolve(), package / "libmemc_core.so")
-    for name in ("ir", "passes", "runtime"):
-        os.symlink(ROOT / name, package / name)
-    sys.path.insert(0, str(package.parent))
 
 
 def main() -> int:

@@ -46,7 +46,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_compare import card, link_package, start_device
+from gpu_compare import card, start_device
+from linked_package import link_package
 
 Row = dict[str, str]
 """Of a case: name, verdict, detail."""

@@ -206,7 +206,7 @@ def region(planned: Any, key: Any) -> Iterator[None]:
 def run(name: str, mode: str, steps: int) -> dict[str, Any]:
     """One program in one mode, in this process."""
     import cupy
-    from gpu_compare import link_package
+    from linked_package import link_package
 
     link_package()
     from memc.cupy import planned_memory

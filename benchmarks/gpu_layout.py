@@ -28,9 +28,10 @@ import numpy.typing as npt
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
-from gpu_compare import card, link_package, relative_error, start_device
+from gpu_compare import card, relative_error, start_device
 from gpu_rows import measured_apart
 from gpu_speed import measure_torch, median_ms
+from linked_package import link_package
 
 Array = npt.NDArray[Any]
 

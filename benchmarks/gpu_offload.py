@@ -47,11 +47,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
-from gpu_compare import card, link_package, start_device
+from gpu_compare import card, start_device
 from gpu_offload_where import PLAIN, other_steps, where
 from gpu_rows import measured_apart, write_down
 from gpu_step_times import copied_times, interleaved
 from gpu_training_memory import in_use
+from linked_package import link_package
 
 STATES, HIDDEN = "states", "hidden"
 """Plans with all states on the host, and with as many as take little time."""

@@ -21,7 +21,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_compare import card, link_package, start_device
+from gpu_compare import card, start_device
+from linked_package import link_package
 
 TILES = ("32x32", "64x32", "32x64", "64x64", "128x64", "64x128")
 SPLITS = (1, 2, 4, 8)

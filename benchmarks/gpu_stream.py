@@ -33,10 +33,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
-from gpu_compare import card, link_package, start_device
+from gpu_compare import card, start_device
 from gpu_rows import measured_apart, write_down
 from gpu_step_times import interleaved
 from gpu_training_memory import in_use
+from linked_package import link_package
 
 PLAIN = "resident"
 

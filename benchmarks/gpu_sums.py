@@ -18,8 +18,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_compare import card, link_package, start_device
+from gpu_compare import card, start_device
 from gpu_split import Call, library_time, of_convolution, time_of
+from linked_package import link_package
 
 TILES = {8: "64x64", 9: "32x32", 10: "64x32", 11: "32x64"}
 TABLES = (4, 8, 16, 32, 64, 96)

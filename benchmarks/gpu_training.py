@@ -22,7 +22,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_compare import card, link_package
+from gpu_compare import card
+from linked_package import link_package
 
 TOLERANCES = {"f32": 1e-3, "tf32": 1e-1, "f16": 5e-2, "bf16": 2e-1}
 RATES = {"sgd": 0.05, "adam": 0.01}

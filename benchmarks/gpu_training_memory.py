@@ -33,9 +33,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
-from gpu_compare import card, link_package, start_device, used_memory
+from gpu_compare import card, start_device, used_memory
 from gpu_rows import measured_apart, write_down
 from gpu_speed import median_ms
+from linked_package import link_package
 
 SHARES = ("100", "75", "50")
 """Percent of the arena without recomputation."""

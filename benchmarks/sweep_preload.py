@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gpu_compare import link_package
+from linked_package import link_package
 
 link_package()
 
