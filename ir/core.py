@@ -200,7 +200,7 @@ class Block:
         return {value for value, ops in self.uses().items() if len(ops) == 1} - set(self.returns)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Function(Block):
     """A block with a name."""
 
@@ -209,6 +209,9 @@ class Function(Block):
     """What the caller calls the results (the ONNX outputs' names); as long as `returns`, or empty."""
     extents: list[Extent] = field(default_factory=list)
     """Which results are counts, in their order. Functions with named results alone have any."""
+
+    def __repr__(self) -> str:
+        return f"<Function @{self.name} ({len(self.ops)} ops)>"
 
     def params_of(self, *roles: Role) -> list[Value]:
         """The parameters of any of `roles`, in their order."""

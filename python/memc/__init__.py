@@ -13,11 +13,22 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+__version__: str
+
 if TYPE_CHECKING:
     from memc.driver import Compilation, compile, run
     from memc.estimation import Estimate, estimate
     from memc.frontend.onnx import import_onnx
-    from memc.ir.errors import MemcError
+    from memc.ir.errors import (
+        BudgetError,
+        CheckError,
+        DeviceError,
+        DeviceMemoryError,
+        InvalidError,
+        MemcError,
+        UnsupportedError,
+        UsageError,
+    )
     from memc.ir.text.parser import parse
     from memc.measure.benchmark import Benchmark, bench
     from memc.measure.verification import verify
@@ -30,15 +41,22 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Benchmark": "memc.measure.benchmark",
+    "BudgetError": "memc.ir.errors",
     "BuildGradient": "memc.passes.training.build_gradient",
+    "CheckError": "memc.ir.errors",
     "Compilation": "memc.driver",
+    "DeviceError": "memc.ir.errors",
+    "DeviceMemoryError": "memc.ir.errors",
     "Estimate": "memc.estimation",
     "Executable": "memc.runtime.execute.executable",
+    "InvalidError": "memc.ir.errors",
     "MemcError": "memc.ir.errors",
     "PassManager": "memc.passes.manager",
     "Plan": "memc.planning",
     "Report": "memc.report.compile_report",
     "Tensor": "memc.planning",
+    "UnsupportedError": "memc.ir.errors",
+    "UsageError": "memc.ir.errors",
     "bench": "memc.measure.benchmark",
     "compile": "memc.driver",
     "estimate": "memc.estimation",
@@ -52,15 +70,22 @@ _HOME = {
 
 __all__ = [
     "Benchmark",
+    "BudgetError",
     "BuildGradient",
+    "CheckError",
     "Compilation",
+    "DeviceError",
+    "DeviceMemoryError",
     "Estimate",
     "Executable",
+    "InvalidError",
     "MemcError",
     "PassManager",
     "Plan",
     "Report",
     "Tensor",
+    "UnsupportedError",
+    "UsageError",
     "bench",
     "compile",
     "estimate",
@@ -76,4 +101,12 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
+    if name == "__version__":
+        from importlib.metadata import version  # Slow to import.
+
+        return version("memc")
     raise AttributeError(f"module 'memc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__")), "__version__"])

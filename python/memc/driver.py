@@ -47,7 +47,7 @@ ADDRESSABLE = 2**47
 """Bytes."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Compilation:
     """What `compile` hands back."""
 
@@ -58,6 +58,10 @@ class Compilation:
     """The artifact folder; None with `plan_only`."""
     temporary: tempfile.TemporaryDirectory[str] | None = None
     """Keeps an artifact that was not given an output path, as long as this object lives."""
+
+    def __repr__(self) -> str:
+        where = "plan only" if self.path is None else str(self.path)
+        return f"<Compilation: {where}; {self.report!r}>"
 
     def load(self) -> Executable:
         """The executable of the artifact. Raises UsageError after `plan_only`."""

@@ -76,6 +76,11 @@ class Executable:
         """Why it cannot run, in a forked child; empty if it can."""
         forks.watch(self)
 
+    def __repr__(self) -> str:
+        given = ", ".join(map(str, self.inputs))
+        made = ", ".join(map(str, self.outputs))
+        return f"<{type(self).__name__} of {self.manifest.path}: ({given}) -> ({made})>"
+
     def storages_of_weights(self) -> dict[str, Any]:
         """The storages of spaces that hold weights, by name."""
         return {space.name: self.storages[space.name] for space in self.manifest.spaces if space.holds == "weights"}

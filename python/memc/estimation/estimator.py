@@ -56,7 +56,7 @@ class Alternative:
     """Whether the job fits with them into the memory given; None where none is."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Estimate:
     """What a job takes where memory suffices, all at the peak and in bytes."""
 
@@ -90,6 +90,10 @@ class Estimate:
     """What PyTorch counted itself, where the source says so."""
     plan: StepPlan | None = None
     """Of the hot step, where one was asked for."""
+
+    def __repr__(self) -> str:
+        fits = {None: "", True: ", fits", False: ", does not fit"}[self.fits]
+        return f"<Estimate of {self.source}: reserved {self.reserved_bytes:,} B, device {self.device_bytes:,} B ({self.confidence}){fits}>"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

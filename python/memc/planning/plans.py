@@ -24,7 +24,7 @@ class SpacePlan(SpaceFootprint):
         return self.bytes
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """Where every tensor lies, and how good that is."""
 
@@ -37,6 +37,10 @@ class Plan:
     spaces: Sequence[SpacePlan]
     order: Sequence[int] | None = None
     """Of a graph: its ops by index, in execution order."""
+
+    def __repr__(self) -> str:
+        bound = "optimal" if self.proven_optimal else f"lower bound {self.lower_bound:,} B"
+        return f"<Plan of {len(self.tensors)} tensors: peak {self.peak:,} B, {bound}, by {self.solver}>"
 
     @property
     def footprint(self) -> Footprint:

@@ -14,7 +14,7 @@ from memc.ir.footprint import WORKSPACE, Footprint
 from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import lifetimes, unoptimized_bytes
 from memc.ir.module import Module
-from memc.ir.sizes import align
+from memc.ir.sizes import align, format_size
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
@@ -72,7 +72,7 @@ class Trained:
     """Of each softmax before a product that did not: the product, and why."""
 
 
-@dataclass(frozen=True)
+@dataclass(repr=False)
 class Report:
     """Bytes are counted as planned: each arena tensor rounded up to the alignment."""
 
@@ -111,6 +111,12 @@ class Report:
     """None for a model that is not trained."""
     labels: list[LabelInput] = field(default_factory=list)
     """Inputs that hold labels, and what runs check them for."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<Report: arena {format_size(self.arena_bytes)}, lower bound {format_size(self.lower_bound_bytes)}, "
+            f"peak {format_size(self.peak_bytes)}, {self.ops} ops, {self.target}>"
+        )
 
     @property
     def added_percent(self) -> float | None:
