@@ -12,11 +12,11 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 pip=("$venv/bin/python" -m pip install --quiet --disable-pip-version-check)
 case $mode in
-  run) "${pip[@]}" . onnxruntime ;;
+  run) "${pip[@]}" ".[verify]" ;;
   dev)
     # An editable install finds its build tools in the environment, so that a change to cpp/ needs no new download.
     "${pip[@]}" scikit-build-core cmake ninja "$(sed -n 's/.*"\(apache-tvm-ffi==[^"]*\)".*/\1/p' pyproject.toml | head -n 1)"
-    "${pip[@]}" --no-build-isolation -e ".[dev]"
+    "${pip[@]}" --no-build-isolation -e ".[dev,docs]"
     ;;
   *) echo "usage: scripts/setup.sh [run|dev]" >&2; exit 2 ;;
 esac

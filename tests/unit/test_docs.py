@@ -28,7 +28,7 @@ from memc.ir import type_inference
 from memc.ir.ops.shared import op_def
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in ("memir.md", "onnx_coverage.md"))
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in ("memir.md", "onnx_coverage.md"))
 BLOCK = re.compile(
     r"^```(?P<kind>python|console|memir|toml|json|text|sh)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )

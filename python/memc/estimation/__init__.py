@@ -6,7 +6,8 @@ Every source yields allocation `Events`; simulated allocators tell what they tak
 
 from __future__ import annotations
 
-from .estimator import Alternative, Estimate, OutOfMemory, estimate
+from .estimator import estimate
 from .events import EventList, Events
+from .result import Alternative, Estimate, OutOfMemory
 
 __all__ = ["Alternative", "Estimate", "EventList", "Events", "OutOfMemory", "estimate"]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Union
+from typing import Union
 
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.messages import nearest, shown
@@ -23,89 +23,16 @@ from .phantom import Script
 from .planned import planned_arena
 from .recording import Recording
 from .replay import Job, Taken, replay
+from .result import Alternative, Estimate, OutOfMemory
 from .scripts import is_script, script_job
 from .sources import is_artifact, is_model, read_source
-from .step_plans import StepPlan, step_plan
+from .step_plans import step_plan
 
 Source = Union[str, Path, Events, Recording]
 """A script of PyTorch's, a file of events, a memory snapshot, a trace, an artifact's folder, or events as they are."""
 
 ADVICE = ("", "expandable_segments:True", "max_split_size_mb:128", "roundup_power2_divisions:8")
 """Settings that the report compares, beside a planned arena."""
-
-
-@dataclass(frozen=True)
-class OutOfMemory:
-    """The request for which the memory does not suffice, once all that was cached is given back. Bytes."""
-
-    event: int
-    op: str
-    requested_bytes: int
-    allocated_bytes: int
-    reserved_bytes: int
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """What the job would take under other settings. Bytes, at the peak."""
-
-    settings: str
-    reserved_bytes: int
-    retries: int = 0
-    fits: bool | None = None
-    """Whether the job fits with them into the memory given; None where none is."""
-
-
-@dataclass(frozen=True, repr=False)
-class Estimate:
-    """What a job takes where memory suffices, all at the peak and in bytes."""
-
-    source: str
-    allocated_bytes: int
-    reserved_bytes: int
-    requested_bytes: int
-    device_bytes: int
-    confidence: str
-    """`exact`: what the allocator does for what the job asks; `assumed`: for what it is taken to ask; `modelled`: by a model of the
-    framework."""
-    assumed: tuple[str, ...]
-    peak_op: str | None
-    breakdown: Mapping[str, int]
-    fits: bool | None
-    """Whether the job runs in the memory given; None where none is."""
-    largest_batch: int | None
-    seconds: float
-    allocator: str
-    gpu: str | None
-    memory_bytes: int | None
-    retries: int
-    """In the memory given: how often all that is cached goes back to the device."""
-    fitted_bytes: int | None
-    """What the job takes of the device in the memory given, where it fits; None elsewhere."""
-    range_end: bool
-    """Whether `largest_batch` is the last that was tried: more may fit."""
-    out_of_memory: OutOfMemory | None
-    alternatives: tuple[Alternative, ...]
-    recorded: Mapping[str, int] = field(default_factory=dict)
-    """What PyTorch counted itself, where the source says so."""
-    plan: StepPlan | None = None
-    """Of the hot step, where one was asked for."""
-
-    def __repr__(self) -> str:
-        fits = {None: "", True: ", fits", False: ", does not fit"}[self.fits]
-        return f"<Estimate of {self.source}: reserved {self.reserved_bytes:,} B, device {self.device_bytes:,} B ({self.confidence}){fits}>"
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        data = dict(vars(self))
-        data["assumed"] = list(self.assumed)
-        data["breakdown"] = dict(self.breakdown)
-        data["recorded"] = dict(self.recorded)
-        data["out_of_memory"] = None if self.out_of_memory is None else vars(self.out_of_memory)
-        data["alternatives"] = [vars(each) for each in self.alternatives]
-        data["plan"] = None if self.plan is None else self.plan.to_dict()
-        data["seconds"] = round(self.seconds, 4)
-        return data
 
 
 def estimate(
@@ -143,19 +70,38 @@ def estimate(
 
     Args:
         source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
-        gpu, memory: `h200` (the default for constants), `h100`, `a100`, `rtx4090`; and bytes of it that the job may take.
+        gpu: `h200` (the default for constants), `h100`, `a100` or `rtx4090`.
+        memory: bytes of it that the job may take.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
-        allocator, device: `pytorch` (default), `tensorflow`, `xla`, `mxnet...` or `cupy`; of a snapshot with several.
-        train, optimizer, dims, framework: of a model, whether it is trained, how (`sgd`), its open dimensions, what runs it (`pytorch-2.11`).
-        tf32, zero_grad: whether a model's convolutions may use TF32; whether gradients are dropped `first` in a step or at its `end`.
-        precision, accumulate, checkpoint: `f32`, `bf16`, `amp-bf16`, `amp-f16`; batches of a step; modules to recompute (`*.layer.*`).
-        channels_last, cudnn_benchmark: of a model of images, whether it has this layout, and whether cuDNN tries its engines.
-        find_batch, alternatives: name, least and most of a dimension, or of a script's number; whether to try other settings, too.
-        plan, assume: where addresses of a step's blocks are written, of a script or recorded events; what a script's data decides.
-        steps, python: of an optimizer, after which a script ends (3; 0: its own end); its interpreter (MEMC_PHANTOM_PYTHON, or this one).
-        arguments, world_size, rank, timeout, show: of a script; of a distributed job; seconds (600); whether what it prints is shown.
+        allocator: `pytorch` (the default), `tensorflow`, `xla`, `mxnet...` or `cupy`.
+        device: by number, of a snapshot with several.
+        train: whether a model is trained.
+        optimizer: how, such as `sgd`.
+        dims: of a model, its open dimensions.
+        framework: what runs a model, such as `pytorch-2.11`.
+        tf32: whether a model's convolutions may use TF32.
+        zero_grad: whether gradients are dropped `first` in a step or at its `end`.
+        precision: `f32`, `bf16`, `amp-bf16` or `amp-f16`.
+        accumulate: batches of a step.
+        checkpoint: modules to recompute, such as `*.layer.*`.
+        channels_last: whether a model of images has this layout.
+        cudnn_benchmark: whether cuDNN tries its engines.
+        find_batch: name, least and most of a dimension, or of a script's number.
+        alternatives: whether to try other settings, too.
+        plan: where addresses of a step's blocks are written, of a script or recorded events.
+        steps: of an optimizer, after which a script ends (by default 3; 0: its own end).
+        python: a script's interpreter (by default MEMC_PHANTOM_PYTHON, or this one).
+        arguments: of a script.
+        world_size: processes of a distributed job.
+        rank: which of them the script is.
+        timeout: seconds that a script may take (by default 600).
+        assume: what a script's data decides.
+        show: whether what a script prints is shown.
 
-    Raises UsageError for wrong arguments, InvalidError and UnsupportedError for files that cannot be read, and what is in them."""
+    Raises:
+        UsageError: for wrong arguments.
+        InvalidError: for files that cannot be read, and what is in them; UnsupportedError likewise.
+    """
     target = _target(gpu, memory, _allocator(allocator, alloc_conf), allocator, alternatives, plan)
     of_steps = (zero_grad, precision, accumulate, checkpoint, channels_last, cudnn_benchmark)
     asked = ModelOptions(train, optimizer, dims, framework, tf32, *of_steps)

@@ -88,8 +88,9 @@ def verify(
             run the model, onnx's reference is asked too, and a tensor that agrees with either passes. What depends on random
             numbers, which every implementation draws its own way, is compared with `numpy`.
         inputs: data by input name; what is missing is random, from `seed`.
-        rtol, atol: tolerances per element; None for those of the precision and the model's types (`TOLERANCES`; in half
-            precision and for models quantized to 8 bits, where neither is given, `NORMS`).
+        rtol: relative tolerance per element; None for that of the precision and the model's types (`TOLERANCES`; in half
+            precision and for models quantized to 8 bits, where `atol` is not given either, `NORMS`).
+        atol: absolute tolerance per element, likewise.
         all_tensors: also compare every floating-point tensor inside the model.
         **options: as for `memc.compile`.
 

@@ -65,10 +65,13 @@ def plan(
         alignment: bytes; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it. It
             replaces a CSV file's alignments; a `Tensor` with an alignment keeps its own, and sizes are then rounded up to the
             greatest common divisor of all.
-        solver, order_solver: by name; see `solver_names` and `order_solver_names`.
+        solver: of addresses, by name; see `solver_names`.
+        order_solver: of the order, by name; see `order_solver_names`.
         time_limit: seconds for the search, half of them at most for the order; without it, work is bounded by count.
         threads: for the search, by default one for each core.
-        dims, input_shapes, bind: of an ONNX model's inputs, as for `memc.compile`.
+        dims: of an ONNX model's inputs, as for `memc.compile`.
+        input_shapes: likewise.
+        bind: likewise.
 
     Raises:
         BudgetError: nothing found that keeps the capacity; the message states the least peak found. It is a
