@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -65,3 +66,16 @@ def test_plan_only(tmp_path: Path) -> None:
     # While op 2 runs, three tensors of 128 KiB and the workspace of 64 KiB are live.
     assert max(offset + size for size, offset, _, _ in places) == 3 * 131072 + 65536
     assert "arena 458,752 bytes" in printed and "lower bound 458,752 bytes" in printed
+
+
+def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    notebook = json.loads((EXAMPLES / "tour.ipynb").read_text())
+    cells = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(not cell["outputs"] for cell in notebook["cells"] if cell["cell_type"] == "code"), (
+        "stored without outputs"
+    )
+    (tmp_path / "tour.py").write_text("\n\n".join(cells) + "\nassert losses[-1] < 0.6 * losses[0], losses\n")
+    printed = run("tour.py", cwd=tmp_path)
+    arenas = [int(n.replace(",", "")) for n in re.findall(r"-O\d: arena +([\d,]+) B", printed)]
+    assert len(arenas) == 4 and arenas == sorted(arenas, reverse=True) and arenas[2] < arenas[0] / 2
+    assert "cannot be met: the least reachable peak is" in printed
