@@ -57,6 +57,8 @@ class PassManager:
     """What passes, and `measure`, found of @main in the last run."""
     head: int = 0
     """How many of the first passes make the program that the others work on, such as a training step of a model."""
+    on_pass: Callable[[str, int, int], None] | None = None
+    """Called as each pass begins, with its name, its number from 1, and how many there are."""
     measure: Measure | None = None
     """Looks at the program between the head and the other passes, and leaves it as it is."""
 
@@ -77,6 +79,8 @@ class PassManager:
         before = str(module) if self.print_ir_after_change else ""
         chosen = self.passes[: self.stop_after]
         for number, item in enumerate(chosen):
+            if self.on_pass is not None:
+                self.on_pass(item.name, number + 1, len(chosen))
             with self._timed("peaks before passes"):
                 if number == self.head:
                     self._measure(module)

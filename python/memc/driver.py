@@ -75,7 +75,7 @@ class Compilation:
 
 
 Progress = Callable[[str], None]
-"""Called with the name of each stage as it begins."""
+"""Called with the name of each stage as it begins, and within `passes` with that of each pass: `passes: fuse (3 of 14)`."""
 
 
 def load_module(source: Source, options: Options) -> Module:
@@ -110,7 +110,7 @@ def compile(
         source: path to an .onnx or .memir file, the bytes of an ONNX file, a loaded model, or a module (which is
             changed in place).
         output: the artifact folder to write, by convention ending in .memc; a temporary one if None.
-        progress: called with each stage's name.
+        progress: called with each stage's name as it begins, and with each pass's: `passes: fuse (3 of 14)`.
         **options: the fields of `Options`.
 
     Raises:
@@ -132,7 +132,7 @@ def compile(
                 split_groups(function, apart)
         try:
             with stages("passes"):
-                report = _planned(module, chosen, target, apart)
+                report = _planned(module, chosen, target, apart, stages.on_pass)
         except BudgetError as error:
             chosen = _with_less(chosen, module, error)
             continue
@@ -182,10 +182,17 @@ def _require_alignment(target: CodeTarget, plan_only: bool) -> None:
         )
 
 
-def _planned(module: Module, chosen: Options, target: CodeTarget, apart: Collection[str]) -> Report:
+def _planned(
+    module: Module,
+    chosen: Options,
+    target: CodeTarget,
+    apart: Collection[str],
+    on_pass: Callable[[str, int, int], None],
+) -> Report:
     """Run the passes, and report what they planned. Raises InvalidError for a plan of a given pipeline that does not suit the
     code, and BudgetError for more memory than the budget."""
     manager = _manager(chosen, apart)
+    manager.on_pass = on_pass
     manager.run(module)
     if chosen.pass_pipeline is not None:
         _check_given_plan(module, partial=True)
@@ -313,6 +320,10 @@ class _Stages:
         with few_collections():
             yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def on_pass(self, name: str, number: int, total: int) -> None:
+        if self.progress:
+            self.progress(f"passes: {name} ({number} of {total})")
 
     def rounded(self) -> dict[str, float]:
         named = {name: round(value, 4) for name, value in self.seconds.items()}

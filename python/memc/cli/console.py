@@ -66,13 +66,19 @@ def set_up_logging(verbose: int, quiet: bool) -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
-    """A spinner on stderr that names the stage; nothing when stderr is not a terminal."""
+    """A spinner on stderr with the stage and the time since it began; nothing when stderr is not a terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda stage: None
         return
-    with console.status("starting") as status:
-        yield lambda stage: status.update(stage)
+    from rich.progress import Progress as Display
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    with Display(
+        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
+    ) as shown:
+        task = shown.add_task("starting", total=None)
+        yield lambda stage: shown.reset(task, description=stage)
 
 
 def stdout_console(no_color: bool) -> Console:

@@ -190,3 +190,13 @@ def test_options_give_the_nearest_name(model: onnx.ModelProto) -> None:
         with pytest.raises(memc.MemcError) as caught:
             memc.compile(model, **options)  # type: ignore[arg-type]
         assert near in str(caught.value)
+
+
+def test_progress_names_stages_and_passes_in_their_order(model: onnx.ModelProto, tmp_path: Path) -> None:
+    said: list[str] = []
+    compilation = memc.compile(model, tmp_path / "model.memc", progress=said.append)
+    passes = [text for text in said if text.startswith("passes: ")]
+    assert [text for text in said if text not in passes] == ["import", "passes", "codegen", "write"]
+    assert said.index("passes") < said.index(passes[0]) and said.index(passes[-1]) < said.index("codegen")
+    names = [name.partition("{")[0] for name, _ in compilation.report.pass_seconds][: len(passes)]
+    assert passes == [f"passes: {name} ({n} of {len(passes)})" for n, name in enumerate(names, 1)] and len(passes) > 5
