@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import zlib
 from collections.abc import Sequence
@@ -67,16 +68,22 @@ def weight(spec: Any, stored: dict[str, Array]) -> Array:
         return np.asarray(stored[spec.name])
     if spec.name.endswith(MOMENTS):
         return np.zeros(spec.nbytes, np.uint8)
-    name, shape = spec.name.removesuffix(LAST), spec.shape
-    if name != spec.name:  # The same numbers as of the weight with channels first.
+    return drawn(spec.name, tuple(spec.shape), spec.dtype)
+
+
+@functools.cache
+def drawn(full_name: str, shape: tuple[int, ...], dtype: str) -> Array:
+    """Numbers from a seed of the name, as bytes: made once for all plans of a process."""
+    name = full_name.removesuffix(LAST)
+    if name != full_name:  # The same numbers as of the weight with channels first.
         shape = (shape[0], shape[-1], *shape[1:-1])
-    rng = np.random.default_rng(zlib.crc32(name.removesuffix(f".{spec.dtype}").encode()))
+    rng = np.random.default_rng(zlib.crc32(name.removesuffix(f".{dtype}").encode()))
     fan_in = max(int(np.prod(shape[1:])), 1)
     data = rng.standard_normal(shape, np.float32) * np.float32((1.0 / fan_in) ** 0.5)
-    if name != spec.name:
+    if name != full_name:
         data = np.ascontiguousarray(np.moveaxis(data, 1, -1))
-    if spec.dtype in HALVES:
-        data = data.astype(HALVES[spec.dtype])
+    if dtype in HALVES:
+        data = data.astype(HALVES[dtype])
     return np.asarray(data.reshape(-1).view(np.uint8))
 
 
