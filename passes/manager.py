@@ -17,9 +17,9 @@ from memc.ir.liveness import covers_root, is_fixed, updates_state
 from memc.ir.module import Module
 from memc.ir.verify.copy_races import check_copy_races
 from memc.ir.verify.kernel_races import check_kernel_races
-from memc.ir.verify.memory_plan import check_plan
 from memc.ir.verify.structure import Known, verify
 from memc.passes.base import Finding, Pass, alignment_of, class_name
+from memc.passes.check_plans import check_whole_plan
 from memc.passes.pipeline_text import parse_pipeline
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.registry import known_passes, line, third_party
@@ -118,10 +118,10 @@ class PassManager:
             if self.verify_each:
                 verify(module, known)
                 check_kernel_races(module)
-            if self.verify_each or item.plans:
-                check_copy_races(module)
             if item.plans:
-                check_plan(module, _alignment(item, module))
+                check_whole_plan(module, _alignment(item, module))
+            elif self.verify_each:
+                check_copy_races(module)
         except MemcError as error:
             raise CheckError(f"after pass {item.name}: {error}") from error
         except Exception as error:

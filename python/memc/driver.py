@@ -22,9 +22,8 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.snapshot import Beginning, is_raw
-from memc.ir.verify.copy_races import check_copy_races
-from memc.ir.verify.memory_plan import check_plan
 from memc.passes.budget import over_budget
+from memc.passes.check_plans import check_whole_plan
 from memc.passes.compose_pipeline import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fused_groups import split_groups
 from memc.passes.layout.channels_last import ChannelsLast, has_channels_last
@@ -262,8 +261,7 @@ def _check_given_plan(module: Module, partial: bool = False) -> None:
     """Raise InvalidError unless a plan that a given pipeline made, or left as it was read, suits the target's code. Of a
     `partial` plan, which may lack placements, only those that it has must."""
     try:
-        check_plan(module, module.target.alignment, partial=partial)
-        check_copy_races(module)
+        check_whole_plan(module, module.target.alignment, partial=partial)
     except CheckError as error:
         raise InvalidError(f"{error} (end the pipeline with assign-addresses, without another alignment)") from None
 
