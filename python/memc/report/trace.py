@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timeline of a plan in Chrome's trace format, for Perfetto or chrome://tracing: a lane of ops and one for each direction of
-copies, and the bytes that are live."""
+copies, and counters of the bytes that are live, in all and by role."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from memc.ir.core import Function, Op
-from memc.ir.liveness import lifetimes, live_bytes
+from memc.ir.liveness import Lifetime, lifetimes, live_bytes
 from memc.ir.module import Module
 from memc.ir.spaces import ARENA, HOST
 from memc.passes.manager import PassManager
 from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.offload import Offload
 from memc.passes.recompute.rematerialize import Rematerialize, costs_of
+from memc.report.roles import storage_roles
 from memc.report.timeline import Copy, Timeline, timeline
 from memc.solvers.lane_clock import Way
 
@@ -30,19 +31,32 @@ THREADS: Mapping[Way | None, tuple[int, str]] = {
 
 def plan_trace(module: Module, pipeline: str) -> Event:
     """The trace of a planned module in the cost model with which the passes of `pipeline`, its text, have planned it."""
+    time = timeline_of(module, pipeline)
+    return {"traceEvents": events_of(module.main, time, module.target.alignment), "displayTimeUnit": "ms"}
+
+
+def timeline_of(module: Module, pipeline: str) -> Timeline:
+    """The timeline of a planned module in the cost model with which the passes of `pipeline`, its text, have planned it."""
     items = [item for item in PassManager.parse(pipeline).passes if isinstance(item, (Offload, Rematerialize))]
     profile = items[0].profile if items else None
     costs = costs_of(module, items[0].target if items else None, profile)
     link = link_of(items[0].link if items and isinstance(items[0], Offload) else None, module.target, profile)
-    time = timeline(module.main, costs.cost, link.lanes())
-    return {"traceEvents": events_of(module.main, time, module.target.alignment), "displayTimeUnit": "ms"}
+    return timeline(module.main, costs.cost, link.lanes())
 
 
 def events_of(function: Function, time: Timeline, alignment: int, process: int = 0, title: str = "plan") -> list[Event]:
     """The events of a timeline, in microseconds."""
     found = [_named(process, 0, "process_name", title)]
     found += [_named(process, thread, "thread_name", name) for thread, name in THREADS.values()]
-    found += [{**event, "pid": process} for event in (*_ops(time), *_copies(time), *_live(function, time, alignment))]
+    found += [
+        {**event, "pid": process}
+        for event in (
+            *_ops(time),
+            *_copies(time),
+            *_live(function, time, alignment),
+            *_by_role(function, time, alignment),
+        )
+    ]
     return found
 
 
@@ -94,6 +108,22 @@ def _live(function: Function, time: Timeline, alignment: int) -> Iterator[Event]
             if nbytes != before:
                 yield {"name": f"{space} bytes", "ph": "C", "tid": 0, "ts": begin / 1e6, "args": {"live": nbytes}}
             before = nbytes
+
+
+def _by_role(function: Function, time: Timeline, alignment: int) -> Iterator[Event]:
+    """How many bytes of the arena each role has, where that changes: one counter of several series, which are drawn stacked."""
+    roles = storage_roles(function)
+    lives: dict[str, list[Lifetime]] = {}
+    for life in lifetimes(function):
+        lives.setdefault(roles[life.root], []).append(life)
+    steps = len(function.ops)
+    live = {role: live_bytes(lives[role], steps, alignment) for role in sorted(lives)}
+    before: dict[str, int] = {}
+    for index, begin in enumerate(time.starts):
+        now = {role: counts[index] for role, counts in live.items()}
+        if now != before:
+            yield {"name": f"{ARENA} bytes by role", "ph": "C", "tid": 0, "ts": begin / 1e6, "args": now}
+        before = now
 
 
 def _name(op: Op) -> str:
