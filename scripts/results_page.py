@@ -51,7 +51,16 @@ SUBJECTS = {
         "digits",
         "gpu_training",
     ),
-    "Speed": ("cpu_speed", "sorts", "scatters", "gpu_speed", "gpu_half", "compile_time", "replay_speed"),
+    "Speed": (
+        "cpu_speed",
+        "sorts",
+        "scatters",
+        "gpu_speed",
+        "gpu_half",
+        "compile_time",
+        "replay_speed",
+        "report_speed",
+    ),
 }
 """The pages by subject, in the order in which they are shown."""
 

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from memc.measure.verification import verify
     from memc.passes.manager import PassManager
     from memc.passes.training.build_gradient import BuildGradient
+    from memc.picture.outputs import write_report
     from memc.planning import Plan, Tensor, plan
     from memc.report.compile_report import Report
     from memc.runtime.execute.executable import Executable
@@ -66,6 +67,7 @@ _HOME = {
     "plan": "memc.planning",
     "run": "memc.driver",
     "verify": "memc.measure.verification",
+    "write_report": "memc.picture.outputs",
 }
 
 __all__ = [
@@ -95,6 +97,7 @@ __all__ = [
     "plan",
     "run",
     "verify",
+    "write_report",
 ]
 
 

@@ -30,6 +30,7 @@ VERBS = {
     "bench": ("bench.bench_model", "Measure how fast a model runs."),
     "estimate": ("estimate.estimate", "Tell how much GPU memory a job takes."),
     "plan": ("plan.plan", "Plan memory: addresses and order."),
+    "report": ("report.report", "Draw a plan: a page that shows every byte."),
     "opt": ("opt.opt", "Run passes and print the IR."),
 }
 """Of each verb its module with its function, and its line in the help. A module is imported when its verb is asked for: most load the

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,11 +28,34 @@ class _PlainValues(pickle.Unpickler):
         raise pickle.UnpicklingError("it refers to objects outside itself")
 
 
-def read_snapshot(path: str | Path, device: int | None = None) -> Recording:
-    """The events of a snapshot's device, by default of the only one with any.
+@dataclass(frozen=True)
+class History:
+    """What a snapshot tells of one device."""
 
-    A history that began late is put after the blocks that were live before it, as the snapshot's segments and the events themselves
-    tell. Raises UsageError for a device that is not there, InvalidError for a file that cannot be read or is no snapshot.
+    device: int
+    before: list[Action]
+    """Blocks that were live before the first event, as the snapshot's segments and the events themselves tell."""
+    actions: list[Action]
+    """The events, in order."""
+    settings: str
+    """The allocator's."""
+
+
+def read_snapshot(path: str | Path, device: int | None = None) -> Recording:
+    """The events of a snapshot's device, by default of the only one with any. A history that began late is put after the blocks that were
+    live before it. Raises what `read_history` raises."""
+    history = read_history(path, device)
+    began_late = any(action.name == "alloc" for action in history.before)
+    partial = ""
+    if began_late or not history.actions:
+        partial = f"the history begins with {len(history.before)} blocks in use, whose order is not known"
+    return recording_of(str(path), history.actions, before=history.before, partial=partial, alloc_conf=history.settings)
+
+
+def read_history(path: str | Path, device: int | None = None) -> History:
+    """What a snapshot tells of a device, by default of the only one with any events or memory.
+
+    Raises UsageError for a device that is not there, InvalidError for a file that cannot be read or is no snapshot.
     """
     data = _plain(path)
     if not isinstance(data, dict) or "segments" not in data or "device_traces" not in data:
@@ -40,11 +64,7 @@ def read_snapshot(path: str | Path, device: int | None = None) -> Recording:
     entries = data["device_traces"][device] if device < len(data["device_traces"]) else []
     actions = [_action(f"{path}: event {at}", entry) for at, entry in enumerate(entries)]
     before = list(_live_before(path, data, device, actions))
-    began_late = any(action.name == "alloc" for action in before)
-    partial = ""
-    if began_late or not actions:
-        partial = f"the history begins with {len(before)} blocks in use, whose order is not known"
-    return recording_of(str(path), actions, before=before, partial=partial, alloc_conf=_settings(data))
+    return History(device, before, actions, _settings(data))
 
 
 def _plain(path: str | Path) -> Any:

@@ -1,0 +1,105 @@
+// Colours that people with any colour vision can tell apart: the eight of Okabe and Ito, and a ramp of rising lightness.
+"use strict";
+
+const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#f0e442"];
+
+const RAMP = [[38, 40, 95], [30, 92, 140], [33, 142, 141], [92, 190, 104], [190, 216, 60], [250, 231, 85]];
+
+const BORDER = 0.72;
+
+function rgb(hex) {
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+}
+
+function onRamp(share) {
+  const place = Math.min(0.9999, Math.max(0, share)) * (RAMP.length - 1);
+  const at = Math.floor(place);
+  return RAMP[at].map((low, i) => Math.round(low + (RAMP[at + 1][i] - low) * (place - at)));
+}
+
+// A colour as a pixel of image data.
+function pixel([red, green, blue]) {
+  return ((255 << 24) | (blue << 16) | (green << 8) | red) >>> 0;
+}
+
+function mixed(colour, other, share) {
+  return colour.map((part, i) => Math.round(part * (1 - share) + other[i] * share));
+}
+
+function css([red, green, blue]) {
+  return `rgb(${red},${green},${blue})`;
+}
+
+function inkOn([red, green, blue]) {
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#101418" : "#ffffff";
+}
+
+const STYLES = new Map();
+
+// A colour of the style sheet. They are kept, for frames ask often; `STYLES` is emptied where the scheme changes.
+function style(name) {
+  if (!STYLES.has(name)) STYLES.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return STYLES.get(name);
+}
+
+// Colours of tensors by what the reader chose, and what the legend says of them.
+class Colours {
+  constructor(pictures) {
+    this.pictures = pictures;
+    this.groups = { role: [], decision: [] };
+    for (const picture of pictures) {
+      for (const role of picture.roles) if (!this.groups.role.includes(role)) this.groups.role.push(role);
+      for (const place of new Set(picture.tensors.decision)) {
+        const decision = picture.texts[place] || "nothing decided";
+        if (!this.groups.decision.includes(decision)) this.groups.decision.push(decision);
+      }
+    }
+    this.most = { size: 1, lifetime: 1 };
+    this.least = { size: Infinity, lifetime: Infinity };
+    for (const picture of pictures) {
+      for (let i = 0; i < picture.count; i++) {
+        for (const by of ["size", "lifetime"]) {
+          this.most[by] = Math.max(this.most[by], this.amount(picture, by, i));
+          this.least[by] = Math.min(this.least[by], this.amount(picture, by, i));
+        }
+      }
+    }
+  }
+
+  hue(group, name) {
+    return rgb(HUES[this.groups[group].indexOf(name) % HUES.length]);
+  }
+
+  of(picture, by, tensor) {
+    if (by === "role") return this.hue(by, picture.roles[picture.tensors.role[tensor]]);
+    if (by === "decision") return this.hue(by, picture.text("decision", tensor) || "nothing decided");
+    const low = Math.log1p(this.least[by]);
+    const high = Math.log1p(this.most[by]);
+    return onRamp(high > low ? (Math.log1p(this.amount(picture, by, tensor)) - low) / (high - low) : 0);
+  }
+
+  amount(picture, by, tensor) {
+    return by === "size" ? picture.tensors.bytes[tensor] : picture.upper[tensor] - picture.lower[tensor];
+  }
+
+  // A pixel and one of its border for every tensor; what does not match is faded towards the background.
+  pixels(picture, by, matches) {
+    const back = rgb(style("--empty"));
+    const fill = new Uint32Array(picture.count);
+    const border = new Uint32Array(picture.count);
+    const known = new Map();
+    for (let i = 0; i < picture.count; i++) {
+      let colour = this.of(picture, by, i);
+      const key = pixel(colour) * 2 + (matches && !matches[i] ? 1 : 0);
+      let both = known.get(key);
+      if (!both) {
+        if (matches && !matches[i]) colour = mixed(colour, back, 0.82);
+        both = [pixel(colour), pixel(mixed(colour, back, 1 - BORDER))];
+        known.set(key, both);
+      }
+      fill[i] = both[0];
+      border[i] = both[1];
+    }
+    return { fill, border };
+  }
+}
