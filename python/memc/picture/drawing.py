@@ -11,10 +11,8 @@ import numpy as np
 
 from memc.ir.sizes import format_size
 
+from .colours import role_hues
 from .picture import PlacedTensor, PlanPicture
-
-HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#f0e442")
-"""Colours that people with any colour vision can tell apart (Okabe and Ito 2008). The page has the same ones."""
 
 RAMP = ("#26285f", "#1e5c8c", "#218e8d", "#5cbe68", "#bed83c", "#fae755")
 """Of rising lightness, for how long tensors are live."""
@@ -84,13 +82,13 @@ class _Colours:
     """Of tensors, by role; where there is one role, by how long each is live, from the shortest to the longest."""
 
     def __init__(self, picture: PlanPicture) -> None:
-        self.roles = picture.roles()
+        self.roles = role_hues(picture.roles())
         steps = [tensor.upper - tensor.lower for tensor in picture.tensors] or [1]
         self.least, self.most = min(steps), max(steps)
 
     def of(self, tensor: PlacedTensor) -> str:
         if len(self.roles) > 1:
-            return HUES[self.roles.index(tensor.role) % len(HUES)]
+            return self.roles[tensor.role]
         low, high = np.log1p(self.least), np.log1p(self.most)
         share = (np.log1p(tensor.upper - tensor.lower) - low) / (high - low) if high > low else 0.0
         return RAMP[min(len(RAMP) - 1, int(share * len(RAMP)))]
@@ -143,7 +141,7 @@ def _axes(picture: PlanPicture, space: int) -> tuple[list[Line], list[Text]]:
 def _legend(picture: PlanPicture) -> tuple[list[tuple[str, tuple[Box, ...]]], list[Text]]:
     """Swatches and names of roles, or of the ends of the ramp."""
     colours = _Colours(picture)
-    named = [(HUES[at % len(HUES)], role) for at, role in enumerate(colours.roles)]
+    named = [(hue, role) for role, hue in colours.roles.items()]
     if len(colours.roles) < 2:
         named = [(RAMP[0], _live(picture, colours.least)), (RAMP[-1], _live(picture, colours.most))]
     boxes: list[tuple[str, tuple[Box, ...]]] = []

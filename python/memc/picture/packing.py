@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .changes import Change
+from .colours import HUES, role_hues
 from .picture import CopySpan, PlacedTensor, PlanPicture
 
 WIDE = 2**32
@@ -48,7 +49,9 @@ def _packed(name: str, array: npt.NDArray[Any]) -> dict[str, Any]:
 def packed_page(pictures: Sequence[PlanPicture], changed: Sequence[Change]) -> str:
     """The data of a page as JSON that may stand in a script element."""
     texts = _Texts()
-    data: dict[str, Any] = {"pictures": [_picture(each, texts) for each in pictures]}
+    names = dict.fromkeys(role for picture in pictures for role in picture.roles())
+    data: dict[str, Any] = {"palette": {"hues": HUES, "roles": role_hues(names)}}
+    data["pictures"] = [_picture(each, texts) for each in pictures]
     if len(pictures) > 1:
         data["changes"] = _changes(pictures, changed, texts)
     data["texts"] = list(texts.places)

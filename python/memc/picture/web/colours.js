@@ -1,9 +1,10 @@
-// Colours that people with any colour vision can tell apart: the eight of Okabe and Ito, and a ramp of rising lightness.
+// Colours of tensors: hues for what has names, which the data brings, and a ramp of rising lightness for amounts.
 "use strict";
 
-const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c8c8c", "#f0e442"];
-
 const RAMP = [[38, 40, 95], [30, 92, 140], [33, 142, 141], [92, 190, 104], [190, 216, 60], [250, 231, 85]];
+
+// `hues`, and of roles by name their hues.
+let PALETTE = null;
 
 const BORDER = 0.72;
 
@@ -45,7 +46,6 @@ function style(name) {
 // Colours of tensors by what the reader chose, and what the legend says of them.
 class Colours {
   constructor(pictures) {
-    this.pictures = pictures;
     this.groups = { role: [], decision: [] };
     for (const picture of pictures) {
       for (const role of picture.roles) if (!this.groups.role.includes(role)) this.groups.role.push(role);
@@ -67,7 +67,7 @@ class Colours {
   }
 
   hue(group, name) {
-    return rgb(HUES[this.groups[group].indexOf(name) % HUES.length]);
+    return rgb(group === "role" ? PALETTE.roles[name] : PALETTE.hues[this.groups[group].indexOf(name) % PALETTE.hues.length]);
   }
 
   of(picture, by, tensor) {

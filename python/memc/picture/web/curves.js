@@ -148,6 +148,7 @@ class Curves {
     ctx.save();
     ctx.font = `${12 * scale}px system-ui, sans-serif`;
     ctx.textBaseline = "bottom";
+    ctx.textAlign = "left";
     const drawn = lines.map(([bytes, ...rest]) => [Math.round(plot.valToPos(bytes, "y", true)) + 0.5, bytes, ...rest]).filter(([y]) => y >= bbox.top);
     for (const [y, , , colour, dash] of drawn) {
       ctx.strokeStyle = colour;

@@ -87,7 +87,7 @@ class Lanes {
 
   copies(way, context, frame, y) {
     const { copies } = this.picture;
-    context.fillStyle = way ? HUES[4] : HUES[5];
+    context.fillStyle = way ? PALETTE.hues[4] : PALETTE.hues[5];
     for (let i = 0; i < copies.way.length; i++) {
       if (copies.way[i] !== way) continue;
       const [left, right] = this.span(i).map(frame.x);

@@ -3,6 +3,7 @@
 
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
+  PALETTE = data.palette;
   const pictures = data.pictures.map((picture) => new Picture(picture, data.texts));
   const view = new View(pictures);
   const by = (id) => document.getElementById(id);

@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import memc
 from memc.ir.errors import UsageError
-from memc.picture.drawing import HUES, drawing_of
+from memc.picture.colours import HUES
+from memc.picture.drawing import drawing_of
 from memc.picture.from_snapshot import picture_of_snapshot
 from memc.picture.outputs import write_kind, write_page
 from memc.picture.picture import PlanPicture
@@ -32,9 +33,9 @@ def test_svg_has_a_rectangle_for_each_life(picture: PlanPicture, tmp_path: Path)
     paths = {
         path.get("fill"): path.get("d", "") for path in root.iter(f"{SVG}path") if "h12v12" not in path.get("d", "")
     }
-    # Roles: activations (a, b), workspaces (w twice), gradients (g).
-    assert {colour: text.count("M") for colour, text in paths.items()} == {HUES[0]: 2, HUES[1]: 2, HUES[2]: 1}
-    left, top, width, height = map(float, re.findall(r"-?[\d.]+", paths[HUES[2]])[:4])
+    # Roles: activations (a, b), workspaces (w twice), and gradients (g), which is a role that only this picture has.
+    assert {colour: text.count("M") for colour, text in paths.items()} == {HUES[0]: 2, HUES[4]: 2, HUES[7]: 1}
+    left, top, width, height = map(float, re.findall(r"-?[\d.]+", paths[HUES[7]])[:4])
     inner = (900 - 84 - 40, 560 - 34 - 62)
     assert (left, width) == pytest.approx((84 + inner[0] * 3 / 5, inner[0] * 2 / 5), abs=0.5)
     assert (top + height, height) == pytest.approx((34 + inner[1], inner[1] * 60 / 400), abs=0.5)
