@@ -43,6 +43,22 @@ def parse_size(text: str) -> int:
     return size
 
 
+class Size(int):
+    """A number of bytes that may be given as text.
+
+    >>> Size.parse("4KiB") + 0
+    4096
+    """
+
+    @staticmethod
+    def parse(text: str) -> Size:
+        """The bytes `text` stands for. Raises ValueError saying what was expected."""
+        try:
+            return Size(parse_size(text))
+        except UsageError:
+            raise ValueError("a size such as 4GiB") from None
+
+
 def _bytes(whole: str, part: str, unit: int) -> int:
     """`whole`.`part` units, rounded down."""
     return int(whole.lstrip("0") or "0") * unit + int(float(f"0.{part or 0}") * unit)

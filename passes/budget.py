@@ -6,9 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Optional
 
-from memc.ir.checked_options import Amount, Checked, Range
+from memc.ir.checked_options import Amount, Checked, Range, What
 from memc.ir.errors import BudgetError, UsageError
 from memc.ir.footprint import Footprint
+from memc.ir.machine import memory_bytes
 from memc.ir.sizes import format_size, parse_size
 from memc.ir.spaces import ARENA
 
@@ -52,6 +53,30 @@ class Budget(Checked):
 
     def __str__(self) -> str:
         return f"{self.percent:g}%" if self.bytes is None else str(self.bytes)
+
+
+class HostBytes(int):
+    """A number of bytes of the host's memory that may be given as text, also as a share of this machine's.
+
+    >>> HostBytes.parse("4KiB") + 0
+    4096
+    """
+
+    @staticmethod
+    def parse(text: str) -> HostBytes:
+        """The bytes `text` stands for. Raises ValueError saying what was expected."""
+        asked = Budget.parse(text)
+        there = memory_bytes()
+        if asked.bytes is None and there is None:
+            raise ValueError("a size such as 16GiB: this system does not say how much memory it has")
+        return HostBytes(asked.of(there or 0))
+
+
+AsBudget = Annotated[Budget, What("text such as 4GiB or 50%")]
+"""An option's memory budget that is not a number."""
+
+AsHostBytes = Annotated[HostBytes, What("text such as 16GiB or 50%")]
+"""An option's host budget that is not a number."""
 
 
 def over_budget(budget: int, least: Footprint, host_budget: int | None = None) -> BudgetError:

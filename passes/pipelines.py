@@ -12,6 +12,7 @@ from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.target import Kind
 from memc.passes.base import quoted
+from memc.passes.budget import Budget
 
 Kernels = Literal["auto", "library", "generated"]
 
@@ -48,7 +49,7 @@ def pipeline(
     level: int,
     target: Kind = "llvm",
     kernels: Kernels = "auto",
-    memory_budget: int | None = None,
+    memory_budget: int | Budget | None = None,
     workspace: Workspace = "free",
     precision: Precision = "f32",
     offload: Offload = "none",
@@ -62,7 +63,7 @@ def pipeline(
     Args:
         kernels: `auto`, library kernels but for small ops whose workspace would raise the peak; `library`, for those too;
             `generated`, none.
-        memory_budget: bytes of the peak, weights, inputs and outputs included, that -O2 and -O3 reach by recomputation
+        memory_budget: bytes of the peak, or a share of it, weights, inputs and outputs included, that -O2 and -O3 reach by recomputation
             where it is needed.
         workspace: what library kernels may use beyond the least that they need: `none`; `free`, from -O2 on, what lies
             free in the arena while they run; or as many bytes, even if the arena grows.
@@ -97,7 +98,7 @@ class _Wanted:
 
     target: Kind
     kernels: Kernels
-    memory_budget: int | None
+    memory_budget: int | Budget | None
     workspace: Workspace
     precision: Precision
     offload: Offload

@@ -12,12 +12,13 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Annotated, Any, Optional, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, Optional, TypedDict, TypeVar, Union, get_type_hints
 
 from memc.ir.checked_options import Alignment, Amount, Checked, Range, What
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest
 from memc.ir.target import Kind
+from memc.passes.budget import AsBudget, AsHostBytes, Budget
 from memc.passes.pipelines import Kernels, Offload, Precision, States, Workspace
 from memc.passes.training.build_gradient import BuildGradient
 from memc.runtime.code_target import CodeTarget
@@ -104,13 +105,13 @@ class Options(Checked):
     disabled_passes: Sequence[str] = _option(
         (), "names of passes to leave out", "--disabled-pass", metavar="A,B", help="Passes to leave out."
     )
-    memory_budget: Optional[Amount] = _option(
+    memory_budget: Optional[Union[Amount, AsBudget]] = _option(
         None,
-        "bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded; from `-O2` on ops run "
-        "again to keep it; `BudgetError` if that does not do",
+        "bytes of peak memory (arena, weights, states, inputs and outputs) that must not be exceeded, also as text: "
+        '`"4GiB"`, or `"50%"` of what it takes without a budget; from `-O2` on ops run again to keep it; `BudgetError` if that does not do',
         "--memory-budget",
         metavar="SIZE",
-        help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB.",
+        help="Bytes of the peak to keep, by recomputation from -O2 on: 4GiB, or 50% of what it takes without.",
     )
     offload: Offload = _option(
         "none",
@@ -131,12 +132,13 @@ class Options(Checked):
         metavar="WHICH",
         help="Optimizer states on the host between steps: auto, as --offload auto chooses; none; or all (default: auto).",
     )
-    host_budget: Optional[Amount] = _option(
+    host_budget: Optional[Union[Amount, AsHostBytes]] = _option(
         None,
-        "bytes of the host's memory that copies may take at one time; None: any number",
+        'bytes of the host\'s memory that copies may take at one time, also as text: `"16GiB"`, or `"50%"` of this machine\'s; None: any '
+        "number",
         "--host-budget",
         metavar="SIZE",
-        help="Bytes of the host's memory for copies: 16GiB.",
+        help="Bytes of the host's memory for copies: 16GiB, or 50% of this machine's.",
     )
     link: Optional[str] = _option(
         None,
@@ -221,6 +223,11 @@ class Options(Checked):
                 f"offload {self.offload}: expected -O2 or -O3 and no pass pipeline, whose own passes say what they do"
             )
         self._check_states()
+        budget = self.budget
+        if budget is not None and budget.bytes is None and (self.opt_level < 2 or self.pass_pipeline is not None):
+            raise UsageError(
+                f"memory budget {budget}: expected -O2 or -O3 and no pass pipeline beside a share, which passes reach; give bytes"
+            )
         for name in ("host_budget", "link"):
             if getattr(self, name) is not None and self.offload == "none" and self.offload_states != "all":
                 raise UsageError(f"{name}: expected offload auto beside it, got none")
@@ -235,6 +242,13 @@ class Options(Checked):
             raise UsageError(f"precision tf32: expected target cuda, got {self.target}, which has f32, f16 and bf16")
         if self.kernels == "generated":
             raise UsageError("precision tf32: generated kernels compute in f32; use kernels auto or library")
+
+    @property
+    def budget(self) -> Budget | None:
+        """The memory budget; None without one."""
+        return (
+            self.memory_budget if isinstance(self.memory_budget, (Budget, type(None))) else Budget(self.memory_budget)
+        )
 
     def _check_states(self) -> None:
         """Raise UsageError for states on the host that nothing would put there."""
@@ -265,10 +279,10 @@ class Keywords(TypedDict, total=False):
     max_size: int | None
     pass_pipeline: str | None
     disabled_passes: Sequence[str]
-    memory_budget: int | None
+    memory_budget: int | str | Budget | None
     offload: Offload
     offload_states: States
-    host_budget: int | None
+    host_budget: int | str | None
     link: str | None
     profile: str | None
     train: BuildGradient | None

@@ -22,7 +22,7 @@ from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.sizes import format_size
 from memc.ir.snapshot import Beginning, is_raw
-from memc.passes.budget import over_budget
+from memc.passes.budget import Budget, over_budget
 from memc.passes.check_plans import check_whole_plan
 from memc.passes.compose_pipeline import body_precision, fusing_apart, in_precision, with_head, without
 from memc.passes.kernels.fused_groups import split_groups
@@ -196,7 +196,7 @@ def _planned(
     if chosen.pass_pipeline is not None:
         _check_given_plan(module, partial=True)
     report = make_report(module, manager, target=str(target), opt_level=chosen.opt_level, dims=chosen.dims)
-    _keep_budget(report, chosen.memory_budget, chosen.opt_level)
+    _keep_budget(report, chosen.budget, chosen.opt_level)
     _keep_host_budget(report, chosen.host_budget)
     return report
 
@@ -208,7 +208,7 @@ def _manager(chosen: Options, apart: Collection[str]) -> PassManager:
         body = PassManager.parse(chosen.pass_pipeline).passes
         body = in_precision(without(body, chosen.disabled_passes), precision)
     else:
-        level, budget, workspace = chosen.opt_level, chosen.memory_budget, chosen.workspace
+        level, budget, workspace = chosen.opt_level, chosen.budget, chosen.workspace
         text = pipeline(
             level,
             chosen.target,
@@ -266,9 +266,13 @@ def _check_given_plan(module: Module, partial: bool = False) -> None:
         raise InvalidError(f"{error} (end the pipeline with assign-addresses, without another alignment)") from None
 
 
-def _keep_budget(report: Report, budget: int | None, opt_level: int) -> None:
-    if budget is not None and report.peak_bytes > budget:
-        error = over_budget(budget, report.footprint)
+def _keep_budget(report: Report, budget: Budget | None, opt_level: int) -> None:
+    if budget is None:
+        return
+    without = report.peak_bytes if report.recomputation is None else report.recomputation.peak_bytes_without
+    most = budget.of(without)
+    if report.peak_bytes > most:
+        error = over_budget(most, report.footprint)
         raise error if opt_level >= 2 else BudgetError(f"{error} at -O{opt_level}; -O2 may need less")
 
 

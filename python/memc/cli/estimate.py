@@ -83,7 +83,8 @@ Assumed = Annotated[
 GpuName = Annotated[Optional[str], typer.Option("--gpu", metavar="NAME", help="h200, h100, a100 or rtx4090.")]
 
 Memory = Annotated[
-    Optional[str], typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB.")
+    Optional[str],
+    typer.Option("--memory", metavar="SIZE", help="Of the device, that the job may take: 24GiB, or 50% of --gpu's."),
 ]
 
 AllocConf = Annotated[
@@ -154,7 +155,7 @@ def estimate(
     found = make_estimate(
         file,
         gpu=gpu,
-        memory=None if memory is None else parse_size(memory),
+        memory=memory if memory is None or memory.rstrip().endswith("%") else parse_size(memory),
         alloc_conf=alloc_conf,
         allocator=allocator,
         device=device,

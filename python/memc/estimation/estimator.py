@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Union
 
+from memc.ir.checked_options import require
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.messages import nearest, shown
 
@@ -39,7 +40,7 @@ def estimate(
     source: Source,
     *,
     gpu: str | None = None,
-    memory: int | None = None,
+    memory: int | str | None = None,
     alloc_conf: str | None = None,
     allocator: str | None = None,
     device: int | None = None,
@@ -71,7 +72,7 @@ def estimate(
     Args:
         source: a .py script of PyTorch's, a .json[.gz] recording, a .pickle snapshot, a .csv trace, an .onnx model, an artifact, or events.
         gpu: `h200` (the default for constants), `h100`, `a100` or `rtx4090`.
-        memory: bytes of it that the job may take.
+        memory: bytes of it that the job may take, also as text: `24GiB`, or `50%` of the GPU's.
         alloc_conf: settings as PYTORCH_CUDA_ALLOC_CONF has them, instead of those of the recording.
         allocator: `pytorch` (the default), `tensorflow`, `xla`, `mxnet...` or `cupy`.
         device: by number, of a snapshot with several.
@@ -137,7 +138,7 @@ class _Target:
 
 def _target(
     gpu: str | None,
-    memory: int | None,
+    memory: int | str | None,
     settings: Allocator | None,
     name: str | None,
     others: bool,
@@ -185,9 +186,16 @@ def _allocator_name(found: Allocator) -> str:
     return next((name for name, each in ALLOCATORS.items() if each == found), "pytorch")
 
 
-def _memory(memory: int | None, gpu: Gpu | None) -> int | None:
+def _memory(memory: int | str | None, gpu: Gpu | None) -> int | None:
     if memory is None:
         return None if gpu is None else gpu.total
+    if isinstance(memory, str):
+        from memc.passes.budget import Budget  # With it come the passes, which nothing else here needs.
+
+        asked = require(memory, Budget, "memory")
+        if asked.bytes is None and gpu is None:
+            raise UsageError(f"memory {asked}: expected gpu with it, of whose memory it is a share")
+        memory = asked.of(0 if gpu is None else gpu.total)
     if type(memory) is not int or not 0 < memory < 2**62:
         raise UsageError(f"memory: expected bytes from 1 to 2**62, got {shown(memory)}")
     return memory if gpu is None else min(memory, gpu.total)

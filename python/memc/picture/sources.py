@@ -17,6 +17,7 @@ from memc.frontend.sources import GRAPH, MEMIR, ONNX, format_of
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
+from memc.passes.budget import Budget
 from memc.passes.manager import PassManager
 from memc.planning import Plan, plan
 from memc.report.offload import Offloaded
@@ -131,7 +132,7 @@ def _of_compilation(compilation: Compilation, title: str, places: Mapping[str, s
     told = Told(
         title,
         report.pipeline,
-        budget_of(report.pipeline),
+        budget_of(report.pipeline, None if report.recomputation is None else report.recomputation.peak_bytes_without),
         _reasons(report.offload),
         places,
         (("ops", f"{report.ops:,}"), ("target", report.target)),
@@ -143,12 +144,13 @@ def _reasons(found: Offloaded | None) -> dict[str, tuple[str, str]]:
     return {} if found is None else {each.value: (each.decision, each.reason) for each in found.values}
 
 
-def budget_of(pipeline: str) -> int | None:
-    """Bytes of the peak that a pipeline allows; None where it allows any, or a share that it says nothing more of."""
+def budget_of(pipeline: str, without: int | None) -> int | None:
+    """Bytes of the peak that a pipeline allows, where `without` bytes are taken without a budget; None where it allows any, or that is not
+    known."""
     for item in PassManager.parse(pipeline).passes:
         budget = getattr(item, "budget", None)
-        if budget is not None and budget.bytes is not None and getattr(item, "total", False):
-            return int(budget.bytes)
+        if isinstance(budget, Budget) and getattr(item, "total", False):
+            return budget.of(without) if without is not None else budget.bytes
     return None
 
 
@@ -168,7 +170,7 @@ def _of_artifact(path: Path, title: str) -> Subject:
         raise InvalidError(f"{path}: damaged report of copies ({what}); compile again") from None
     pipeline = str(report.get("pipeline", ""))
     try:
-        budget = budget_of(pipeline)
+        budget = budget_of(pipeline, (report.get("recomputation") or {}).get("peak_bytes_without"))
     except MemcError:  # Of passes of a package that is not installed here.
         pipeline, budget = "", None
     facts = (("ops", f"{len(module.main.ops):,}"), ("target", json.dumps(report.get("target", "")).strip('"')))

@@ -19,6 +19,7 @@ from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import lifetimes
 from memc.ir.messages import shown as shown_value
 from memc.ir.module import Module
+from memc.ir.sizes import Size
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.solvers.order import OrderProblem, order_lower_bound, order_peak, order_solver_names, solve_order
@@ -44,7 +45,7 @@ MAX_THREADS = 1024
 def plan(
     source: PlanSource,
     *,
-    capacity: int | Mapping[str, int] | None = None,
+    capacity: int | str | Mapping[str, int | str] | None = None,
     alignment: int | None = None,
     reorder: bool = False,
     solver: str = "auto",
@@ -61,7 +62,7 @@ def plan(
 
     Args:
         source: what to plan. A module is planned as it is; an ONNX model as -O2 leaves it.
-        capacity: bytes, of the only space or by the name of each.
+        capacity: bytes, of the only space or by the name of each, also as text: `4GiB`.
         alignment: bytes; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it. It
             replaces a CSV file's alignments; a `Tensor` with an alignment keeps its own, and sizes are then rounded up to the
             greatest common divisor of all.
@@ -84,8 +85,10 @@ def plan(
     time_limit = require(time_limit, Optional[Seconds], "time_limit")
     threads = require(threads, Optional[Annotated[int, Range(least=1, most=MAX_THREADS)]], "threads")
     require(reorder, bool, "reorder")
-    kind: Any = Mapping[str, int] if isinstance(capacity, Mapping) else Optional[int]
-    capacity = require(capacity, kind, "capacity")
+    size = Union[int, Size]
+    kind: Any = Mapping[str, size] if isinstance(capacity, Mapping) else Optional[size]
+    taken = require(capacity, kind, "capacity")
+    limits = {name: int(size) for name, size in taken.items()} if isinstance(taken, Mapping) else taken and int(taken)
     said: dict[str, Any] = {"dims": dims, "input_shapes": input_shapes, "bind": bind}
     options = Options(**{option: value for option, value in said.items() if value is not None})
     read = _read(source, alignment, options)
@@ -93,7 +96,7 @@ def plan(
         raise UsageError(
             f"{read.name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt"
         )
-    request = _Request(read, capacity, solver, order_solver, time_limit, threads, time.perf_counter())
+    request = _Request(read, limits, solver, order_solver, time_limit, threads, time.perf_counter())
     try:
         placing, result = (
             request.plan_graph(read.loaded, reorder) if isinstance(read.loaded, Graph) else request.place()

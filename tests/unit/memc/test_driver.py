@@ -29,7 +29,7 @@ def model() -> onnx.ModelProto:
     [
         ({"dim": {"batch": 1}}, "no option `dim`; options are target, arch"),
         ({"opt_level": "2"}, "opt_level: expected a whole number, got '2'"),
-        ({"memory_budget": "1GiB"}, "memory_budget: expected a whole number, got '1GiB'"),
+        ({"memory_budget": "1GiX"}, "memory_budget: expected a whole number or text such as 4GiB or 50%, got '1GiX'"),
         ({"disabled_passes": "fuse"}, "disabled_passes: expected a list of names, got 'fuse'"),
         ({"dims": {"batch": "2"}}, "dims: `batch`: expected a whole number, got '2'"),
         ({"precision": "f8"}, "precision: expected one of f32, tf32, f16, bf16, got 'f8'"),
@@ -154,9 +154,9 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "pass_pipeline": (3, b"fuse", ["fuse"]),
     "disabled_passes": ("fuse", None, [3], {"fuse": 1}),
     "train": (True, "sgd", {}, memc.BuildGradient),
-    "memory_budget": (-1, 1.5, "1GiB", True, float("nan"), 2**70),
+    "memory_budget": (-1, 1.5, "1GiX", True, float("nan"), 2**70),
     "offload": ("Auto", "", None, 1),
-    "host_budget": (-1, 1.5, "1GiB", True, float("nan"), 2**70),
+    "host_budget": (-1, 1.5, "1GiX", True, float("nan"), 2**70),
     "link": (3, b"h200", ["h200"]),
     "profile": (3, b"p.json", ["p.json"], "p.json"),  # The last: without a budget.
     "plan_only": (1, "yes", None),

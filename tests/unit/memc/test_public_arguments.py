@@ -51,7 +51,7 @@ WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
     ("import_onnx", "input_shapes"): (3, {"x": 3}, {"x": "ab"}, {"x": (2.5, 4)}, [("x", (1, 4))], {"q": (1,)}),
     ("import_onnx", "bind"): (3, {"x": "1"}, {"x": None}, {"x": object()}, {"x": [[1], [1, 2]]}, {"q": 1}),
     ("import_onnx", "trainable"): (1, "yes", None),
-    ("plan", "capacity"): ("1", 1.5, True, -1, {"arena": "1"}, {"x": 1}, 2**70, math.nan),
+    ("plan", "capacity"): ("one", 1.5, True, -1, {"arena": "one"}, {"x": 1}, 2**70, math.nan),
     ("plan", "alignment"): (0, *(wrong for wrong in NO_WHOLE if wrong is not None), 2**41),
     ("plan", "solver"): ("Auto", None, 3, ["auto"]),
     ("plan", "order_solver"): ("best", None, 3),

@@ -54,6 +54,17 @@ def test_a_model_under_a_budget(memc, model: Path, tmp_path: Path) -> None:
     assert picture["spaces"][0]["budget"] < 2**20
 
 
+def test_a_share_as_budget(memc, model: Path, tmp_path: Path) -> None:
+    assert memc("report", str(model), "--dim", "batch=8", "--memory-budget", "100%", "-o", "m.html").code == 0
+    facts = dict(shown(tmp_path / "m.html")["pictures"][0]["facts"])
+    assert facts["budget"] == facts["peak"]
+    result = memc("report", str(model), "--dim", "batch=8", "--memory-budget", "110%")
+    assert (result.code, result.err) == (
+        2,
+        "memc: error: memory_budget: expected a whole number or text such as 4GiB or 50%, got '110%'\n",
+    )
+
+
 def test_mistakes(memc, tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text(CSV)
     for arguments, code, message in (
