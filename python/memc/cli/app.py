@@ -32,6 +32,8 @@ VERBS = {
     "plan": ("plan.plan", "Plan memory: addresses and order."),
     "report": ("report.report", "Draw a plan: a page that shows every byte."),
     "opt": ("opt.opt", "Run passes and print the IR."),
+    "completion": ("completion.completion", "Completions for bash, zsh and fish."),
+    "man": ("completion.man", "Print the man page."),
 }
 """Of each verb its module with its function, and its line in the help. A module is imported when its verb is asked for: most load the
 whole compiler."""
