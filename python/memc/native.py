@@ -75,3 +75,9 @@ def load() -> Any:
         pass
     tvm_ffi.get_global_func("memc.cuda.set_libraries")(*cuda_paths())
     return library
+
+
+def kernel_names() -> list[str]:
+    """Names of all that the library registers, once it is loaded."""
+    load()
+    return sorted(name for name in tvm_ffi.registry.list_global_func_names() if name.startswith("memc."))

@@ -32,6 +32,7 @@ VERBS = {
     "plan": ("plan.plan", "Plan memory: addresses and order."),
     "report": ("report.report", "Draw a plan: a page that shows every byte."),
     "opt": ("opt.opt", "Run passes and print the IR."),
+    "doctor": ("doctor.doctor", "Tell what is installed, and what is missing."),
     "completion": ("completion.completion", "Completions for bash, zsh and fish."),
     "man": ("completion.man", "Print the man page."),
 }
