@@ -13,7 +13,7 @@ from memc.passes.base import Pass
 from memc.passes.kernels.fuse import Fuse
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import HALVES, Precision
-from memc.passes.precision.mixed_precision import MixedPrecision
+from memc.passes.precision.mixed_precision import HalfName, MixedPrecision
 from memc.passes.precision.narrow_products import NarrowProducts
 from memc.passes.precision.set_precision import SetPrecision
 from memc.passes.training.build_gradient import BuildGradient
@@ -31,7 +31,10 @@ def training_head(train: BuildGradient, precision: Precision) -> list[Pass]:
         return [train]
     if precision == "f16" and train.loss_scale is None:
         train = replace(train, loss_scale="dynamic")
-    return [MixedPrecision("f16" if precision == "f16" else "bf16", weights="keep"), train, NarrowProducts()]
+    half: HalfName = "f16" if precision == "f16" else "bf16"
+    if train.attention:
+        return [replace(train, half=half), NarrowProducts()]
+    return [MixedPrecision(half, weights="keep"), train, NarrowProducts()]
 
 
 def body_precision(train: BuildGradient | None, precision: Precision) -> Precision:

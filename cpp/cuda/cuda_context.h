@@ -91,6 +91,12 @@ struct Taken {
   size_t bytes = 0;
 };
 
+// One of memc's own kernels, and the most bytes of shared memory that launches may give it.
+struct OwnKernel {
+  Kernel* kernel = nullptr;
+  unsigned shared_bytes = 0;
+};
+
 // The handles of one device. A cuDNN handle serves one thread at a time: hold `mutex` while the
 // call is made.
 struct Context {
@@ -103,7 +109,7 @@ struct Context {
   Stream capture = nullptr;              // What captures run on.
   std::unique_ptr<DeviceBytes> factors;  // See Factors.
   std::map<size_t, Image*> own_images;   // Of memc's own kernels, by their hash (cuda_launch.h).
-  std::map<std::string, Kernel*> own_kernels;
+  std::map<std::string, OwnKernel> own_kernels;
   int number = 0;             // The driver's, of the device.
   int multiprocessors = 1;    // Known, as what follows, once there are own images.
   int shared_limit = 0;       // Bytes of shared memory that a block may be given.

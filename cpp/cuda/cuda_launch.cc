@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_launch.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -13,18 +14,19 @@ constexpr unsigned kUsualShared = 48 << 10;  // What any launch may give.
 // A kernel by its name, from the first image that has it, to be launched with so many bytes of
 // shared memory, and the driver's status. Kernels of one name are the same: it has a version.
 int Find(Context& context, const std::string& name, unsigned shared_bytes, Kernel** kernel) {
-  Kernel*& found = context.own_kernels[name];
-  int status = found == nullptr ? kNoSuchKernel : 0;
+  OwnKernel& found = context.own_kernels[name];
+  int status = found.kernel == nullptr ? kNoSuchKernel : 0;
   for (const auto& [hash, image] : context.own_images) {
     if (status == 0) break;
-    status = LoadDriver().library_kernel(&found, image, name.c_str());
-    if (status == 0 && shared_bytes > kUsualShared) {
-      status = LoadDriver().set_kernel(kMostShared, static_cast<int>(shared_bytes), found,
-                                       context.number);
-    }
-    if (status != 0) found = nullptr;
+    status = LoadDriver().library_kernel(&found.kernel, image, name.c_str());
+    if (status != 0) found.kernel = nullptr;
   }
-  *kernel = found;
+  if (status == 0 && shared_bytes > std::max(kUsualShared, found.shared_bytes)) {
+    status = LoadDriver().set_kernel(kMostShared, static_cast<int>(shared_bytes), found.kernel,
+                                     context.number);
+    if (status == 0) found.shared_bytes = shared_bytes;
+  }
+  *kernel = found.kernel;
   return status;
 }
 

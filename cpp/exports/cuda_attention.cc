@@ -15,38 +15,16 @@
 #include <array>
 #include <vector>
 
+#include "exports/cuda_heads.h"
 #include "exports/cuda_packed.h"
 
 namespace {
 
 namespace ffi = tvm::ffi;
 namespace cuda = memc::cuda;
+using cuda::Extent;
 using cuda::Require;
-
-// What a kernel of heads takes: extents [outer, inner] of the axes other than `axis`, that of
-// positions, and the last one.
-std::array<int, 2> HeadAxes(int64_t axis, int rank) {
-  std::array<int, 2> found{-1, -1};  // None.
-  for (int d = rank - 2, at = 1; d >= 0; --d) {
-    if (d != axis) found.at(static_cast<size_t>(at--)) = d;
-  }
-  return found;
-}
-
-int64_t Extent(const ffi::TensorView& t, int axis) { return axis < 0 ? 1 : t.size(axis); }
-
-// Elements between neighbours of an axis of a tensor without gaps.
-int64_t Step(const ffi::TensorView& t, int axis) {
-  int64_t step = 1;
-  for (int d = axis + 1; d < t.ndim(); ++d) step *= t.size(d);
-  return step;
-}
-
-cuda::HeadStrides StridesOf(const ffi::TensorView& t, const std::array<int, 2>& heads,
-                            int64_t axis) {
-  const auto step = [&](int d) { return d < 0 ? 0 : Step(t, d); };
-  return {step(heads[0]), step(heads[1]), step(static_cast<int>(axis))};
-}
+using cuda::StridesOf;
 
 void Attention(ffi::PackedArgs args) {
   std::vector<ffi::TensorView> tensors;
@@ -61,7 +39,7 @@ void Attention(ffi::PackedArgs args) {
             "expected tensors of f32");
     Require(t.ndim() <= rank, "expected operands of one rank");
   }
-  const std::array<int, 2> heads = HeadAxes(axis, rank);
+  const std::array<int, 2> heads = cuda::HeadAxes(axis, rank);
   const auto row = static_cast<int>(axis);
   for (const ffi::TensorView* t : {&k, &v, &y}) {
     Require(t->ndim() == rank && Extent(*t, heads[0]) == Extent(q, heads[0]) &&
@@ -84,15 +62,8 @@ void Attention(ffi::PackedArgs args) {
   a.v = StridesOf(v, heads, axis);
   a.result = StridesOf(y, heads, axis);
   if (tensors.size() == 5) {
-    // A mask [outer, inner, queries, keys]; axes that it lacks or has 1 of are spread out.
-    const ffi::TensorView& mask = tensors[3];
-    const std::array<int64_t, 4> whole{a.outer, a.inner, a.queries, a.keys};
-    std::array<int64_t, 4> steps{};
-    for (int d = 1; d <= mask.ndim(); ++d) {
-      const int64_t extent = mask.size(-d);
-      Require(extent == 1 || extent == whole.at(4 - d), "the mask does not fit the scores");
-      if (extent != 1) steps.at(4 - d) = Step(mask, mask.ndim() - d);
-    }
+    const std::array<int64_t, 4> steps =
+        cuda::MaskSteps(tensors[3], {a.outer, a.inner, a.queries, a.keys});
     a.mask = {steps[0], steps[1], steps[2]};
     a.mask_column = steps[3];
   }

@@ -73,7 +73,7 @@ register(
         "Operands q [..., M, D], k [..., N, D], v [..., N, E] and maybe a mask, which broadcasts to the scores\n"
         "[heads..., M, N]; the result is [..., M, E]. Attributes `scale`, and `axis`: where M and N are, before the\n"
         "last one; all other axes are heads, of which k and v have as many as q, or a divisor: head h of q reads head\n"
-        "h // (q's heads / k's heads). A mask of floats is added; one of bool says which keys a query sees. `diagonal`,\n"
+        "h // (q's heads / k's heads). A mask of floats, of their type or as wide as sums are, is added; one of bool says which keys a query sees. `diagonal`,\n"
         "which may be missing: query i sees no key beyond i + diagonal. Half precision is computed in f32. A row that\n"
         "sees no key is nan, as softmax of only -inf.",
         spec="https://onnx.ai/onnx/operators/onnx__Attention.html",

@@ -13,6 +13,7 @@ from ..core import Array, Op, Value
 from ..errors import OpError
 from ..types import DType, TensorType
 from .library.cpu_attention import ATTENTION_CPU, ATTENTION_GRAD_CPU
+from .library.cuda_attention import ATTENTION_GRAD_CUDA, ATTENTION_TRAINING_CUDA
 from .shared.attention_parts import (
     build_back,
     build_heads,
@@ -202,7 +203,7 @@ register(
         slices=None,
         flops=flops,
         lower=Decompose(decompose),
-        library=(ATTENTION_CPU,),
+        library=(ATTENTION_CPU, ATTENTION_TRAINING_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )
@@ -223,7 +224,7 @@ register(
         slices=None,
         flops=flops_grad,
         lower=Decompose(decompose_grad),
-        library=(ATTENTION_GRAD_CPU,),
+        library=(ATTENTION_GRAD_CPU, ATTENTION_GRAD_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

@@ -28,6 +28,7 @@ from memc.ir.ops.shared.op_def import Trait, lookup
 from memc.ir.snapshot import is_raw
 from memc.ir.types import DType
 from memc.passes.base import Pass
+from memc.passes.kernels.select_kernels import library_kernel
 from memc.passes.precision import precision_rules as rules
 from memc.passes.rewrite.canonicalize import remove_dead
 from memc.passes.rewrite.recognize import recognize
@@ -90,6 +91,8 @@ class _Rewriter:
             op.operands = [self.narrow(v) for v in op.operands]
             self.builder.ops.append(op)
             self.round_result(op)
+        elif plain and op.name == "attention_training":
+            self.attend(op)
         elif plain and op.name in rules.NORMS and op.operands[0] in self.half:
             self.remade(op, [self.half[op.operands[0]], *(self.wide(v) for v in op.operands[1:])])
         elif plain and floats and op.name in rules.WIDENED and self.to is DType.BF16:
@@ -101,6 +104,15 @@ class _Rewriter:
             self.follow(op, floats)
         else:
             self.stay(op)
+
+    def attend(self, op: Op) -> None:
+        """Attention of half queries, keys and values where a kernel of the target takes them; a mask stays as it is."""
+        operands = [*(self.narrow(v) for v in op.operands[:3]), *(self.wide(v) for v in op.operands[3:])]
+        scratch = IRBuilder(self.module, self.function, [], iter(("result", "log_sum")))
+        if library_kernel(scratch.multi(op.name, operands, **op.attrs), self.module.target.kind) is None:
+            self.stay(op)
+        else:
+            self.remade(op, operands)
 
     def follow(self, op: Op, floats: Sequence[Value]) -> None:
         """An op that is half if what it reads is."""

@@ -26,6 +26,7 @@ from memc.ir.ops.shared.derivatives import scaled, square
 from memc.ir.snapshot import is_raw
 from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass
+from memc.passes.precision.mixed_precision import HalfName, MixedPrecision
 from memc.passes.rewrite.recognize import recognize
 from memc.passes.training import loss_scale as scaling
 from memc.passes.training import micro_batches
@@ -197,9 +198,7 @@ def _output(function: Function, name: str | None) -> Value:
 def _train_weights(module: Module, function: Function, frozen: Sequence[str]) -> list[Value]:
     """Make the float weights states, but for constants and frozen ones; returns them without running statistics."""
     statistics = {v for op in function.ops if op.name == "batch_norm" for v in op.operands[3:]}
-    for pattern in frozen:
-        if not any(fnmatch.fnmatchcase(p.name, pattern) for p in function.params_of(Role.WEIGHT)):
-            raise UsageError(f"build-gradient: no weight has a name like {pattern!r}")
+    _require_names(function, frozen)
     trained = []
     for param in function.params_of(Role.WEIGHT):
         if not param.type.dtype.is_float or param.name in module.constants:
@@ -210,6 +209,17 @@ def _train_weights(module: Module, function: Function, frozen: Sequence[str]) ->
             trained.append(param)
         param.role = Role.STATE
     return trained
+
+
+def _require_names(function: Function, frozen: Sequence[str]) -> None:
+    """Raise UsageError for a pattern that fits no weight."""
+    for pattern in frozen:
+        if not _fits_some(function, pattern):
+            raise UsageError(f"build-gradient: no weight has a name like {pattern!r}")
+
+
+def _fits_some(function: Function, pattern: str) -> bool:
+    return any(fnmatch.fnmatchcase(p.name, pattern) for p in function.params_of(Role.WEIGHT))
 
 
 def _mean(b: IRBuilder, values: Sequence[Value]) -> Value:
@@ -301,6 +311,8 @@ class BuildGradient(Pass):
 
     attention: bool = True
     """Whether attention becomes one op that keeps no scores, where the target has kernels for it and its gradient."""
+    half: Optional[HalfName] = None
+    """What `mixed-precision{weights=keep}` rounds to first, once attention was looked for."""
 
     def check(self) -> None:
         """Raise UsageError for a loss scale that is none, and for options that the optimizer does not have."""
@@ -321,9 +333,15 @@ class BuildGradient(Pass):
 
     def apply(self, module: Module) -> Training:
         recognize(module, module.main)
+        _require_names(module.main, self.frozen)
         return built_with_attention(module, self._built, self.frozen) if self.attention else self._built(module)
 
     def _built(self, module: Module) -> Training:
+        frozen = self.frozen
+        if self.half is not None:
+            MixedPrecision(self.half, weights="keep").apply(module)
+            # What attention no longer reads, such as a mask, is gone.
+            frozen = tuple(pattern for pattern in frozen if _fits_some(module.main, pattern))
         if self.mirror != "none":
             Mirror(self.mirror, self.mirror_depth).apply(module)
         return build_gradient(
@@ -331,7 +349,7 @@ class BuildGradient(Pass):
             Loss(self.loss, self.labels, self.ignore_index),
             self._optimizer(),
             output=self.output,
-            frozen=self.frozen,
+            frozen=frozen,
             clip_norm=self.clip_norm,
             accumulate=self.accumulate,
             dropout=self.dropout,

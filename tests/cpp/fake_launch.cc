@@ -10,6 +10,7 @@
 #include <string>
 
 #include "attention.cu"
+#include "attention_training.cuh"
 #include "depthwise.cu"
 #include "patch_product.cu"
 #include "patch_sums.cu"
@@ -21,6 +22,23 @@
 #include "tensor_product.cu"
 #include "winograd.cu"
 #include "winograd_volume.cu"
+
+ATTENTION_TRAINING(F32, f32, 64)
+ATTENTION_TRAINING(F32, f32, 96)
+ATTENTION_TRAINING(F32, f32, 128)
+ATTENTION_TRAINING(F32, f32, 256)
+ATTENTION_TRAINING(Tf32, tf32, 64)
+ATTENTION_TRAINING(Tf32, tf32, 96)
+ATTENTION_TRAINING(Tf32, tf32, 128)
+ATTENTION_TRAINING(Tf32, tf32, 256)
+ATTENTION_TRAINING(F16, f16, 64)
+ATTENTION_TRAINING(F16, f16, 96)
+ATTENTION_TRAINING(F16, f16, 128)
+ATTENTION_TRAINING(F16, f16, 256)
+ATTENTION_TRAINING(Bf16, bf16, 64)
+ATTENTION_TRAINING(Bf16, bf16, 96)
+ATTENTION_TRAINING(Bf16, bf16, 128)
+ATTENTION_TRAINING(Bf16, bf16, 256)
 
 namespace {
 
@@ -59,6 +77,7 @@ std::map<void*, Runner> runners;
 std::map<void*, unsigned> given_bytes;
 
 Runner RunnerOf(const char* name) {
+  if (std::strstr(name, "_attention_") != nullptr) return Run<TrainingAttention>;
   if (std::strncmp(name, "attention", 9) == 0) return Run<Attention>;
   if (std::strncmp(name, "sort_", 5) == 0) return Run<Sort>;
   if (std::strncmp(name, "scan_", 5) == 0) return Run<Scan>;

@@ -17,6 +17,7 @@ from ...errors import OpError
 from ...types import DType, TensorType
 from .axes import axis_of, number_of
 from .op_def import Attrs
+from .window import accumulator
 
 
 def heads_first(rank: int, axis: int) -> tuple[int, ...]:
@@ -67,8 +68,8 @@ def _divide(fewer: tuple[int, ...], heads: tuple[int, ...]) -> bool:
 
 
 def _require_mask(mask: TensorType, scores: TensorType) -> None:
-    if mask.dtype not in (scores.dtype, DType.BOOL):
-        raise OpError(f"expected floats of one type, or a mask of bool, got {mask} for the scores {scores}")
+    if mask.dtype not in (scores.dtype, accumulator(scores.dtype), DType.BOOL):
+        raise OpError(f"expected floats of one type, or a mask of bool or f32, got {mask} for the scores {scores}")
     try:
         fits = np.broadcast_shapes(mask.shape, scores.shape) == scores.shape
     except ValueError:

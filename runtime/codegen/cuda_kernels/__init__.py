@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h), products and convolutions with few results
+"""memc's own CUDA kernels: attention (cpp/cuda/cuda_attention.h, and in training cuda_attention_training.h), products and convolutions with few results
 (cuda_split_product.h), convolutions by minimal filtering (cuda_winograd.h), in TF32, over volumes or with few weights (cuda_patches.h) and
 depthwise (cuda_depthwise.h), sorts (cuda_sorts.h), running sums and products (cuda_scans.h), scatters (cuda_scatters.h),
 and suppression of boxes (cuda_non_max_suppression.h); cuda_launch.h launches them.
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from memc.ir.core import Function, Op
 from memc.ir.files import cache_folder
+from memc.ir.ops.library.cuda_attention import TRAINING_WIDTHS, training_type, training_width
 from memc.ir.ops.library.cuda_conv import group_of, is_depthwise
 from memc.ir.ops.shared.op_def import main_op
 from memc.ir.types import DType
@@ -69,6 +70,21 @@ BOXES = ("suppression.cu",)
 BOX_CALLERS = frozenset({"memc.cuda.non_max_suppression"})
 """The symbol of the call that takes that."""
 
+TRAINING_CALLERS = frozenset({"memc.cuda.attention_training", "memc.cuda.attention_grad"})
+"""The symbols of calls of attention in training."""
+
+TRAINING_TYPES = {"f32": "F32", "tf32": "Tf32", "f16": "F16", "bf16": "Bf16"}
+"""What the source calls their element types."""
+
+
+def training_source(type: str, width: int) -> str:
+    """Attention in training of an element type, for heads of at most `width` columns: a header, and what makes its kernels."""
+    return f"attention_training.cuh ATTENTION_TRAINING({TRAINING_TYPES[type]}, {type}, {width})"
+
+
+TRAINING = tuple(training_source(type, width) for type in TRAINING_TYPES for width in TRAINING_WIDTHS)
+"""All of these."""
+
 
 def sources_of(function: Function) -> tuple[str, ...]:
     """The sources that some call of a function may take kernels of."""
@@ -84,6 +100,8 @@ def sources_of(function: Function) -> tuple[str, ...]:
         taken += (VOLUMES if volumes else ()) + (DEPTHWISE if depthwise else ())
     taken += (LINES if symbols & LINE_CALLERS else ()) + (SCATTERS if symbols & SCATTER_CALLERS else ())
     taken += BOXES if symbols & BOX_CALLERS else ()
+    attention = [op for op in function.ops if op.plan.library_kernel in TRAINING_CALLERS]
+    taken += tuple(training_source(training_type(op), training_width(op)) for op in attention)
     return tuple(dict.fromkeys(taken))
 
 
@@ -92,7 +110,7 @@ def _has_sums(op: Op) -> bool:
 
 
 EVERY = FACTORS + ROUNDED_FACTORS + SUMS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1] + BOXES
-"""The sources of all kernels."""
+"""The sources of all kernels but those of `TRAINING`, which are many."""
 
 
 @functools.cache
@@ -104,13 +122,19 @@ def own_kernels(arch: str, sources: tuple[str, ...] = EVERY) -> bytes:
     try:
         return kept.read_bytes()
     except OSError:
-        made = cubin.compile_source("".join(f'#include "{name}"\n' for name in sources), arch, FOLDER)
+        made = cubin.compile_source("".join(map(_text, sources)), arch, FOLDER)
     with suppress(OSError):  # A cache that cannot be written costs time only.
         kept.parent.mkdir(parents=True, exist_ok=True)
         partial = kept.with_suffix(f".{uuid.uuid4().hex}")
         partial.write_bytes(made)
         partial.replace(kept)
     return made
+
+
+def _text(source: str) -> str:
+    """The line that includes a source's file, and what follows its name."""
+    name, _, rest = source.partition(" ")
+    return f'#include "{name}"\n{rest}\n'
 
 
 def _fingerprint(names: tuple[str, ...]) -> str:
