@@ -115,24 +115,28 @@ class Library:
     def __init__(self, root: Path, kernels: list[tuple[str, int]]) -> None:
         folder = Path(tempfile.mkdtemp())
         arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
-        source = folder / "kernels.cu"
-        made = "".join(f"ATTENTION_TRAINING({TYPES[kind]}, {kind}, {width})\n" for kind, width in kernels)
-        source.write_text(f'#include "attention_training.cuh"\n{made}')
-        own = root / "runtime/codegen/cuda_kernels"
         common = ["nvcc", "-std=c++17", "-O3", f"-arch={arch}"]
-        cubin = subprocess.Popen([*common, "-cubin", f"-I{own}", str(source), "-o", str(folder / "kernels.cubin")])
+        own = root / "runtime/codegen/cuda_kernels"
+        started, images = [], []
+        for kind, width in kernels:
+            source = folder / f"{kind}_{width}.cu"
+            source.write_text(f'#include "attention_training.cuh"\nATTENTION_TRAINING({TYPES[kind]}, {kind}, {width})\n')
+            images.append(source.with_suffix(".cubin"))
+            command = [*common, "-cubin", f"-I{own}", str(source), "-o", str(images[-1])]
+            started.append(subprocess.Popen(command))
         parts = ("attention_training", "launch", "context", "handles", "api")
         sources = [str(root / f"cpp/cuda/cuda_{part}.cc") for part in parts]
         calls = [str(Path(__file__).with_suffix(".cu")), *sources, "-o", str(folder / "calls.so"), "-ldl"]
         subprocess.run([*common, "-shared", "-Xcompiler", "-fPIC", f"-I{root / 'cpp'}", *calls], check=True)
-        if cubin.wait() != 0:
+        if any(process.wait() != 0 for process in started):
             raise SystemExit("the kernels do not compile")
         torch.zeros(1, device="cuda")
         self.calls = ctypes.CDLL(str(folder / "calls.so"))
         for name in ("AddCubin", "Forward", "Backward"):
             getattr(self.calls, name).restype = ctypes.c_char_p
-        image = (folder / "kernels.cubin").read_bytes()
-        self.checked(self.calls.AddCubin(image, ctypes.c_size_t(len(image))))
+        for path in images:
+            image = path.read_bytes()
+            self.checked(self.calls.AddCubin(image, ctypes.c_size_t(len(image))))
 
     def checked(self, error: bytes | None) -> None:
         if error is not None:

@@ -13,7 +13,7 @@ from memc.passes.base import Pass
 from memc.passes.kernels.fuse import Fuse
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import HALVES, Precision
-from memc.passes.precision.mixed_precision import HalfName, MixedPrecision
+from memc.passes.precision.mixed_precision import MixedPrecision
 from memc.passes.precision.narrow_products import NarrowProducts
 from memc.passes.precision.set_precision import SetPrecision
 from memc.passes.training.build_gradient import BuildGradient
@@ -26,15 +26,19 @@ def with_head(body: Sequence[Pass], train: BuildGradient | None, precision: Prec
 
 
 def training_head(train: BuildGradient, precision: Precision) -> list[Pass]:
-    """What makes a training step of a model in a precision: weights and their updates stay in f32."""
+    """What makes a training step of a model in a precision: weights and their updates stay in f32. Attention is looked for
+    before anything is rounded, by the pass that makes the gradient."""
     if precision not in HALVES:
         return [train]
+    first, train, *rest = _rounded_head(train, precision)
+    return [replace(train, half=first.to), *rest] if train.attention else [first, train, *rest]
+
+
+def _rounded_head(train: BuildGradient, precision: Precision) -> tuple[MixedPrecision, BuildGradient, NarrowProducts]:
+    """The same in half precision, where the model is rounded first of all."""
     if precision == "f16" and train.loss_scale is None:
         train = replace(train, loss_scale="dynamic")
-    half: HalfName = "f16" if precision == "f16" else "bf16"
-    if train.attention:
-        return [replace(train, half=half), NarrowProducts()]
-    return [MixedPrecision(half, weights="keep"), train, NarrowProducts()]
+    return MixedPrecision("f16" if precision == "f16" else "bf16", weights="keep"), train, NarrowProducts()
 
 
 def body_precision(train: BuildGradient | None, precision: Precision) -> Precision:
@@ -50,7 +54,7 @@ def in_precision(passes: Sequence[Pass], precision: Precision) -> list[Pass]:
         return [*passes, SetPrecision("tf32")]
     for number, train in enumerate(passes):
         if isinstance(train, BuildGradient):
-            first, *rest = training_head(train, precision)
+            first, *rest = _rounded_head(train, precision)
             return [first, *passes[:number], *rest, *passes[number + 1 :]]
     return [MixedPrecision(precision), *passes]
 

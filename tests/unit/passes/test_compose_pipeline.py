@@ -16,6 +16,8 @@ from memc.passes.base import Finding, Pass
 from memc.passes.compose_pipeline import body_precision, in_precision, training_head, with_head, without
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import Precision
+from memc.passes.precision.mixed_precision import MixedPrecision
+from memc.passes.precision.narrow_products import NarrowProducts
 from memc.passes.training.build_gradient import BuildGradient
 from memc.report.compile_report import Baseline
 
@@ -37,8 +39,8 @@ def model() -> Module:
     [
         ("f32", "build-gradient", "f32"),
         ("tf32", "build-gradient", "tf32"),
-        ("bf16", "mixed-precision{weights=keep},build-gradient,narrow-products", "f32"),
-        ("f16", "mixed-precision{to=f16 weights=keep},build-gradient{loss-scale=dynamic},narrow-products", "f32"),
+        ("bf16", "build-gradient{half=bf16},narrow-products", "f32"),
+        ("f16", "build-gradient{loss-scale=dynamic half=f16},narrow-products", "f32"),
     ],
 )
 def test_what_a_training_step_begins_with(precision: Precision, head: str, rest: str) -> None:
@@ -47,7 +49,9 @@ def test_what_a_training_step_begins_with(precision: Precision, head: str, rest:
     assert str(manager) == f"{head},decompose" and manager.head == head.count(",") + 1
     assert body_precision(train, precision) == rest and body_precision(None, precision) == precision
     assert with_head([], None, precision).passes == []
-    assert training_head(BuildGradient(loss_scale=8.0), "f16")[1] == BuildGradient(loss_scale=8.0)
+    assert training_head(BuildGradient(loss_scale=8.0), "f16")[0] == BuildGradient(loss_scale=8.0, half="f16")
+    written_out = BuildGradient(attention=False)
+    assert training_head(written_out, "bf16") == [MixedPrecision(weights="keep"), written_out, NarrowProducts()]
 
 
 def test_a_given_pipeline_in_a_precision() -> None:

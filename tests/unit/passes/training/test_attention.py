@@ -15,6 +15,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.core import Array, Function, Role, Value, fresh_names
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module
+from memc.ir.target import Target
 from memc.ir.types import DType, TensorType
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.training.build_gradient import BuildGradient
@@ -301,6 +302,32 @@ def test_where_it_is_looked_for(options: dict[str, object], times: int) -> None:
     done = memc.compile(gpt2(), train=train, plan_only=True, **options)  # type: ignore[arg-type]
     assert Counter(op.name for op in done.module.main.ops)["attention_training"] == times
     assert done.report.training is not None and done.report.training.attention == times
+
+
+@pytest.mark.parametrize("half", ["bf16", "f16"])
+@pytest.mark.parametrize("form", [gpt2, bert, padded, llama], ids=lambda form: form.__name__)
+def test_half_precision_on_cuda(form: Callable[[], Module], half: str) -> None:
+    """Attention is found before anything is rounded: queries, keys and values are halves, masks of floats f32, and gradients
+    as near to those of f32 as those of attention written out, as halves."""
+    found = []
+    for attention in (True, False):
+        module = form()
+        module.target = Target.of("cuda")
+        how = BuildGradient(optimizer="none", loss="mse", attention=attention, half=half)  # type: ignore[arg-type]
+        training = how.apply(module)
+        ops = [op for op in module.main.ops if op.name in ("attention_training", "attention_grad")]
+        assert len(ops) == 2 * attention
+        for op in ops:
+            assert [x.type.dtype for x in op.operands[:3]] == [DType(half)] * 3
+            masks = op.operands[3:4] if len(op.operands) in (4, 7) else []
+            assert all(x.type.dtype in (DType.F32, DType.BOOL) for x in masks)
+        assert (training.attention is not None and training.attention.recognized == 1) == attention
+        found.append(evaluate(module, feeds(module)))
+    exact = build(form)[0]
+    for key, value in evaluate(exact, feeds(exact)).items():
+        size = np.abs(value).max()
+        one, written_out = (np.abs(x[key].astype(np.float64) - value).max() / size for x in found)
+        assert one < max(1.5 * written_out, 0.01), key
 
 
 def test_several_batches_and_steps() -> None:
