@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gpu_attention.py calls: memc's launches of attention in training, without TVM, and the sums of
-// g times the result that the gradients are given, which a training step fuses by itself.
+// What gpu_attention.py calls: memc's launches of attention in training, without TVM, and the sums
+// of g times the result that the gradients are given, which a training step fuses by itself.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

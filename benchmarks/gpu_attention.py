@@ -112,7 +112,7 @@ class Case:
 class Library:
     """memc's launches, compiled with the kernels of some types and widths."""
 
-    def __init__(self, root: Path, kernels: list[tuple[str, int]]) -> None:
+    def __init__(self, root: Path, kernels: list[tuple[str, int]], masked: bool = False) -> None:
         folder = Path(tempfile.mkdtemp())
         arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
         common = ["nvcc", "-std=c++17", "-O3", f"-arch={arch}"]
@@ -120,7 +120,10 @@ class Library:
         started, images = [], []
         for kind, width in kernels:
             source = folder / f"{kind}_{width}.cu"
-            source.write_text(f'#include "attention_training.cuh"\nATTENTION_TRAINING({TYPES[kind]}, {kind}, {width})\n')
+            made = f"ATTENTION_TRAINING({TYPES[kind]}, {kind}, {width})\n"
+            if masked:
+                made += f"ATTENTION_TRAINING(Masked<{TYPES[kind]}>, masked_{kind}, {width})\n"
+            source.write_text(f'#include "attention_training.cuh"\n{made}')
             images.append(source.with_suffix(".cubin"))
             command = [*common, "-cubin", f"-I{own}", str(source), "-o", str(images[-1])]
             started.append(subprocess.Popen(command))
@@ -263,7 +266,10 @@ def check(library: Library, kinds: list[str]) -> bool:
             fits = same and max(errors) <= TOLERANCES[kind]
             good = good and fits
             shown = " ".join(f"{x:.1e}" for x in errors), " ".join(f"{x:.1e}" for x in others)
-            print(f"{'ok ' if fits else 'BAD'} {kind} {case}: {shown[0]}; PyTorch {shown[1]}; same bits {same}", flush=True)
+            print(
+                f"{'ok ' if fits else 'BAD'} {kind} {case}: {shown[0]}; PyTorch {shown[1]}; same bits {same}",
+                flush=True,
+            )
     return good
 
 
@@ -282,7 +288,11 @@ def timed(step: Any, steps: int) -> float:
     return median(found)
 
 
-BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION, "efficient": SDPBackend.EFFICIENT_ATTENTION}
+BACKENDS = {
+    "flash": SDPBackend.FLASH_ATTENTION,
+    "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION,
+}
 
 
 def torch_times(case: Case, kind: str, backend: SDPBackend | None, steps: int) -> list[float]:
@@ -343,7 +353,7 @@ def main() -> int:
     torch.backends.cuda.matmul.allow_tf32 = False
     all_kernels = [(kind, width) for kind in TYPES for width in WIDTHS]
     some = [(kind, width) for kind in options.types for width in options.columns]
-    library = Library(options.root, all_kernels if options.check else some)
+    library = Library(options.root, all_kernels if options.check else some, options.check)
     good = check(library, list(TYPES)) if options.check else True
     lines = times(library, options.types, options.columns, options.most, options.steps) if options.times else []
     if options.out:

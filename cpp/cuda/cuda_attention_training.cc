@@ -62,7 +62,7 @@ Pass ForwardPass(int64_t bytes, int64_t width) {
 
 Pass BackwardPass(const char* name, int64_t numbers, int64_t bytes, int64_t width) {
   if (bytes == 4) return {name, 1, 32, 4, 2, numbers};
-  if (width <= 64) return {name, 2, 32, 4, 2, numbers};
+  if (width <= 64) return {name, 2, 64, 4, 2, numbers};
   if (width <= 128) return {name, 1, 64, 8, 2, numbers};
   return {name, 1, 32, 4, 2, numbers};
 }
@@ -140,32 +140,32 @@ Params ParamsOf(const TrainingShape& s, const TrainingData& d) {
 }
 
 void RequireFitting(const TrainingShape& s) {
-  const int64_t least = std::min({s.outer, s.inner, s.queries, s.keys, s.depth, s.width,
-                                  s.outer_share, s.inner_share});
+  const int64_t least = std::min(
+      {s.outer, s.inner, s.queries, s.keys, s.depth, s.width, s.outer_share, s.inner_share});
   const int64_t most = std::max({s.queries, s.keys, s.outer, s.inner});
   // Counts of queries and keys are added in the kernels.
-  if (least < 1 || std::max(s.depth, s.width) > kMostTrainingColumns ||
-      most > kMostExtent / 4 || s.outer * s.inner > kMostExtent / Ceil(std::max(s.queries, s.keys), 16)) {
+  if (least < 1 || std::max(s.depth, s.width) > kMostTrainingColumns || most > kMostExtent / 4 ||
+      s.outer * s.inner > kMostExtent / Ceil(std::max(s.queries, s.keys), 16)) {
     throw std::invalid_argument("heads of this size, or so many, are not supported");
   }
 }
 
-const char* TypeName(const TrainingShape& s) {
-  if (s.type == kF16) return "f16";
-  if (s.type == kBf16) return "bf16";
-  return s.tf32 ? "tf32" : "f32";
+std::string TypeName(const TrainingShape& s) {
+  const std::string masked = s.masked == Masked::kNone ? "" : "masked_";
+  if (s.type == kF16) return masked + "f16";
+  if (s.type == kBf16) return masked + "bf16";
+  return masked + (s.tf32 ? "tf32" : "f32");
 }
 
 // Launches a pass over `heads` heads of `rows` rows; with the context's mutex held.
 void Run(Context& context, const TrainingShape& s, const Place& place, const Pass& pass, Params p,
          int64_t heads, int64_t rows, int64_t batch) {
   const int64_t width = WidthOf(s);
-  const Launch launch =
-      LaunchOf(pass, width * BytesOf(s.type) + 16, rows, context.shared_limit);
+  const Launch launch = LaunchOf(pass, width * BytesOf(s.type) + 16, rows, context.shared_limit);
   p.tiles = static_cast<int>(Ceil(rows, launch.warps * 16 * pass.sixteens));
   p.stages = static_cast<int>(launch.stages);
-  const std::string name = std::string(pass.name) + "_attention_1_" + TypeName(s) + "_" +
-                           std::to_string(width);
+  const std::string name =
+      std::string(pass.name) + "_attention_1_" + TypeName(s) + "_" + std::to_string(width);
   Blocks blocks;
   blocks.tiles = heads * p.tiles;
   blocks.batch = batch;

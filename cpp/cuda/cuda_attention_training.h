@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attention in training by memc's own kernels (runtime/codegen/cuda_kernels/attention_training.cuh),
-// which take no workspace: softmax(scale q k' + mask) v, head by head, with one number for each row
-// that stands for its scores; and the gradients, whose bits are the same every time.
+// Attention in training by memc's own kernels
+// (runtime/codegen/cuda_kernels/attention_training.cuh), which take no workspace: softmax(scale q
+// k' + mask) v, head by head, with one number for each row that stands for its scores; and the
+// gradients, whose bits are the same every time.
 #ifndef MEMC_CUDA_ATTENTION_TRAINING_H_
 #define MEMC_CUDA_ATTENTION_TRAINING_H_
 
@@ -20,8 +21,8 @@ struct TrainingShape {
   Element type = kF32;
   bool tf32 = false;  // Whether factors of f32 are rounded to TF32.
   float scale = 1;
-  int64_t diagonal = 0;     // Query i sees no key beyond i + diagonal.
-  int64_t outer = 1;        // Heads of q: outer ones by inner ones.
+  int64_t diagonal = 0;  // Query i sees no key beyond i + diagonal.
+  int64_t outer = 1;     // Heads of q: outer ones by inner ones.
   int64_t inner = 1;
   int64_t outer_share = 1;  // How many of them read one of k.
   int64_t inner_share = 1;

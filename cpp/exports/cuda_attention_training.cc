@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention in training by memc's own CUDA kernels as packed functions, which register themselves
-// when this library is loaded; memc.cuda.add_kernels (cuda_library_kernels.cc) must have brought the
-// kernels.
+// when this library is loaded; memc.cuda.add_kernels (cuda_library_kernels.cc) must have brought
+// the kernels.
 //
 //   memc.cuda.attention_training(q, k, v, mask?, result, log_sum, scalars...)
 //   memc.cuda.attention_grad(q, k, v, mask?, log_sum, share, g, of_q, of_k, of_v, scalars...)
 //
-// All tensors are of one type, f32, f16 or bf16, but log_sum and share, which are f32, and the mask,
-// which may be bool or f32. Scalars: how many of the tensors are operands; the axis of positions (the last
-// one are columns, and the others tell heads apart); the scale; whether there is a diagonal; that;
-// and whether factors of f32 are rounded to TF32.
+// All tensors are of one type, f32, f16 or bf16, but log_sum and share, which are f32, and the
+// mask, which may be bool or f32. Scalars: how many of the tensors are operands; the axis of
+// positions (the last one are columns, and the others tell heads apart); the scale; whether there
+// is a diagonal; that; and whether factors of f32 are rounded to TF32.
 #include "cuda/cuda_attention_training.h"
 
 #include <tvm/ffi/container/tensor.h>
@@ -65,8 +65,7 @@ Call Parse(ffi::PackedArgs args, int64_t operands, int64_t results) {
 }
 
 void TakeMask(const ffi::TensorView& mask, cuda::TrainingShape& s) {
-  const std::array<int64_t, 4> steps =
-      cuda::MaskSteps(mask, {s.outer, s.inner, s.queries, s.keys});
+  const std::array<int64_t, 4> steps = cuda::MaskSteps(mask, {s.outer, s.inner, s.queries, s.keys});
   s.mask = {steps[0], steps[1], steps[2]};
   s.mask_column = steps[3];
   const DLDataType type = mask.dtype();

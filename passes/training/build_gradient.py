@@ -9,7 +9,6 @@ among its own inputs.
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Optional, Union
@@ -18,7 +17,7 @@ import numpy as np
 
 from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Range
-from memc.ir.core import Function, Role, Value, fresh_names
+from memc.ir.core import Function, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
 from memc.ir.ops.shared.casts import cast
@@ -32,6 +31,7 @@ from memc.passes.training import loss_scale as scaling
 from memc.passes.training import micro_batches
 from memc.passes.training.attention_choice import built_with_attention
 from memc.passes.training.dropout_seeds import MAX_SEED, share_seed, without_dropout
+from memc.passes.training.frozen_weights import fits_some, require_names, train_weights
 from memc.passes.training.labels import LabelInput, append_outside, label_inputs
 from memc.passes.training.losses import IGNORED, Label, LabelKind, Loss, LossName
 from memc.passes.training.micro_batches import Minimized
@@ -86,7 +86,7 @@ def build_gradient(
         loss = replace(loss, name="bce-with-logits") if scores.activation == "sigmoid" else loss
         forward = without_unread(forward, result, [scores.value])
     drawn_from = share_seed(forward)
-    trained = _train_weights(module, function, frozen)
+    trained = train_weights(module, function, frozen)
     step = TrainingStep(module, function, IRBuilder(module, function, function.ops, names))
     minimized = Minimized(forward, scores.value, loss, trained)
     batches = micro_batches.Batches.of(step, minimized, accumulate, drawn_from, seed)
@@ -193,33 +193,6 @@ def _output(function: Function, name: str | None) -> Value:
     if name is not None and name not in names:
         raise UsageError(f"build-gradient: no result is called {name!r}; expected one of {', '.join(names)}")
     return function.returns[names.index(name) if name is not None else 0]
-
-
-def _train_weights(module: Module, function: Function, frozen: Sequence[str]) -> list[Value]:
-    """Make the float weights states, but for constants and frozen ones; returns them without running statistics."""
-    statistics = {v for op in function.ops if op.name == "batch_norm" for v in op.operands[3:]}
-    _require_names(function, frozen)
-    trained = []
-    for param in function.params_of(Role.WEIGHT):
-        if not param.type.dtype.is_float or param.name in module.constants:
-            continue
-        if any(fnmatch.fnmatchcase(param.name, pattern) for pattern in frozen):
-            continue
-        if param not in statistics:
-            trained.append(param)
-        param.role = Role.STATE
-    return trained
-
-
-def _require_names(function: Function, frozen: Sequence[str]) -> None:
-    """Raise UsageError for a pattern that fits no weight."""
-    for pattern in frozen:
-        if not _fits_some(function, pattern):
-            raise UsageError(f"build-gradient: no weight has a name like {pattern!r}")
-
-
-def _fits_some(function: Function, pattern: str) -> bool:
-    return any(fnmatch.fnmatchcase(p.name, pattern) for p in function.params_of(Role.WEIGHT))
 
 
 def _mean(b: IRBuilder, values: Sequence[Value]) -> Value:
@@ -333,7 +306,7 @@ class BuildGradient(Pass):
 
     def apply(self, module: Module) -> Training:
         recognize(module, module.main)
-        _require_names(module.main, self.frozen)
+        require_names(module.main, self.frozen)
         return built_with_attention(module, self._built, self.frozen) if self.attention else self._built(module)
 
     def _built(self, module: Module) -> Training:
@@ -341,7 +314,7 @@ class BuildGradient(Pass):
         if self.half is not None:
             MixedPrecision(self.half, weights="keep").apply(module)
             # What attention no longer reads, such as a mask, is gone.
-            frozen = tuple(pattern for pattern in frozen if _fits_some(module.main, pattern))
+            frozen = tuple(pattern for pattern in frozen if fits_some(module.main, pattern))
         if self.mirror != "none":
             Mirror(self.mirror, self.mirror_depth).apply(module)
         return build_gradient(

@@ -145,4 +145,3 @@ def test_a_mask_of_the_lowest_numbers_hides_less_than_infinity() -> None:
     mask[0] = np.finfo(np.float32).min
     mask[1, 1:] = np.finfo(np.float32).min
     check(Training((2, 40, 8), (2, 70, 8), 8, 1, mask), "f32", 1e-5)
-

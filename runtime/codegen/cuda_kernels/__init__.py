@@ -19,7 +19,7 @@ from pathlib import Path
 
 from memc.ir.core import Function, Op
 from memc.ir.files import cache_folder
-from memc.ir.ops.library.cuda_attention import TRAINING_WIDTHS, training_type, training_width
+from memc.ir.ops.library.cuda_attention import training_type, training_width
 from memc.ir.ops.library.cuda_conv import group_of, is_depthwise
 from memc.ir.ops.shared.op_def import main_op
 from memc.ir.types import DType
@@ -77,13 +77,16 @@ TRAINING_TYPES = {"f32": "F32", "tf32": "Tf32", "f16": "F16", "bf16": "Bf16"}
 """What the source calls their element types."""
 
 
-def training_source(type: str, width: int) -> str:
-    """Attention in training of an element type, for heads of at most `width` columns: a header, and what makes its kernels."""
-    return f"attention_training.cuh ATTENTION_TRAINING({TRAINING_TYPES[type]}, {type}, {width})"
+def training_source(type: str, width: int, masked: bool) -> str:
+    """Attention in training of an element type, for heads of at most `width` columns, with or without a mask: a header, and
+    what makes its kernels."""
+    element, name = (f"Masked<{TRAINING_TYPES[type]}>", f"masked_{type}") if masked else (TRAINING_TYPES[type], type)
+    return f"attention_training.cuh ATTENTION_TRAINING({element}, {name}, {width})"
 
 
-TRAINING = tuple(training_source(type, width) for type in TRAINING_TYPES for width in TRAINING_WIDTHS)
-"""All of these."""
+def training_source_of(op: Op) -> str:
+    """What such a call takes its kernels of."""
+    return training_source(training_type(op), training_width(op), len(op.operands) in (4, 7))
 
 
 def sources_of(function: Function) -> tuple[str, ...]:
@@ -101,7 +104,7 @@ def sources_of(function: Function) -> tuple[str, ...]:
     taken += (LINES if symbols & LINE_CALLERS else ()) + (SCATTERS if symbols & SCATTER_CALLERS else ())
     taken += BOXES if symbols & BOX_CALLERS else ()
     attention = [op for op in function.ops if op.plan.library_kernel in TRAINING_CALLERS]
-    taken += tuple(training_source(training_type(op), training_width(op)) for op in attention)
+    taken += tuple(map(training_source_of, attention))
     return tuple(dict.fromkeys(taken))
 
 
@@ -110,7 +113,7 @@ def _has_sums(op: Op) -> bool:
 
 
 EVERY = FACTORS + ROUNDED_FACTORS + SUMS + VOLUMES + DEPTHWISE + LINES + SCATTERS[:1] + BOXES
-"""The sources of all kernels but those of `TRAINING`, which are many."""
+"""The sources of all kernels but those of attention in training, which are many."""
 
 
 @functools.cache

@@ -14,40 +14,32 @@ namespace training {
 
 // Whether keys beyond the diagonal may be left out: not where rows without keys may be, whose nan
 // goes to all of them.
+template <typename T>
 __device__ __forceinline__ bool LeavesOut(const TrainingAttention& a) {
-  return a.masked == 0 && a.diagonal >= 0;
+  return !T::kMasked && a.diagonal >= 0;
 }
 
-// Of a warp's keys from `first` on and kQueries queries from `query` on, replaces products of keys
-// and queries by weights, and those of values and g by the gradients in scores. `numbers`: log_sum
-// and share of the queries.
+// Of a warp's keys and kQueries queries, replaces scores by weights, and products of values and g
+// by the gradients in scores. `numbers`: log_sum and, `far` behind it, share of the queries.
 template <typename T, int kTiles, int kQueries>
-__device__ __forceinline__ void WeighKeys(const TrainingAttention& a, long long mask_at, int first,
-                                          int query, const float* numbers,
+__device__ __forceinline__ void WeighKeys(float unit, const float* numbers, int far,
                                           float (&scores)[kTiles][kQueries / 8][4],
                                           float (&products)[kTiles][kQueries / 8][4]) {
-  const int lane = Thread() % 32;
-  const float unit = UnitOf<T>(a);
-  const float factor = a.scale / unit;
-  const bool all = a.masked == 0 && query + kQueries <= a.queries &&
-                   first + 16 * kTiles <= a.keys && first + 16 * kTiles - 1 <= query + a.diagonal;
+  const float factor = unit * kLog2OfE;
 #pragma unroll
   for (int j = 0; j < kQueries / 8; ++j) {
-    const int column = j * 8 + lane % 4 * 2;
-    const float2 log_sum = *reinterpret_cast<const float2*>(numbers + column);
-    const float2 share = *reinterpret_cast<const float2*>(numbers + kQueries + column);
+    const int column = j * 8 + Thread() % 4 * 2;
+    const float2 log_sums = *reinterpret_cast<const float2*>(numbers + column);
+    const float2 shares = *reinterpret_cast<const float2*>(numbers + far + column);
+    const float log_sum[2] = {log_sums.x, log_sums.y};
+    const float share[2] = {shares.x, shares.y};
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const float product = scores[i][j][n];
-        const float score =
-            all ? product * factor
-                : ScoreOf<T>(a, factor, mask_at, product, query + column + n % 2,
-                             first + i * 16 + n / 2 * 8 + lane / 4);
-        const float weight = PowerOf<T>(a, score, unit, n % 2 == 0 ? log_sum.x : log_sum.y);
-        scores[i][j][n] = weight;
-        products[i][j][n] = weight * (products[i][j][n] - (n % 2 == 0 ? share.x : share.y));
+        const float base = log_sum[n % 2];
+        scores[i][j][n] = PowerOf<T>(scores[i][j][n], factor, base, base * kLog2OfE);
+        products[i][j][n] = scores[i][j][n] * (products[i][j][n] - share[n % 2]);
       }
     }
   }
@@ -55,43 +47,78 @@ __device__ __forceinline__ void WeighKeys(const TrainingAttention& a, long long 
 
 // The same of a warp's queries, of which it has the numbers, and keys: the gradients in scores.
 template <typename T, int kTiles, int kKeys>
-__device__ __forceinline__ void WeighQueries(const TrainingAttention& a, long long mask_at,
-                                             int first, int key, const float (&log_sum)[kTiles][2],
+__device__ __forceinline__ void WeighQueries(float unit, const float (&log_sum)[kTiles][2],
                                              const float (&share)[kTiles][2],
                                              float (&scores)[kTiles][kKeys / 8][4],
                                              float (&products)[kTiles][kKeys / 8][4]) {
-  const int lane = Thread() % 32;
-  const float unit = UnitOf<T>(a);
-  const float factor = a.scale / unit;
-  const bool all = a.masked == 0 && first + 16 * kTiles <= a.queries && key + kKeys <= a.keys &&
-                   key + kKeys - 1 <= first + a.diagonal;
+  const float factor = unit * kLog2OfE;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
       for (int n = 0; n < 4; ++n) {
-        const float product = scores[i][j][n];
-        const float score =
-            all ? product * factor
-                : ScoreOf<T>(a, factor, mask_at, product, first + i * 16 + n / 2 * 8 + lane / 4,
-                             key + j * 8 + lane % 4 * 2 + n % 2);
-        const float weight = PowerOf<T>(a, score, unit, log_sum[i][n / 2]);
+        const float base = log_sum[i][n / 2];
+        const float weight = PowerOf<T>(scores[i][j][n], factor, base, base * kLog2OfE);
         scores[i][j][n] = weight * (products[i][j][n] - share[i][n / 2]);
       }
     }
   }
 }
 
-template <int kTiles>
-__device__ __forceinline__ void Fill(float (&factors)[kTiles][2], float value) {
+// Stores a warp's sums, times a factor.
+template <typename T, int kWidth, int kTiles>
+__device__ __forceinline__ void StoreGradient(const TrainingAttention& a,
+                                              const float (&sums)[kTiles][kWidth / 8][4],
+                                              float factor, void* data, long long at,
+                                              long long stride, int first, int rows, int columns) {
+  float factors[kTiles][2];
 #pragma unroll
-  for (int i = 0; i < kTiles; ++i) factors[i][0] = factors[i][1] = value;
+  for (int i = 0; i < kTiles; ++i) factors[i][0] = factors[i][1] = factor;
+  StoreRows<T, kWidth, kTiles>(sums, factors, data, at, stride, a.wide != 0, first, rows, columns);
+}
+
+// The tiles of queries of all heads that read one of k, one after the other: from tile `begin` of
+// each head on.
+struct QueryTiles {
+  int outer, inner;  // The head.
+  int tile;
+
+  __device__ __forceinline__ void Advance(const TrainingAttention& a, int begin, int end,
+                                          int inner_first) {
+    if (++tile < end) return;
+    tile = begin;
+    if (++inner < inner_first + a.inner_share) return;
+    inner = inner_first;
+    ++outer;
+  }
+};
+
+// Copies a tile of queries, of g, and log_sum and share of these, from query `from` on.
+template <typename T, int kWidth, int kQueries>
+__device__ __forceinline__ void CopyQueries(const TrainingAttention& a, const QueryTiles& at,
+                                            float* to) {
+  constexpr int kRow = kRowWords<T, kWidth>;
+  const Head head{at.outer, at.inner, 0, 0};
+  const int from = at.tile * kQueries;
+  const bool wide = a.wide != 0;
+  CopyRows<T, kWidth>(to, Elements<T>(a.q, head.At(a.q_at)), a.q_at.row, wide, kQueries, from,
+                      a.queries, a.depth);
+  CopyRows<T, kWidth>(to + kQueries * kRow, Elements<T>(a.g, head.At(a.result_at)), a.result_at.row,
+                      wide, kQueries, from, a.queries, a.width);
+  const long long of_rows = head.At(a.rows_at);
+  for (int i = Thread(); i < 2 * kQueries; i += Threads()) {
+    const float* numbers = (i < kQueries ? a.log_sum : a.share) + of_rows;
+    const int row = from + i % kQueries;
+    const bool is_there = row < a.queries;
+    CopyAsync4(to + 2 * kQueries * kRow + i, is_there ? numbers + row * a.rows_at.row : numbers,
+               is_there ? 4 : 0);
+  }
 }
 
 // The gradients in a tile of keys, 16 kTiles for each warp, and in their values, or in one of both,
-// by tiles of kQueries of all heads that read the keys.
-template <typename T, int kWidth, int kTiles, int kQueries, bool kOfKeys, bool kOfValues>
+// by tiles of kQueries of all heads that read the keys, of which kPart are taken at once.
+template <typename T, int kWidth, int kTiles, int kQueries, int kPart, bool kOfKeys, bool kOfValues>
 __device__ __forceinline__ void BackwardKeys(const TrainingAttention& a, float* shared) {
   constexpr int kRow = kRowWords<T, kWidth>;
   constexpr int kStage = 2 * kQueries * kRow + 2 * kQueries;
@@ -106,90 +133,73 @@ __device__ __forceinline__ void BackwardKeys(const TrainingAttention& a, float* 
   const bool wide = a.wide != 0;
   const int own = first + warp * 16 * kTiles;
   // Queries before this see no key of the block.
-  const int unseen = LeavesOut(a) && first > a.diagonal ? first - a.diagonal : 0;
+  const int unseen = LeavesOut<T>(a) && first > a.diagonal ? first - a.diagonal : 0;
   const int begin = unseen / kQueries;
-  const int steps = (a.queries + kQueries - 1) / kQueries - begin;
-  const int all_steps = steps > 0 ? a.outer_share * a.inner_share * steps : 0;
+  const int end = (a.queries + kQueries - 1) / kQueries;
+  const int steps = end > begin ? a.outer_share * a.inner_share * (end - begin) : 0;
   float* values = shared + rows_of_block * kRow;
   float* queries = values + rows_of_block * kRow;
-  const auto head_of = [&](int step) {
-    const int number = step / steps;
-    return HeadOf(a, outer_first + number / a.inner_share, inner_first + number % a.inner_share);
-  };
-  const auto copy = [&](int stage, int step) {
-    const Head head = head_of(step);
-    const int from = (begin + step % steps) * kQueries;
-    float* to = queries + stage * kStage;
-    CopyRows<T, kWidth>(to, Elements<T>(a.q, head.At(a.q_at)), a.q_at.row, wide, kQueries, from,
-                        a.queries, a.depth);
-    CopyRows<T, kWidth>(to + kQueries * kRow, Elements<T>(a.g, head.At(a.result_at)),
-                        a.result_at.row, wide, kQueries, from, a.queries, a.width);
-    for (int i = Thread(); i < 2 * kQueries; i += Threads()) {
-      const float* numbers = i < kQueries ? a.log_sum : a.share;
-      const int row = from + i % kQueries;
-      const bool is_there = row < a.queries;
-      CopyAsync4(to + 2 * kQueries * kRow + i,
-                 is_there ? numbers + head.At(a.rows_at) + row * a.rows_at.row : numbers,
-                 is_there ? 4 : 0);
-    }
-  };
+  QueryTiles copied{outer_first, inner_first, begin};
+  QueryTiles taken = copied;
   CopyRows<T, kWidth>(shared, Elements<T>(a.k, of_keys.AtKeys(a.k_at)), a.k_at.row, wide,
                       rows_of_block, first, a.keys, a.depth);
   CopyRows<T, kWidth>(values, Elements<T>(a.v, of_keys.AtKeys(a.v_at)), a.v_at.row, wide,
                       rows_of_block, first, a.keys, a.width);
-  if (all_steps > 0) copy(0, 0);
+  if (steps > 0) CopyQueries<T, kWidth, kQueries>(a, copied, queries);
   CommitCopies();
+  const float unit = UnitOf<T>(a);
   float of_k[kTiles][kWidth / 8][4] = {};
   float of_v[kTiles][kWidth / 8][4] = {};
   int stage = 0;
-  for (int step = 0; step < all_steps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     WaitForCopies<0>();
     SyncBlock();  // The tile is there, and the one before it read.
-    const bool more = step + 1 < all_steps;
+    const bool more = step + 1 < steps;
+    if (more) copied.Advance(a, begin, end, inner_first);
     if (more && a.stages == 2) {
-      copy(1 - stage, step + 1);
+      CopyQueries<T, kWidth, kQueries>(a, copied, queries + (1 - stage) * kStage);
       CommitCopies();
     }
     const float* at = queries + stage * kStage;
-    const int from = (begin + step % steps) * kQueries;
-    if (!LeavesOut(a) || own <= from + kQueries - 1 + a.diagonal) {
-      float scores[kTiles][kQueries / 8][4] = {};
-      float products[kTiles][kQueries / 8][4] = {};
-      AddProducts<T, kWidth, kTiles, kQueries>(shared + warp * 16 * kTiles * kRow, at, scores);
+    const Head head{taken.outer, taken.inner, 0, 0};
+#pragma unroll 1
+    for (int part = 0; part < kQueries; part += kPart) {
+      const int from = taken.tile * kQueries + part;
+      if (LeavesOut<T>(a) && own > from + kPart - 1 + a.diagonal) continue;
+      const float* of_q = at + part * kRow;
+      const float* of_g = of_q + kQueries * kRow;
+      float scores[kTiles][kPart / 8][4] = {};
+      float products[kTiles][kPart / 8][4] = {};
+      AddProducts<T, kWidth, kTiles, kPart>(shared + warp * 16 * kTiles * kRow, of_q, scores);
       if constexpr (kOfKeys)
-        AddProducts<T, kWidth, kTiles, kQueries>(values + warp * 16 * kTiles * kRow,
-                                                 at + kQueries * kRow, products);
-      WeighKeys<T, kTiles, kQueries>(a, head_of(step).At(a.mask_at), own, from,
-                                     at + 2 * kQueries * kRow, scores, products);
-      if constexpr (kOfValues)
-        AddWeighted<T, kWidth, kTiles, kQueries>(scores, at + kQueries * kRow, of_v);
-      if constexpr (kOfKeys) AddWeighted<T, kWidth, kTiles, kQueries>(products, at, of_k);
+        AddProducts<T, kWidth, kTiles, kPart>(values + warp * 16 * kTiles * kRow, of_g, products);
+      MakeScores<T, true, kTiles, kPart>(a, unit, head.At(a.mask_at), own, from, scores);
+      WeighKeys<T, kTiles, kPart>(unit, at + 2 * kQueries * kRow + part, kQueries, scores,
+                                  products);
+      if constexpr (kOfValues) AddWeighted<T, kWidth, kTiles, kPart>(scores, of_g, of_v);
+      if constexpr (kOfKeys) AddWeighted<T, kWidth, kTiles, kPart>(products, of_q, of_k);
     }
+    taken = copied;
     if (a.stages == 2) {
       stage = 1 - stage;
     } else if (more) {
       SyncBlock();
-      copy(0, step + 1);
+      CopyQueries<T, kWidth, kQueries>(a, copied, queries);
       CommitCopies();
     }
   }
   WaitForCopies<0>();
-  float factors[kTiles][2];
-  if constexpr (kOfValues) {
-    Fill(factors, 1);
-    StoreRows<T, kWidth, kTiles>(of_v, factors, a.of_v, of_keys.AtKeys(a.v_at), a.v_at.row, wide,
-                                 own, a.keys, a.width);
-  }
-  if constexpr (kOfKeys) {
-    Fill(factors, a.scale);
-    StoreRows<T, kWidth, kTiles>(of_k, factors, a.of_k, of_keys.AtKeys(a.k_at), a.k_at.row, wide,
-                                 own, a.keys, a.depth);
-  }
+  if constexpr (kOfValues)
+    StoreGradient<T, kWidth, kTiles>(a, of_v, 1, a.of_v, of_keys.AtKeys(a.v_at), a.v_at.row, own,
+                                     a.keys, a.width);
+  if constexpr (kOfKeys)
+    StoreGradient<T, kWidth, kTiles>(a, of_k, a.scale, a.of_k, of_keys.AtKeys(a.k_at), a.k_at.row,
+                                     own, a.keys, a.depth);
 }
 
-// The gradient in a tile of queries, 16 kTiles for each warp, by tiles of kKeys. It may go where
-// the queries or g are: those of the tile are read before.
-template <typename T, int kWidth, int kTiles, int kKeys>
+// The gradient in a tile of queries, 16 kTiles for each warp, by tiles of kKeys, of which kPart are
+// taken at once. It may go where the queries or g are: those of the tile are read before.
+template <typename T, int kWidth, int kTiles, int kKeys, int kPart>
 __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, float* shared) {
   constexpr int kRow = kRowWords<T, kWidth>;
   const int lane = Thread() % 32;
@@ -202,7 +212,8 @@ __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, floa
   const char* v = Elements<T>(a.v, head.AtKeys(a.v_at));
   const bool wide = a.wide != 0;
   const int last = (first + rows_of_block < a.queries ? first + rows_of_block : a.queries) - 1;
-  const int end = LeavesOut(a) && last + a.diagonal + 1 < a.keys ? last + a.diagonal + 1 : a.keys;
+  const int end =
+      LeavesOut<T>(a) && last + a.diagonal + 1 < a.keys ? last + a.diagonal + 1 : a.keys;
   const int own = first + warp * 16 * kTiles;
   float* of_result = shared + rows_of_block * kRow;
   float* keys = of_result + rows_of_block * kRow;
@@ -229,6 +240,7 @@ __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, floa
       share[i][h] = row < a.queries ? a.share[at] : 0;
     }
   }
+  const float unit = UnitOf<T>(a);
   float of_q[kTiles][kWidth / 8][4] = {};
   int stage = 0;
   for (int from = 0; from < end; from += kKeys) {
@@ -240,15 +252,18 @@ __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, floa
       CommitCopies();
     }
     const float* at = keys + stage * 2 * kKeys * kRow;
-    if (!LeavesOut(a) || from <= own + 16 * kTiles - 1 + a.diagonal) {
-      float scores[kTiles][kKeys / 8][4] = {};
-      float products[kTiles][kKeys / 8][4] = {};
-      const int own_rows = warp * 16 * kTiles * kRow;
-      AddProducts<T, kWidth, kTiles, kKeys>(shared + own_rows, at, scores);
-      AddProducts<T, kWidth, kTiles, kKeys>(of_result + own_rows, at + kKeys * kRow, products);
-      WeighQueries<T, kTiles, kKeys>(a, head.At(a.mask_at), own, from, log_sum, share, scores,
-                                     products);
-      AddWeighted<T, kWidth, kTiles, kKeys>(scores, at, of_q);
+    const int own_rows = warp * 16 * kTiles * kRow;
+#pragma unroll 1
+    for (int part = 0; part < kKeys; part += kPart) {
+      if (LeavesOut<T>(a) && from + part > own + 16 * kTiles - 1 + a.diagonal) continue;
+      const float* of_k = at + part * kRow;
+      float scores[kTiles][kPart / 8][4] = {};
+      float products[kTiles][kPart / 8][4] = {};
+      AddProducts<T, kWidth, kTiles, kPart>(shared + own_rows, of_k, scores);
+      AddProducts<T, kWidth, kTiles, kPart>(of_result + own_rows, of_k + kKeys * kRow, products);
+      MakeScores<T, false, kTiles, kPart>(a, unit, head.At(a.mask_at), own, from + part, scores);
+      WeighQueries<T, kTiles, kPart>(unit, log_sum, share, scores, products);
+      AddWeighted<T, kWidth, kTiles, kPart>(scores, of_k, of_q);
     }
     if (a.stages == 2) {
       stage = 1 - stage;
@@ -259,10 +274,8 @@ __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, floa
     }
   }
   WaitForCopies<0>();
-  float factors[kTiles][2];
-  Fill(factors, a.scale);
-  StoreRows<T, kWidth, kTiles>(of_q, factors, a.of_q, head.At(a.q_at), a.q_at.row, wide, own,
-                               a.queries, a.depth);
+  StoreGradient<T, kWidth, kTiles>(a, of_q, a.scale, a.of_q, head.At(a.q_at), a.q_at.row, own,
+                                   a.queries, a.depth);
 }
 
 }  // namespace training

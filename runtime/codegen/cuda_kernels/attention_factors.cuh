@@ -14,6 +14,7 @@ namespace training {
 struct F16 {
   static constexpr int kBytes = 2;
   static constexpr bool kApart = false;
+  static constexpr bool kMasked = false;
   using A = float[4];
   using B = float[2];
 
@@ -49,6 +50,7 @@ struct Bf16 : F16 {
 struct Tf32 {
   static constexpr int kBytes = 4;
   static constexpr bool kApart = false;
+  static constexpr bool kMasked = false;
   using A = float[4];
   using B = float[2];
 
@@ -71,6 +73,7 @@ struct Tf32 {
 struct F32 {
   static constexpr int kBytes = 4;
   static constexpr bool kApart = true;
+  static constexpr bool kMasked = false;
   struct A {
     float most[4];
     float rest[4];
@@ -99,10 +102,16 @@ struct F32 {
   }
 };
 
+// Elements of attention with a mask.
+template <typename T>
+struct Masked : T {
+  static constexpr bool kMasked = true;
+};
+
 // Words from one row of shared memory to the next: 16 bytes more than it has, so that no bank is
 // asked twice at once.
 template <typename T, int kWidth>
-constexpr int kRowWords = kWidth* T::kBytes / 4 + 4;
+constexpr int kRowWords = kWidth * T::kBytes / 4 + 4;
 
 // Adds to sums [16 kTiles, kColumns] the products of a warp's rows with others, from `left` and
 // `right` on: left right'.
@@ -155,7 +164,7 @@ __device__ __forceinline__ void AddWeighted(const float (&weights)[kTiles][kRows
       for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
         for (int n = 0; n < 4; ++n) {
-          const float(&from)[4] = weights[i][deep / 8 + n / 2];
+          const float (&from)[4] = weights[i][deep / 8 + n / 2];
           a[i][n] = T::Pack(from[n % 2 * 2], from[n % 2 * 2 + 1]);
         }
       }
@@ -182,7 +191,7 @@ __device__ __forceinline__ void AddWeighted(const float (&weights)[kTiles][kRows
         typename T::A a[kTiles];
 #pragma unroll
         for (int i = 0; i < kTiles; ++i) {
-          const float(&from)[4] = weights[i][deep / 8];
+          const float (&from)[4] = weights[i][deep / 8];
           const float four[4] = {from[0], from[2], from[1], from[3]};
           T::Left(four, a[i]);
         }

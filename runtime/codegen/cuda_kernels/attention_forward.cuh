@@ -12,7 +12,9 @@ namespace {
 namespace training {
 
 // What is subtracted before exponentials: the maximum, but 0 where all is -inf so far.
-__device__ __forceinline__ float BaseOf(float maximum) { return maximum == -INFINITY ? 0 : maximum; }
+__device__ __forceinline__ float BaseOf(float maximum) {
+  return maximum == -INFINITY ? 0 : maximum;
+}
 
 // Of a warp's rows, the sums so far: a thread has its own part of each sum.
 template <int kTiles, int kWidth>
@@ -27,12 +29,29 @@ struct Running {
   }
 };
 
+// Replaces the scores of one row, which is h of the two in a tile of sixteen, by their
+// exponentials, and brings what a thread has of the row's sum up to date.
+template <typename T, int kKeys>
+__device__ __forceinline__ void ExponentiateRow(float (&scores)[kKeys / 8][4], int h, float factor,
+                                                float base, float less, float& sum) {
+  const float base_factor = base * kLog2OfE;
+  float added = 0;
+#pragma unroll
+  for (int j = 0; j < kKeys / 8; ++j) {
+#pragma unroll
+    for (int n = 2 * h; n < 2 * h + 2; ++n) {
+      scores[j][n] = PowerOf<T>(scores[j][n], factor, base, base_factor);
+      added += scores[j][n];
+    }
+  }
+  sum = fmaf(sum, less, added);
+}
+
 // Replaces scores by their exponentials, and brings the sums so far up to date.
 template <typename T, int kTiles, int kWidth, int kKeys>
-__device__ __forceinline__ void Exponentiate(const TrainingAttention& a,
-                                             float (&scores)[kTiles][kKeys / 8][4],
+__device__ __forceinline__ void Exponentiate(float unit, float (&scores)[kTiles][kKeys / 8][4],
                                              Running<kTiles, kWidth>& rows) {
-  const float unit = UnitOf<T>(a);
+  const float factor = unit * kLog2OfE;
 #pragma unroll
   for (int i = 0; i < kTiles; ++i) {
 #pragma unroll
@@ -44,44 +63,13 @@ __device__ __forceinline__ void Exponentiate(const TrainingAttention& a,
       most = fmaxf(most, Exchange(most, 1));
       most = fmaxf(most, Exchange(most, 2));
       const float base = BaseOf(most) * unit;
-      const float less = PowerOf<T>(a, rows.most[i][h], unit, base);
+      const float less = PowerOf<T>(rows.most[i][h], factor, base, base * kLog2OfE);
       rows.most[i][h] = most;
-      float sum = 0;
-#pragma unroll
-      for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-        for (int n = 2 * h; n < 2 * h + 2; ++n) {
-          scores[i][j][n] = PowerOf<T>(a, scores[i][j][n], unit, base);
-          sum += scores[i][j][n];
-        }
-      }
-      rows.sum[i][h] = fmaf(rows.sum[i][h], less, sum);
+      ExponentiateRow<T, kKeys>(scores[i], h, factor, base, less, rows.sum[i][h]);
 #pragma unroll
       for (int j = 0; j < kWidth / 8; ++j) {
         rows.result[i][j][2 * h] *= less;
         rows.result[i][j][2 * h + 1] *= less;
-      }
-    }
-  }
-}
-
-// Scales, to units, and masks a warp's products of queries from `first` on with keys from `key` on.
-template <typename T, int kTiles, int kKeys>
-__device__ __forceinline__ void MakeScores(const TrainingAttention& a, long long mask_at, int first,
-                                           int key, float (&scores)[kTiles][kKeys / 8][4]) {
-  const int lane = Thread() % 32;
-  const float factor = a.scale / UnitOf<T>(a);
-  const bool all = a.masked == 0 && key + kKeys <= a.keys && key + kKeys - 1 <= first + a.diagonal;
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-    for (int j = 0; j < kKeys / 8; ++j) {
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        float& score = scores[i][j][n];
-        score = all ? score * factor
-                    : ScoreOf<T>(a, factor, mask_at, score, first + i * 16 + n / 2 * 8 + lane / 4,
-                                 key + j * 8 + lane % 4 * 2 + n % 2);
       }
     }
   }
@@ -138,6 +126,7 @@ __device__ __forceinline__ void Forward(const TrainingAttention& a, float* share
                       first, a.queries, a.depth);
   if (end > 0) copy(0, 0);
   CommitCopies();
+  const float unit = UnitOf<T>(a);
   Running<kTiles, kWidth> rows;
   int stage = 0;
   for (int from = 0; from < end; from += kKeys) {
@@ -152,8 +141,8 @@ __device__ __forceinline__ void Forward(const TrainingAttention& a, float* share
     if (from <= own + 16 * kTiles - 1 + a.diagonal) {
       float scores[kTiles][kKeys / 8][4] = {};
       AddProducts<T, kWidth, kTiles, kKeys>(shared + warp * 16 * kTiles * kRow, at, scores);
-      MakeScores<T, kTiles, kKeys>(a, head.At(a.mask_at), own, from, scores);
-      Exponentiate<T, kTiles, kWidth, kKeys>(a, scores, rows);
+      MakeScores<T, false, kTiles, kKeys>(a, unit, head.At(a.mask_at), own, from, scores);
+      Exponentiate<T, kTiles, kWidth, kKeys>(unit, scores, rows);
       AddWeighted<T, kWidth, kTiles, kKeys>(scores, at + kKeys * kRow, rows.result);
     }
     if (a.stages == 2) {

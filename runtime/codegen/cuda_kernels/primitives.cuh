@@ -168,8 +168,8 @@ __device__ __forceinline__ void LoadMatrices(float (&to)[4], const float* row) {
 #endif
 }
 
-// The same of four matrices of 8 x 8 halves, across: a thread has elements 2 (lane % 4) and the next
-// of column lane / 4.
+// The same of four matrices of 8 x 8 halves, across: a thread has elements 2 (lane % 4) and the
+// next of column lane / 4.
 __device__ __forceinline__ void LoadAcross(float (&to)[4], const float* row) {
 #if __CUDA_ARCH__ >= 750
   unsigned bits[4];
@@ -184,8 +184,8 @@ __device__ __forceinline__ void LoadAcross(float (&to)[4], const float* row) {
 // What tensor cores do, by other means: of each word of the factors, `dot` adds the product to a
 // sum.
 template <typename Dot>
-__device__ __forceinline__ void MultiplyAddSlowly(float (&sums)[4], const float (&a)[4],
-                                                  const float (&b)[2], const Dot& dot) {
+__device__ __noinline__ void MultiplyAddSlowly(float (&sums)[4], const float (&a)[4],
+                                               const float (&b)[2], const Dot& dot) {
   const int lane = Thread() % 32;
   const auto of = [](float value, int from) { return __shfl_sync(0xffffffffu, value, from); };
 #pragma unroll
