@@ -78,14 +78,19 @@ __device__ __forceinline__ void StoreGradient(const TrainingAttention& a,
   StoreRows<T, kWidth, kTiles>(sums, factors, data, at, stride, a.wide != 0, first, rows, columns);
 }
 
-// The tiles of queries of all heads that read one of k, one after the other: from tile `begin` of
-// each head on.
+// The tiles of queries of all heads that read one of k, one after the other: of each head, those
+// from `begin` to `end`.
 struct QueryTiles {
   int outer, inner;  // The head.
   int tile;
+  int begin, end;
+  int inner_first;
 
-  __device__ __forceinline__ void Advance(const TrainingAttention& a, int begin, int end,
-                                          int inner_first) {
+  __device__ __forceinline__ int Count(const TrainingAttention& a) const {
+    return end > begin ? a.outer_share * a.inner_share * (end - begin) : 0;
+  }
+
+  __device__ __forceinline__ void Advance(const TrainingAttention& a) {
     if (++tile < end) return;
     tile = begin;
     if (++inner < inner_first + a.inner_share) return;
@@ -94,6 +99,20 @@ struct QueryTiles {
   }
 };
 
+// Those for the keys of a head from `first` on.
+template <typename T, int kQueries>
+__device__ __forceinline__ QueryTiles TilesOf(const TrainingAttention& a, int head, int first) {
+  const int inner = a.inner / a.inner_share;
+  QueryTiles tiles;
+  tiles.outer = head / inner * a.outer_share;
+  tiles.inner = tiles.inner_first = head % inner * a.inner_share;
+  // Queries before this see no key of the block.
+  const int unseen = LeavesOut<T>(a) && first > a.diagonal ? first - a.diagonal : 0;
+  tiles.tile = tiles.begin = unseen / kQueries;
+  tiles.end = (a.queries + kQueries - 1) / kQueries;
+  return tiles;
+}
+
 // Copies a tile of queries, of g, and log_sum and share of these, from query `from` on.
 template <typename T, int kWidth, int kQueries>
 __device__ __forceinline__ void CopyQueries(const TrainingAttention& a, const QueryTiles& at,
@@ -101,11 +120,8 @@ __device__ __forceinline__ void CopyQueries(const TrainingAttention& a, const Qu
   constexpr int kRow = kRowWords<T, kWidth>;
   const Head head{at.outer, at.inner, 0, 0};
   const int from = at.tile * kQueries;
-  const bool wide = a.wide != 0;
-  CopyRows<T, kWidth>(to, Elements<T>(a.q, head.At(a.q_at)), a.q_at.row, wide, kQueries, from,
-                      a.queries, a.depth);
-  CopyRows<T, kWidth>(to + kQueries * kRow, Elements<T>(a.g, head.At(a.result_at)), a.result_at.row,
-                      wide, kQueries, from, a.queries, a.width);
+  CopyPair<T, kWidth>(a, QueriesOf<T>(a, head), GradientsOf<T>(a, head), kQueries, from, a.queries,
+                      to);
   const long long of_rows = head.At(a.rows_at);
   for (int i = Thread(); i < 2 * kQueries; i += Threads()) {
     const float* numbers = (i < kQueries ? a.log_sum : a.share) + of_rows;
@@ -116,6 +132,28 @@ __device__ __forceinline__ void CopyQueries(const TrainingAttention& a, const Qu
   }
 }
 
+// What kPart queries from `query` on, which are at `part` of a tile, add to the gradients in a
+// warp's keys and their values.
+template <typename T, int kWidth, int kTiles, int kQueries, int kPart, bool kOfKeys, bool kOfValues>
+__device__ __forceinline__ void AddQueries(const TrainingAttention& a, float unit,
+                                           long long mask_at, int first, int query,
+                                           const float* keys, const float* values,
+                                           const float* tile, int part,
+                                           float (&of_k)[kTiles][kWidth / 8][4],
+                                           float (&of_v)[kTiles][kWidth / 8][4]) {
+  constexpr int kRow = kRowWords<T, kWidth>;
+  const float* q = tile + part * kRow;
+  const float* g = q + kQueries * kRow;
+  float scores[kTiles][kPart / 8][4] = {};
+  float products[kTiles][kPart / 8][4] = {};
+  AddProducts<T, kWidth, kTiles, kPart>(keys, q, scores);
+  if constexpr (kOfKeys) AddProducts<T, kWidth, kTiles, kPart>(values, g, products);
+  MakeScores<T, true, kTiles, kPart>(a, unit, mask_at, first, query, scores);
+  WeighKeys<T, kTiles, kPart>(unit, tile + 2 * kQueries * kRow + part, kQueries, scores, products);
+  if constexpr (kOfValues) AddWeighted<T, kWidth, kTiles, kPart>(scores, g, of_v);
+  if constexpr (kOfKeys) AddWeighted<T, kWidth, kTiles, kPart>(products, q, of_k);
+}
+
 // The gradients in a tile of keys, 16 kTiles for each warp, and in their values, or in one of both,
 // by tiles of kQueries of all heads that read the keys, of which kPart are taken at once.
 template <typename T, int kWidth, int kTiles, int kQueries, int kPart, bool kOfKeys, bool kOfValues>
@@ -124,27 +162,17 @@ __device__ __forceinline__ void BackwardKeys(const TrainingAttention& a, float* 
   constexpr int kStage = 2 * kQueries * kRow + 2 * kQueries;
   const int warp = Thread() / 32;
   const int rows_of_block = Threads() / 32 * 16 * kTiles;
-  const int inner = a.inner / a.inner_share;
-  const int heads = a.outer / a.outer_share * inner;
+  const int heads = a.outer / a.outer_share * (a.inner / a.inner_share);
   const int first = Block() / heads * rows_of_block;
-  const int outer_first = Block() % heads / inner * a.outer_share;
-  const int inner_first = Block() % heads % inner * a.inner_share;
-  const Head of_keys = HeadOf(a, outer_first, inner_first);
-  const bool wide = a.wide != 0;
+  QueryTiles copied = TilesOf<T, kQueries>(a, Block() % heads, first);
+  const Head of_keys = HeadOf(a, copied.outer, copied.inner);
   const int own = first + warp * 16 * kTiles;
-  // Queries before this see no key of the block.
-  const int unseen = LeavesOut<T>(a) && first > a.diagonal ? first - a.diagonal : 0;
-  const int begin = unseen / kQueries;
-  const int end = (a.queries + kQueries - 1) / kQueries;
-  const int steps = end > begin ? a.outer_share * a.inner_share * (end - begin) : 0;
+  const int steps = copied.Count(a);
   float* values = shared + rows_of_block * kRow;
   float* queries = values + rows_of_block * kRow;
-  QueryTiles copied{outer_first, inner_first, begin};
   QueryTiles taken = copied;
-  CopyRows<T, kWidth>(shared, Elements<T>(a.k, of_keys.AtKeys(a.k_at)), a.k_at.row, wide,
-                      rows_of_block, first, a.keys, a.depth);
-  CopyRows<T, kWidth>(values, Elements<T>(a.v, of_keys.AtKeys(a.v_at)), a.v_at.row, wide,
-                      rows_of_block, first, a.keys, a.width);
+  CopyPair<T, kWidth>(a, KeysOf<T>(a, of_keys), ValuesOf<T>(a, of_keys), rows_of_block, first,
+                      a.keys, shared);
   if (steps > 0) CopyQueries<T, kWidth, kQueries>(a, copied, queries);
   CommitCopies();
   const float unit = UnitOf<T>(a);
@@ -155,29 +183,21 @@ __device__ __forceinline__ void BackwardKeys(const TrainingAttention& a, float* 
     WaitForCopies<0>();
     SyncBlock();  // The tile is there, and the one before it read.
     const bool more = step + 1 < steps;
-    if (more) copied.Advance(a, begin, end, inner_first);
+    if (more) copied.Advance(a);
     if (more && a.stages == 2) {
       CopyQueries<T, kWidth, kQueries>(a, copied, queries + (1 - stage) * kStage);
       CommitCopies();
     }
     const float* at = queries + stage * kStage;
     const Head head{taken.outer, taken.inner, 0, 0};
+    const int own_rows = warp * 16 * kTiles * kRow;
 #pragma unroll 1
     for (int part = 0; part < kQueries; part += kPart) {
       const int from = taken.tile * kQueries + part;
       if (LeavesOut<T>(a) && own > from + kPart - 1 + a.diagonal) continue;
-      const float* of_q = at + part * kRow;
-      const float* of_g = of_q + kQueries * kRow;
-      float scores[kTiles][kPart / 8][4] = {};
-      float products[kTiles][kPart / 8][4] = {};
-      AddProducts<T, kWidth, kTiles, kPart>(shared + warp * 16 * kTiles * kRow, of_q, scores);
-      if constexpr (kOfKeys)
-        AddProducts<T, kWidth, kTiles, kPart>(values + warp * 16 * kTiles * kRow, of_g, products);
-      MakeScores<T, true, kTiles, kPart>(a, unit, head.At(a.mask_at), own, from, scores);
-      WeighKeys<T, kTiles, kPart>(unit, at + 2 * kQueries * kRow + part, kQueries, scores,
-                                  products);
-      if constexpr (kOfValues) AddWeighted<T, kWidth, kTiles, kPart>(scores, of_g, of_v);
-      if constexpr (kOfKeys) AddWeighted<T, kWidth, kTiles, kPart>(products, of_q, of_k);
+      AddQueries<T, kWidth, kTiles, kQueries, kPart, kOfKeys, kOfValues>(
+          a, unit, head.At(a.mask_at), own, from, shared + own_rows, values + own_rows, at, part,
+          of_k, of_v);
     }
     taken = copied;
     if (a.stages == 2) {
@@ -197,20 +217,50 @@ __device__ __forceinline__ void BackwardKeys(const TrainingAttention& a, float* 
                                      own, a.keys, a.depth);
 }
 
+// A number for each of a warp's rows that a thread has.
+template <int kTiles>
+__device__ __forceinline__ void LoadNumbers(const TrainingAttention& a, const float* numbers,
+                                            int first, float (&to)[kTiles][2]) {
+#pragma unroll
+  for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int row = first + i * 16 + h * 8 + Thread() % 32 / 4;
+      to[i][h] = row < a.queries ? numbers[row * a.rows_at.row] : 0;
+    }
+  }
+}
+
+// What kPart keys from `key` on add to the gradients in a warp's queries, whose
+// values are at `values`.
+template <typename T, int kWidth, int kTiles, int kPart>
+__device__ __forceinline__ void AddKeys(const TrainingAttention& a, float unit, long long mask_at,
+                                        int first, int key, const float* q, const float* g,
+                                        const float* keys, const float* values,
+                                        const float (&log_sum)[kTiles][2],
+                                        const float (&share)[kTiles][2],
+                                        float (&of_q)[kTiles][kWidth / 8][4]) {
+  float scores[kTiles][kPart / 8][4] = {};
+  float products[kTiles][kPart / 8][4] = {};
+  AddProducts<T, kWidth, kTiles, kPart>(q, keys, scores);
+  AddProducts<T, kWidth, kTiles, kPart>(g, values, products);
+  MakeScores<T, false, kTiles, kPart>(a, unit, mask_at, first, key, scores);
+  WeighQueries<T, kTiles, kPart>(unit, log_sum, share, scores, products);
+  AddWeighted<T, kWidth, kTiles, kPart>(scores, keys, of_q);
+}
+
 // The gradient in a tile of queries, 16 kTiles for each warp, by tiles of kKeys, of which kPart are
 // taken at once. It may go where the queries or g are: those of the tile are read before.
 template <typename T, int kWidth, int kTiles, int kKeys, int kPart>
 __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, float* shared) {
   constexpr int kRow = kRowWords<T, kWidth>;
-  const int lane = Thread() % 32;
   const int warp = Thread() / 32;
   const int rows_of_block = Threads() / 32 * 16 * kTiles;
   const int heads = a.outer * a.inner;
   const int first = (a.tiles - 1 - Block() / heads) * rows_of_block;
   const Head head = HeadOf(a, Block() % heads / a.inner, Block() % heads % a.inner);
-  const char* k = Elements<T>(a.k, head.AtKeys(a.k_at));
-  const char* v = Elements<T>(a.v, head.AtKeys(a.v_at));
-  const bool wide = a.wide != 0;
+  const HeadRows k = KeysOf<T>(a, head);
+  const HeadRows v = ValuesOf<T>(a, head);
   const int last = (first + rows_of_block < a.queries ? first + rows_of_block : a.queries) - 1;
   const int end =
       LeavesOut<T>(a) && last + a.diagonal + 1 < a.keys ? last + a.diagonal + 1 : a.keys;
@@ -218,28 +268,16 @@ __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, floa
   float* of_result = shared + rows_of_block * kRow;
   float* keys = of_result + rows_of_block * kRow;
   const auto copy = [&](int stage, int from) {
-    float* to = keys + stage * 2 * kKeys * kRow;
-    CopyRows<T, kWidth>(to, k, a.k_at.row, wide, kKeys, from, a.keys, a.depth);
-    CopyRows<T, kWidth>(to + kKeys * kRow, v, a.v_at.row, wide, kKeys, from, a.keys, a.width);
+    CopyPair<T, kWidth>(a, k, v, kKeys, from, a.keys, keys + stage * 2 * kKeys * kRow);
   };
-  CopyRows<T, kWidth>(shared, Elements<T>(a.q, head.At(a.q_at)), a.q_at.row, wide, rows_of_block,
-                      first, a.queries, a.depth);
-  CopyRows<T, kWidth>(of_result, Elements<T>(a.g, head.At(a.result_at)), a.result_at.row, wide,
-                      rows_of_block, first, a.queries, a.width);
+  CopyPair<T, kWidth>(a, QueriesOf<T>(a, head), GradientsOf<T>(a, head), rows_of_block, first,
+                      a.queries, shared);
   copy(0, 0);
   CommitCopies();
   float log_sum[kTiles][2];
   float share[kTiles][2];
-#pragma unroll
-  for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int row = own + i * 16 + h * 8 + lane / 4;
-      const long long at = head.At(a.rows_at) + row * a.rows_at.row;
-      log_sum[i][h] = row < a.queries ? a.log_sum[at] : 0;
-      share[i][h] = row < a.queries ? a.share[at] : 0;
-    }
-  }
+  LoadNumbers(a, a.log_sum + head.At(a.rows_at), own, log_sum);
+  LoadNumbers(a, a.share + head.At(a.rows_at), own, share);
   const float unit = UnitOf<T>(a);
   float of_q[kTiles][kWidth / 8][4] = {};
   int stage = 0;
@@ -256,14 +294,10 @@ __device__ __forceinline__ void BackwardQueries(const TrainingAttention& a, floa
 #pragma unroll 1
     for (int part = 0; part < kKeys; part += kPart) {
       if (LeavesOut<T>(a) && from + part > own + 16 * kTiles - 1 + a.diagonal) continue;
-      const float* of_k = at + part * kRow;
-      float scores[kTiles][kPart / 8][4] = {};
-      float products[kTiles][kPart / 8][4] = {};
-      AddProducts<T, kWidth, kTiles, kPart>(shared + own_rows, of_k, scores);
-      AddProducts<T, kWidth, kTiles, kPart>(of_result + own_rows, of_k + kKeys * kRow, products);
-      MakeScores<T, false, kTiles, kPart>(a, unit, head.At(a.mask_at), own, from + part, scores);
-      WeighQueries<T, kTiles, kPart>(unit, log_sum, share, scores, products);
-      AddWeighted<T, kWidth, kTiles, kPart>(scores, of_k, of_q);
+      const float* of_part = at + part * kRow;
+      AddKeys<T, kWidth, kTiles, kPart>(a, unit, head.At(a.mask_at), own, from + part,
+                                        shared + own_rows, of_result + own_rows, of_part,
+                                        of_part + kKeys * kRow, log_sum, share, of_q);
     }
     if (a.stages == 2) {
       stage = 1 - stage;

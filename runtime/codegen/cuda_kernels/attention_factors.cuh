@@ -147,75 +147,91 @@ __device__ __forceinline__ void AddProducts(const float* left, const float* righ
 }
 
 // Adds to sums [16 kTiles, kWidth] the product of weights [16 kTiles, kRows], which have the form
-// of sums, with rows in shared memory. For f32, the depth is taken in another order: a thread has
-// neighbours where the left factor wants those four columns apart.
+// of sums, with rows of halves in shared memory.
+template <typename T, int kWidth, int kTiles, int kRows>
+__device__ __forceinline__ void AddHalves(const float (&weights)[kTiles][kRows / 8][4],
+                                          const float* rows, float (&sums)[kTiles][kWidth / 8][4]) {
+  constexpr int kRow = kRowWords<T, kWidth>;
+  const int lane = Thread() % 32;
+  rows += lane % 16 * kRow + lane / 16 * 4;
+#pragma unroll
+  for (int deep = 0; deep < kRows; deep += 16) {
+    float a[kTiles][4];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+      for (int n = 0; n < 4; ++n) {
+        const float (&from)[4] = weights[i][deep / 8 + n / 2];
+        a[i][n] = T::Pack(from[n % 2 * 2], from[n % 2 * 2 + 1]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kWidth / 8; j += 2) {
+      float four[4];
+      LoadAcross(four, rows + deep * kRow + j * 4);
+#pragma unroll
+      for (int n = 0; n < 2; ++n) {
+        const float b[2] = {four[2 * n], four[2 * n + 1]};
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i) T::Multiply(sums[i][j + n], a[i], b);
+      }
+    }
+  }
+}
+
+// The same of f32. The depth is taken in another order: a thread has neighbours where the left
+// factor wants those four columns apart.
+template <typename T, int kWidth, int kTiles, int kRows>
+__device__ __forceinline__ void AddSingles(const float (&weights)[kTiles][kRows / 8][4],
+                                           const float* rows,
+                                           float (&sums)[kTiles][kWidth / 8][4]) {
+  constexpr int kRow = kRowWords<T, kWidth>;
+  const int lane = Thread() % 32;
+  rows += lane % 4 * 2 * kRow + lane / 4;
+  constexpr int kGroup = 4;  // Of eight columns each.
+#pragma unroll
+  for (int first = 0; first < kWidth / 8; first += kGroup) {
+    float apart[kTiles][kGroup][4] = {};
+#pragma unroll
+    for (int deep = 0; deep < kRows; deep += 8) {
+      typename T::A a[kTiles];
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+        const float (&from)[4] = weights[i][deep / 8];
+        const float four[4] = {from[0], from[2], from[1], from[3]};
+        T::Left(four, a[i]);
+      }
+#pragma unroll
+      for (int j = 0; j < kGroup; ++j) {
+        const float* at = rows + deep * kRow + (first + j) * 8;
+        typename T::B b;
+        T::Right(at[0], at[kRow], b);
+#pragma unroll
+        for (int i = 0; i < kTiles; ++i)
+          T::Multiply(T::kApart ? apart[i][j] : sums[i][first + j], a[i], b);
+      }
+    }
+    if constexpr (T::kApart) {
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i) {
+#pragma unroll
+        for (int j = 0; j < kGroup; ++j) {
+#pragma unroll
+          for (int n = 0; n < 4; ++n) sums[i][first + j][n] += apart[i][j][n];
+        }
+      }
+    }
+  }
+}
+
 template <typename T, int kWidth, int kTiles, int kRows>
 __device__ __forceinline__ void AddWeighted(const float (&weights)[kTiles][kRows / 8][4],
                                             const float* rows,
                                             float (&sums)[kTiles][kWidth / 8][4]) {
-  constexpr int kRow = kRowWords<T, kWidth>;
-  const int lane = Thread() % 32;
   if constexpr (T::kBytes == 2) {
-    rows += lane % 16 * kRow + lane / 16 * 4;
-#pragma unroll
-    for (int deep = 0; deep < kRows; deep += 16) {
-      float a[kTiles][4];
-#pragma unroll
-      for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-        for (int n = 0; n < 4; ++n) {
-          const float (&from)[4] = weights[i][deep / 8 + n / 2];
-          a[i][n] = T::Pack(from[n % 2 * 2], from[n % 2 * 2 + 1]);
-        }
-      }
-#pragma unroll
-      for (int j = 0; j < kWidth / 8; j += 2) {
-        float four[4];
-        LoadAcross(four, rows + deep * kRow + j * 4);
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const float b[2] = {four[2 * n], four[2 * n + 1]};
-#pragma unroll
-          for (int i = 0; i < kTiles; ++i) T::Multiply(sums[i][j + n], a[i], b);
-        }
-      }
-    }
+    AddHalves<T, kWidth, kTiles, kRows>(weights, rows, sums);
   } else {
-    rows += lane % 4 * 2 * kRow + lane / 4;
-    constexpr int kGroup = 4;  // Of eight columns each.
-#pragma unroll
-    for (int first = 0; first < kWidth / 8; first += kGroup) {
-      float apart[kTiles][kGroup][4] = {};
-#pragma unroll
-      for (int deep = 0; deep < kRows; deep += 8) {
-        typename T::A a[kTiles];
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-          const float (&from)[4] = weights[i][deep / 8];
-          const float four[4] = {from[0], from[2], from[1], from[3]};
-          T::Left(four, a[i]);
-        }
-#pragma unroll
-        for (int j = 0; j < kGroup; ++j) {
-          const float* at = rows + deep * kRow + (first + j) * 8;
-          typename T::B b;
-          T::Right(at[0], at[kRow], b);
-#pragma unroll
-          for (int i = 0; i < kTiles; ++i)
-            T::Multiply(T::kApart ? apart[i][j] : sums[i][first + j], a[i], b);
-        }
-      }
-      if constexpr (T::kApart) {
-#pragma unroll
-        for (int i = 0; i < kTiles; ++i) {
-#pragma unroll
-          for (int j = 0; j < kGroup; ++j) {
-#pragma unroll
-            for (int n = 0; n < 4; ++n) sums[i][first + j][n] += apart[i][j][n];
-          }
-        }
-      }
-    }
+    AddSingles<T, kWidth, kTiles, kRows>(weights, rows, sums);
   }
 }
 

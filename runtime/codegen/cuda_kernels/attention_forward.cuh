@@ -110,20 +110,18 @@ __device__ __forceinline__ void Forward(const TrainingAttention& a, float* share
   // Tiles with more keys come first.
   const int first = (a.tiles - 1 - Block() / heads) * rows_of_block;
   const Head head = HeadOf(a, Block() % heads / a.inner, Block() % heads % a.inner);
-  const char* k = Elements<T>(a.k, head.AtKeys(a.k_at));
-  const char* v = Elements<T>(a.v, head.AtKeys(a.v_at));
-  const bool wide = a.wide != 0;
+  const HeadRows q = QueriesOf<T>(a, head);
+  const HeadRows k = KeysOf<T>(a, head);
+  const HeadRows v = ValuesOf<T>(a, head);
   const int last = (first + rows_of_block < a.queries ? first + rows_of_block : a.queries) - 1;
   const int end = last + a.diagonal + 1 < a.keys ? last + a.diagonal + 1 : a.keys;
   const int own = first + warp * 16 * kTiles;
   float* keys = shared + rows_of_block * kRow;
   const auto copy = [&](int stage, int from) {
-    float* to = keys + stage * 2 * kKeys * kRow;
-    CopyRows<T, kWidth>(to, k, a.k_at.row, wide, kKeys, from, a.keys, a.depth);
-    CopyRows<T, kWidth>(to + kKeys * kRow, v, a.v_at.row, wide, kKeys, from, a.keys, a.width);
+    CopyPair<T, kWidth>(a, k, v, kKeys, from, a.keys, keys + stage * 2 * kKeys * kRow);
   };
-  CopyRows<T, kWidth>(shared, Elements<T>(a.q, head.At(a.q_at)), a.q_at.row, wide, rows_of_block,
-                      first, a.queries, a.depth);
+  CopyRows<T, kWidth>(shared, q.data, q.stride, a.wide != 0, rows_of_block, first, a.queries,
+                      a.depth);
   if (end > 0) copy(0, 0);
   CommitCopies();
   const float unit = UnitOf<T>(a);

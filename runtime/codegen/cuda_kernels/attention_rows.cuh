@@ -123,6 +123,41 @@ __device__ __forceinline__ void CopyRows(float* shared, const char* global, long
   }
 }
 
+// A matrix of one head.
+struct HeadRows {
+  const char* data;
+  long long stride;
+};
+
+// Copies `count` rows of two matrices from `first` on, the second one behind the first: columns of
+// queries and keys, and columns of values and the result.
+template <typename T, int kWidth>
+__device__ __forceinline__ void CopyPair(const TrainingAttention& a, const HeadRows& deep,
+                                         const HeadRows& wide, int count, int first, int rows,
+                                         float* to) {
+  CopyRows<T, kWidth>(to, deep.data, deep.stride, a.wide != 0, count, first, rows, a.depth);
+  CopyRows<T, kWidth>(to + count * kRowWords<T, kWidth>, wide.data, wide.stride, a.wide != 0, count,
+                      first, rows, a.width);
+}
+
+// A head's queries, gradients in the result, keys and values.
+template <typename T>
+__device__ __forceinline__ HeadRows QueriesOf(const TrainingAttention& a, const Head& head) {
+  return {Elements<T>(a.q, head.At(a.q_at)), a.q_at.row};
+}
+template <typename T>
+__device__ __forceinline__ HeadRows GradientsOf(const TrainingAttention& a, const Head& head) {
+  return {Elements<T>(a.g, head.At(a.result_at)), a.result_at.row};
+}
+template <typename T>
+__device__ __forceinline__ HeadRows KeysOf(const TrainingAttention& a, const Head& head) {
+  return {Elements<T>(a.k, head.AtKeys(a.k_at)), a.k_at.row};
+}
+template <typename T>
+__device__ __forceinline__ HeadRows ValuesOf(const TrainingAttention& a, const Head& head) {
+  return {Elements<T>(a.v, head.AtKeys(a.v_at)), a.v_at.row};
+}
+
 // What stands in the mask for a query and a key, as what is added to a score.
 template <typename T>
 __device__ __forceinline__ float MaskAt(const TrainingAttention& a, long long at) {
