@@ -85,6 +85,12 @@ Cudnn FindCudnn() {
   Find(lib, "cudnnConvolutionBackwardFilter", c.backward_filter);
   Find(lib, "cudnnAddTensor", c.add);
   Find(lib, "cudnnActivationForward", c.activate);
+  Find(lib, "cudnnBackendCreateDescriptor", c.create_descriptor);
+  Find(lib, "cudnnBackendDestroyDescriptor", c.destroy_descriptor);
+  Find(lib, "cudnnBackendSetAttribute", c.set_attribute);
+  Find(lib, "cudnnBackendGetAttribute", c.get_attribute);
+  Find(lib, "cudnnBackendFinalize", c.finalize);
+  Find(lib, "cudnnBackendExecute", c.execute);
   return c;
 }
 

@@ -19,6 +19,7 @@ struct CudnnTensor;       // cudnnTensorDescriptor_t
 struct CudnnFilter;       // cudnnFilterDescriptor_t
 struct CudnnConvolution;  // cudnnConvolutionDescriptor_t
 struct CudnnActivation;   // cudnnActivationDescriptor_t
+struct CudnnDescriptor;   // What a cudnnBackendDescriptor_t is.
 struct LtHandle;          // cublasLtHandle_t
 struct LtProduct;         // cublasLtMatmulDesc_t
 struct LtLayout;          // cublasLtMatrixLayout_t
@@ -41,7 +42,9 @@ constexpr size_t SizeOf(Element type) { return type == kF32 ? 4 : 2; }  // Bytes
 
 constexpr int kCudnnFloat = 0;  // Also what all convolutions compute in.
 constexpr int kCudnnHalf = 2;
+constexpr int kCudnnInt32 = 4;
 constexpr int kCudnnBfloat16 = 9;
+constexpr int kCudnnBoolean = 11;
 constexpr int kCudnnNchw = 0;
 constexpr int kCudnnNhwc = 1;
 constexpr int kCudnnCrossCorrelation = 1;
@@ -117,6 +120,15 @@ struct Cudnn {
              CudnnTensor* c_type, void* c);
   int (*activate)(CudnnHandle*, CudnnActivation* activation, const void* alpha, CudnnTensor* x_type,
                   const void* x, const void* beta, CudnnTensor* y_type, void* y);
+
+  // Of graphs (cudnn_graph.h).
+  int (*create_descriptor)(int kind, CudnnDescriptor**);
+  int (*destroy_descriptor)(CudnnDescriptor*);
+  int (*set_attribute)(CudnnDescriptor*, int name, int type, int64_t count, const void* values);
+  int (*get_attribute)(CudnnDescriptor*, int name, int type, int64_t most, int64_t* count,
+                       void* values);
+  int (*finalize)(CudnnDescriptor*);
+  int (*execute)(CudnnHandle*, CudnnDescriptor* plan, CudnnDescriptor* pack);
 };
 
 // cuBLASLt

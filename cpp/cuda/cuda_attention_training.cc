@@ -2,9 +2,13 @@
 #include "cuda/cuda_attention_training.h"
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "cuda/cuda_fused_attention.h"
 #include "cuda/cuda_launch.h"
 
 namespace memc::cuda {
@@ -175,14 +179,61 @@ void Run(Context& context, const TrainingShape& s, const Place& place, const Pas
   CheckDriver(LaunchKernel(context, name, blocks, place.stream, &p), what.c_str());
 }
 
+constexpr Choice kOwn{};
+constexpr Choice kFused{1};
+
+Key KeyOf(const TrainingShape& s) {
+  int32_t scale = 0;
+  std::memcpy(&scale, &s.scale, sizeof(scale));
+  Key key{kAttention,    s.type,    scale,  s.diagonal, s.outer, s.inner,
+          s.inner_share, s.queries, s.keys, s.depth,    s.width};
+  size_t word = 11;
+  for (const HeadStrides& of : {s.q, s.k, s.v, s.result, s.rows}) {
+    for (const int64_t stride : {of.outer, of.inner, of.row}) key[word++] = stride;
+  }
+  return key;
+}
+
+void RunForward(Context& context, const TrainingShape& s, const Place& place,
+                const TrainingData& data) {
+  Run(context, s, place, ForwardPass(BytesOf(s.type), WidthOf(s)), ParamsOf(s, data),
+      s.outer * s.inner, s.queries, 1);
+}
+
+// By the faster of memc's kernel and cuDNN's, which is measured at the first call of a shape.
+void RunFaster(Context& context, const TrainingShape& s, const Place& place,
+               const TrainingData& data) {
+  const Key key = KeyOf(s);
+  auto found = context.attentions.find(key);
+  const auto run = [&](AttentionSite& site, const Choice& choice) {
+    if (choice == kFused) {
+      return site.fused == nullptr ? 1 : site.fused->Run(context, data, place);
+    }
+    RunForward(context, s, place, data);
+    return 0;
+  };
+  if (found == context.attentions.end()) {
+    AttentionSite made;
+    made.fused = FusedAttention::Of(context, s, place);
+    made.algo = context.Decide(
+        key, [&](const Choice& choice) { return run(made, choice); },
+        [] { return std::vector<Choice>{kFused, kOwn}; }, place.stream, Taken{});
+    found = context.attentions.emplace(key, std::move(made)).first;
+  }
+  CheckCudnn(run(found->second, found->second.algo), "cudnnBackendExecute");
+}
+
 }  // namespace
 
 void AttendTraining(const TrainingShape& s, const Place& place, const TrainingData& data) {
   RequireFitting(s);
   Context& context = ContextOf(place.device);
   const std::lock_guard<std::mutex> lock(context.mutex);
-  Run(context, s, place, ForwardPass(BytesOf(s.type), WidthOf(s)), ParamsOf(s, data),
-      s.outer * s.inner, s.queries, 1);
+  if (MayFuse(s, data)) {
+    RunFaster(context, s, place, data);
+  } else {
+    RunForward(context, s, place, data);
+  }
 }
 
 void AttendGrad(const TrainingShape& s, const Place& place, const TrainingData& data) {

@@ -28,7 +28,7 @@ void CheckDriver(int status, const char* what);
 // A call site: the kind of call and all that the choice of an algorithm depends on, then zeros.
 using Key = std::array<int64_t, 32>;
 
-enum Kind : int64_t { kForward, kData, kFilter, kProduct };
+enum Kind : int64_t { kForward, kData, kFilter, kProduct, kAttention };
 
 // The algorithm of a call site: cuBLASLt's own eight words, or cuDNN's number, whether what
 // follows is part of its kernel, and whether it may use TF32, or for memc's own kernels the tile
@@ -77,6 +77,14 @@ struct ConvolutionSite {
   Choice algo{};
 };
 
+class FusedAttention;  // cuda_fused_attention.h
+
+// The same for attention: the choice is memc's own kernel, or cuDNN's.
+struct AttentionSite {
+  std::shared_ptr<FusedAttention> fused;  // Null where cuDNN has none.
+  Choice algo{};
+};
+
 // Where a library call runs, and the memory that it may use.
 struct Place {
   int device = 0;
@@ -117,6 +125,7 @@ struct Context {
   bool has_tf32 = false;      // Whether tensor cores multiply in TF32.
   std::map<Key, ProductSite> products;
   std::map<Key, ConvolutionSite> convolutions;
+  std::map<Key, AttentionSite> attentions;
   std::map<Key, Choice> choices;  // Those of the sites so far, and what is known from before.
 
   // Makes what is not there yet. With `mutex` held.

@@ -13,6 +13,7 @@ void Destroy::operator()(CudnnConvolution* object) const {
   LoadCudnn().destroy_convolution(object);
 }
 void Destroy::operator()(CudnnActivation* object) const { LoadCudnn().destroy_activation(object); }
+void Destroy::operator()(CudnnDescriptor* object) const { LoadCudnn().destroy_descriptor(object); }
 void Destroy::operator()(LtProduct* object) const { LoadCublasLt().destroy_product(object); }
 void Destroy::operator()(LtLayout* object) const { LoadCublasLt().destroy_layout(object); }
 void Destroy::operator()(LtPreference* object) const { LoadCublasLt().destroy_preference(object); }

@@ -15,6 +15,7 @@ struct Destroy {
   void operator()(CudnnFilter* object) const;
   void operator()(CudnnConvolution* object) const;
   void operator()(CudnnActivation* object) const;
+  void operator()(CudnnDescriptor* object) const;
   void operator()(LtProduct* object) const;
   void operator()(LtLayout* object) const;
   void operator()(LtPreference* object) const;

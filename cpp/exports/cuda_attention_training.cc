@@ -3,7 +3,7 @@
 // when this library is loaded; memc.cuda.add_kernels (cuda_library_kernels.cc) must have brought
 // the kernels.
 //
-//   memc.cuda.attention_training(q, k, v, mask?, result, log_sum, scalars...)
+//   memc.cuda.attention_training(q, k, v, mask?, result, log_sum, workspace?, scalars...)
 //   memc.cuda.attention_grad(q, k, v, mask?, log_sum, share, g, of_q, of_k, of_v, scalars...)
 //
 // All tensors are of one type, f32, f16 or bf16, but log_sum and share, which are f32, and the
@@ -60,7 +60,8 @@ Call Parse(ffi::PackedArgs args, int64_t operands, int64_t results) {
   for (int i = 0; i < count; ++i) call.tensors.push_back(args[i].cast<ffi::TensorView>());
   call.operands = args[count].cast<int64_t>();
   Require(call.operands == operands || call.operands == operands + 1, "another number of operands");
-  Require(count == call.operands + results, "another number of tensors");
+  const int64_t more = count - call.operands - results;
+  Require(more == 0 || (more == 1 && operands == 3), "another number of tensors");
   return call;
 }
 
@@ -132,7 +133,12 @@ void Attention(ffi::PackedArgs args) {
   data.mask = n == 4 ? call.Data(3) : nullptr;
   data.result = call.Data(n);
   data.log_sum = call.Numbers(n + 1);
-  cuda::AttendTraining(call.shape, cuda::PlaceOf(call.tensors[n]), data);
+  cuda::Place place = cuda::PlaceOf(call.tensors[n]);
+  if (static_cast<int64_t>(call.tensors.size()) > n + 2) {
+    place.workspace = call.Data(n + 2);
+    place.bytes = static_cast<size_t>(call.tensors[n + 2].numel());
+  }
+  cuda::AttendTraining(call.shape, place, data);
 }
 
 void AttentionGrad(ffi::PackedArgs args) {

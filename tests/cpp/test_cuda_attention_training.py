@@ -26,9 +26,13 @@ def own(kernels: None) -> None:
 
 def call(op: Op, given: list[Array], results: list[Array]) -> None:
     kernel = library_kernel(op, "cuda")
-    assert kernel is not None and kernel.workspace is None
+    assert kernel is not None
+    scratch = [np.empty(kernel.workspace(op)[0], np.uint8)] if kernel.workspace is not None else []
     # Those of bf16 come as their bits.
-    bits = [a.view(np.uint16) if a.dtype == DType.BF16.numpy else a for a in (*given, *results)]
+    bits = [
+        a.view(np.uint16) if a.dtype == DType.BF16.numpy else a
+        for a in (*given, *results, *(a for a in scratch if a.size))
+    ]
     tvm_ffi.get_global_func(kernel.symbol)(*map(tvm_ffi.from_dlpack, bits), *kernel.scalars(op))
 
 

@@ -73,12 +73,32 @@ def _training_scalars(op: Op) -> Sequence[int | float]:
     return (len(op.operands), *_attention_scalars(op), *given, tf32(op))
 
 
+def _training_workspace(op: Op) -> tuple[int, int]:
+    """What cuDNN's fused kernel counts tiles in (measured: as many bytes for every shape), where it may be taken: as `MayFuse` of
+    `cpp/cuda/cuda_fused_attention.cc` has it."""
+    q, k, v = (value.type for value in op.operands[:3])
+    diagonal = diagonal_of(op.attrs)
+    keys = k.shape[axis_of(op.attrs, q)]
+    fused = (
+        q.dtype in HALF
+        and len(op.operands) == 3
+        and (diagonal is None or diagonal == 0 or diagonal >= keys - 1)
+        and all(columns <= FUSED_COLUMNS and columns % 8 == 0 for columns in (q.shape[-1], v.shape[-1]))
+    )
+    return (COUNTERS, COUNTERS) if fused else (0, 0)
+
+
+COUNTERS = 256
+"""Bytes."""
+
+FUSED_COLUMNS = 128
+
 ATTENTION_TRAINING_CUDA = LibraryKernel(
     target="cuda",
     symbol="memc.cuda.attention_training",
     supports=_training_supports,
     scalars=_training_scalars,
-    workspace=None,
+    workspace=_training_workspace,
     whole=True,
 )
 """Attention of f32 or halves with heads of at most 256 columns, and the log-sum-exp of its rows."""
