@@ -41,7 +41,7 @@ int64_t Checked(int64_t result) {
 
 void AddPlan(int64_t engine, int64_t key, ffi::TensorView bytes, ffi::TensorView streams,
              ffi::TensorView threads, ffi::TensorView offsets, ffi::TensorView flags,
-             int64_t arena_bytes) {
+             int64_t arena_bytes, int64_t arena_from) {
   Translate([&] {
     const int64_t n = bytes.size(0);
     const memc_replay_plan plan{n,
@@ -50,7 +50,8 @@ void AddPlan(int64_t engine, int64_t key, ffi::TensorView bytes, ffi::TensorView
                                 Int64s(threads, n, "thread classes"),
                                 Int64s(offsets, n, "offsets"),
                                 Int64s(flags, n, "flags"),
-                                arena_bytes};
+                                arena_bytes,
+                                arena_from};
     return Checked(memc_replay_add_plan(EngineOf(engine), key, &plan));
   });
 }

@@ -60,7 +60,8 @@ class Engine {
   bool Close();
 
  private:
-  enum class Mode { kNative, kWatch, kFast, kChecked };
+  // kAwaiting: native, until the arena is made.
+  enum class Mode { kNative, kWatch, kAwaiting, kFast, kChecked };
 
   struct Asked {
     int64_t bytes;
@@ -100,7 +101,10 @@ class Engine {
   // Steps: engine_steps.cc.
   int EndLocked(bool completed);
   Plan* Choose(Key* key);
+  bool HasArena(const Plan* plan) const;
   bool EnsureArena(Plan* plan);
+  bool IsToWait(const Plan* plan);
+  void Await(Plan* plan);
   void Follow(Plan* plan);
   int EndReplay(bool completed);
   bool ScanSlots();
@@ -133,6 +137,13 @@ class Engine {
   void Own(Slot* slot) { owners_.Take(slot->offset, slot->end(), slot); }
   void Settle();
   void ForgetOwners();
+
+  // Requests without a slot: engine_gaps.cc.
+  bool AwaitArena(const Asked& asked, memc_replay_block* block);
+  void OpenGaps();
+  void WatchWithArena();
+  bool ServeFromGap(const Asked& asked, memc_replay_block* block);
+  void CloseGaps();
 
   // Blocks: engine_blocks.cc.
   uint32_t RecordUses(Slot* slot);
@@ -180,6 +191,9 @@ class Engine {
   int64_t out_of_order_ = 0;
   int64_t smaller_run_ = 0;       // Requests in a row that were smaller than planned.
   std::vector<int64_t> skipped_;  // Indices of slots passed over, not given out.
+  int64_t awaited_ = 0;           // Requests so far while the arena is awaited.
+  std::unique_ptr<Plan> gaps_;    // Slots for blocks without one, in steps without a plan.
+  int64_t gaps_used_ = 0;         // Of them.
 
   // The arena. `owners_` is as of when the run of fast steps began; since then all slots of
   // `last_plan_` were given out `fast_steps_` times, and those before `position_` once more.

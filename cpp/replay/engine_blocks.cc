@@ -137,6 +137,7 @@ int64_t Engine::ReleaseArena() {
   if (!device_.in_its_process()) return 0;
   const std::lock_guard<SpinLock> lock(lock_);
   passing_ = true;
+  CloseGaps();
   if (plan_ != nullptr) {
     EndReplay(false);
     plan_ = nullptr;

@@ -61,7 +61,8 @@ bool Engine::Request(const Asked& asked, memc_replay_block* block) {
     ++stats_.interrupted;
     return false;
   }
-  if (mode_ == Mode::kWatch) return Native(asked, -1, block);
+  if (mode_ == Mode::kWatch) return ServeFromGap(asked, block) || Native(asked, -1, block);
+  if (mode_ == Mode::kAwaiting && AwaitArena(asked, block)) return false;
   const bool served = Replay(asked, block);
   ++stats_.requests;
   return served;
@@ -79,7 +80,7 @@ bool Engine::Replay(const Asked& asked, memc_replay_block* block) {
   const Match match = Find(asked);
   if (match.index < 0) {
     Note(match.cause, asked);
-    return Native(asked, -1, block);
+    return ServeFromGap(asked, block) || Native(asked, -1, block);
   }
   Slot& slot = plan_->slots[match.index];
   const bool has_place = slot.offset >= 0;
@@ -93,8 +94,11 @@ bool Engine::Replay(const Asked& asked, memc_replay_block* block) {
   }
   if (failure != kPlanned) Break();
   if (match.index == position_) ++position_;
-  if (!has_place) ++stats_.planned_native;
-  if (!has_place || failure != kPlanned) return Native(asked, -1, block);
+  if (failure != kPlanned) return ServeFromGap(asked, block) || Native(asked, -1, block);
+  if (!has_place) {
+    ++stats_.planned_native;
+    return Native(asked, -1, block);
+  }
   Give(&slot, asked, block);
   return true;
 }
@@ -252,6 +256,7 @@ bool Engine::WaitFor(Slot* slot, uint64_t stream) {
 }
 
 void Engine::Note(int cause, const Asked& asked) {
+  if (cause == MEMC_REPLAY_SMALLER && plan_->key != key_) return;  // It stands in for larger ones.
   const int64_t request = stats_.requests - requests_before_;
   const int64_t at = asked.position;
   const int64_t planned = at == plan_->count ? 0 : plan_->slots[at].bytes;

@@ -40,7 +40,12 @@ int Engine::BeginStep(int64_t key) {
     if (plan == nullptr) {
       recording_ = true;
       mode_ = Mode::kWatch;
+      if (arenas_.current() != nullptr) WatchWithArena();
       does = MEMC_REPLAY_WATCH;
+    } else if (IsToWait(plan)) {
+      recording_ = record_always_ || trial_ || plan->bad_steps > 0;
+      Await(plan);
+      does = MEMC_REPLAY_REPLAY;
     } else if (EnsureArena(plan)) {
       recording_ = record_always_ || trial_ || plan->bad_steps > 0;
       Follow(plan);
@@ -67,6 +72,7 @@ int Engine::EndLocked(bool completed) {
   if (!in_step_) return 0;
   int found = 0;
   if (plan_ != nullptr) found |= EndReplay(completed);
+  CloseGaps();
   if (recording_) {
     log_.End(completed);
     if (completed) found |= JudgeLog(&keys_[key_]);
@@ -90,14 +96,30 @@ Plan* Engine::Choose(Key* key) {
       ->get();
 }
 
+// Whether the arena does for `plan`, and if that can be for all plans.
+bool Engine::HasArena(const Plan* plan) const {
+  int64_t most = plan->arena_bytes;
+  if (step_ >= arena_retry_) {
+    for (const auto& each : plans_) most = std::max(most, each->arena_bytes);
+  }
+  return arenas_.current() != nullptr && arenas_.current()->bytes >= most;
+}
+
+// Whether the arena is made better once blocks of the step before are freed.
+bool Engine::IsToWait(const Plan* plan) {
+  if (plan->arena_from < 0 || HasArena(plan) || step_ < plan->arena_retry) return false;
+  const Arena* const now = arenas_.current();
+  return log_.CountLive() > 0 || (now != nullptr && InUse(now));
+}
+
 // An arena for `plan` at least, and if it can be for all plans.
 bool Engine::EnsureArena(Plan* plan) {
-  int64_t most = 0;
+  if (HasArena(plan)) return true;
+  if (step_ < plan->arena_retry) return false;
+  int64_t most = plan->arena_bytes;
   for (const auto& each : plans_) most = std::max(most, each->arena_bytes);
   const Arena* const now = arenas_.current();
   const int64_t bytes = now == nullptr ? 0 : now->bytes;
-  if (bytes >= (step_ < arena_retry_ ? plan->arena_bytes : most)) return true;
-  if (step_ < plan->arena_retry) return false;
   if (now != nullptr && !InUse(now)) {
     ForgetOwners();
     arenas_.Retire();
@@ -137,6 +159,7 @@ void Engine::Follow(Plan* plan) {
     mode_ = Mode::kChecked;
   }
   position_ = 0;
+  if (trial_) OpenGaps();
 }
 
 int Engine::EndReplay(bool completed) {
@@ -175,7 +198,7 @@ int Engine::Judge(Key* key) {
   if (plan_->key != key_) {
     if (!trial_) return 0;
     key->tried = true;
-    if (natives_ > kMostDeviating * static_cast<double>(requests)) return MEMC_REPLAY_WANTS_PLAN;
+    if (natives_ > 0) return MEMC_REPLAY_WANTS_PLAN;
     key->stand_in = plan_;
     return 0;
   }

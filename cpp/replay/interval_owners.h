@@ -50,6 +50,26 @@ class IntervalOwners {
     intervals_.emplace(begin, Interval{end, owner});
   }
 
+  // Where the shortest run of at least `bytes` bytes within [0, end) begins that have no owner, or
+  // one for whom `free(owner)` holds; -1 without one. Runs begin at multiples of `alignment`.
+  template <typename Free>
+  int64_t BestFit(int64_t end, int64_t bytes, int64_t alignment, Free free) const {
+    int64_t best = -1, least = 0, run = 0;
+    const auto finish = [&](int64_t at) {
+      if (at - run < bytes || (best >= 0 && at - run >= least)) return;
+      best = run;
+      least = at - run;
+    };
+    for (const auto& [begin, interval] : intervals_) {
+      if (begin >= end) break;
+      if (free(interval.owner)) continue;
+      finish(begin);
+      run = (interval.end + alignment - 1) / alignment * alignment;
+    }
+    finish(end);
+    return best;
+  }
+
   // Bytes of owners for whom `gone(owner)` holds have none any more.
   template <typename Gone>
   void Remove(Gone gone) {

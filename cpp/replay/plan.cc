@@ -11,7 +11,6 @@ namespace memc::replay {
 
 namespace {
 
-constexpr int64_t kAlignment = 512;
 constexpr int64_t kMostSlots = int64_t{1} << 24;
 
 [[noreturn]] void Wrong(int64_t row, const char* column, const std::string& expected,
@@ -39,9 +38,15 @@ void CheckRow(const memc_replay_plan& columns, int64_t row) {
 }  // namespace
 
 Plan::Plan(Engine* owner, int64_t its_key, const memc_replay_plan& columns)
-    : engine(owner), key(its_key), arena_bytes(columns.arena_bytes) {
+    : engine(owner),
+      key(its_key),
+      arena_bytes(columns.arena_bytes),
+      arena_from(columns.arena_from) {
   if (columns.count < 1 || columns.count > kMostSlots) {
     Wrong(0, "count", "1 to 2^24 rows", columns.count);
+  }
+  if (arena_from < -1 || arena_from > columns.count) {
+    Wrong(0, "requests before the arena", "-1 to the rows", arena_from);
   }
   for (int64_t row = 0; row < columns.count; ++row) {
     CheckRow(columns, row);
@@ -61,6 +66,18 @@ Plan::Plan(Engine* owner, int64_t its_key, const memc_replay_plan& columns)
     classes = std::max(classes, slot.stream_class + 1);
   }
   FindPreds();
+}
+
+Plan::Plan(Engine* owner, int64_t slot_count)
+    : engine(owner),
+      key(-1),
+      arena_bytes(0),
+      count(slot_count),
+      slots(std::make_unique<Slot[]>(static_cast<size_t>(slot_count) + 1)) {
+  for (int64_t i = 0; i < count; ++i) {
+    slots[i].plan = this;
+    slots[i].row = -1;
+  }
 }
 
 void Plan::FindPreds() {

@@ -18,6 +18,7 @@ struct Record;
 
 constexpr uint64_t kNoStream = ~uint64_t{0};
 constexpr uint32_t kMostStreams = 32;  // Classes of a plan: bits of a mask.
+constexpr int64_t kAlignment = 512;    // Bytes: of offsets.
 
 struct Arena {
   char* base = nullptr;
@@ -71,10 +72,13 @@ struct alignas(64) Slot {
 struct Plan {
   // Throws std::invalid_argument if a column is wrong.
   Plan(Engine* owner, int64_t its_key, const memc_replay_plan& columns);
+  // Slots without places, for blocks that are not planned.
+  Plan(Engine* owner, int64_t slot_count);
 
   Engine* const engine;
   const int64_t key;
   const int64_t arena_bytes;
+  const int64_t arena_from = -1;  // As in memc_replay_plan.
   int64_t count = 0;
   uint32_t classes = 0;
   std::unique_ptr<Slot[]> slots;

@@ -84,8 +84,9 @@ enum {
 
 /* Begins a step of this key in the calling order of the application. Without a plan for the key,
  * the largest plan is tried, which may dominate it (every request at most as large as planned), and
- * otherwise the step is watched. A step not ended is ended as not completed. Returns what the step
- * does (PASS, WATCH, REPLAY). */
+ * otherwise the step is watched. Where there is an arena, what such steps ask for beside a plan is
+ * served from bytes of it that no block uses. A step not ended is ended as not completed. Returns
+ * what the step does (PASS, WATCH, REPLAY). */
 MEMC_REPLAY_API int memc_replay_begin_step(memc_replay_engine* engine, int64_t key);
 
 /* `completed` is 0 if an exception left the step: what it did is then not judged, and its log is
@@ -138,6 +139,10 @@ typedef struct {
       offset; /* In the arena, a multiple of 512; -1: native (escaping, or not planned). */
   const int64_t* flags;
   int64_t arena_bytes;
+  /* Requests at a step's begin that are native where an arena is to be made or to grow and blocks of
+   * the step before are alive: by then they are freed, so that they do not lie beside the arena.
+   * -1: it is made when the step begins. */
+  int64_t arena_from;
 } memc_replay_plan;
 
 /* Adds the plan of a key, or replaces it; steps follow it from the next begin on. There are at most
@@ -212,6 +217,7 @@ typedef struct {
   int64_t planned_native; /* By slots at offset -1. */
   int64_t interrupted;    /* Requests while interrupted. */
   int64_t checked;        /* Requests compared with all bytes in use. */
+  int64_t from_gaps;      /* Served from bytes of the arena that no block used, without a slot. */
   int64_t waits;          /* Of a stream for an event. */
   int64_t plans;          /* Now. */
   int64_t replans;        /* Plans that took the place of another. */

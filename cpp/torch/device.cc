@@ -79,6 +79,7 @@ void* Device::AllocateArena(void* context, int64_t bytes) {
   const Figures::Stats before = device.native_->getDeviceStats(device.index_);
   void* base = nullptr;
   try {
+    device.native_->emptyCache({0, 0});  // What the arena takes the place of.
     base = device.native_->raw_alloc(static_cast<size_t>(bytes));
   } catch (const c10::Error&) {  // Out of memory: steps are served natively.
     return nullptr;

@@ -11,12 +11,14 @@ from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
-from memc.ir.errors import CheckError, UnsupportedError, UsageError
-from memc.replay import Fallbacks, ReplayReport, read_plan, write_plan
-from memc.replay.engine import Cause, Engine, Statistics, StepMode
+from memc.ir.errors import UnsupportedError, UsageError
+from memc.replay import ReplayReport, read_plan, write_plan
+from memc.replay.driver import Driver
+from memc.replay.engine import Engine
+from memc.replay.reports import StrictCheck, report_of
+from memc.replay.steps import Interruption, Step
 
 from .calls import Allocator
-from .plans import Plans
 
 _WHAT = "memc.cupy.planned_memory"
 
@@ -42,10 +44,8 @@ class PlannedMemory:
         self._numbers: dict[Hashable, int] = {None: 0}
         self._allocator: Allocator | None = None
         self._report: ReplayReport | None = None
-        self._mode = StepMode.PASS
         self._in_step = False
-        self._watched = 0
-        self._reserved: dict[StepMode, int] = {}
+        self._strict_check: StrictCheck | None = None
 
     def __enter__(self) -> PlannedMemory:
         """Raises UsageError within another region or `using_allocator`, UnsupportedError without CuPy or a device."""
@@ -63,10 +63,10 @@ class PlannedMemory:
             raise UnsupportedError(f"{_WHAT}: expected a CUDA device, got: {' '.join(str(error).split())}") from None
         self._malloc = cuda.get_allocator()
         self._allocator = Allocator(self._cupy, self._malloc)
-        self._engine = Engine(self._allocator.address)
-        self._plans = Plans(self._engine, kind.decode() if isinstance(kind, bytes) else str(kind))
+        name = kind.decode() if isinstance(kind, bytes) else str(kind)
+        self._driver = Driver(Engine(self._allocator.address), name, reserved=self._total)
         if self._plan is not None:
-            self._plans.have(0, read_plan(self._plan, device_kind=self._plans.device_kind))
+            self._driver.give(0, read_plan(self._plan, device_kind=name))
         gc.collect()  # What waits for the collector would be freed in the midst of a watched step.
         try:
             cuda.set_allocator(self._allocator)
@@ -82,25 +82,25 @@ class PlannedMemory:
         self._report = self.report()
         self._cupy.cuda.set_allocator(self._malloc)
         _open.remove(self)
-        self._plans.close()
+        self._driver.close()
         atexit.unregister(self._allocator.abandon)
         self._allocator.close()
 
     def step(self, key: Hashable = None) -> Step:
         """A `with` block that is one step. Steps of unlike sequences, such as those of other lengths, have keys of their own."""
-        return Step(self, key)
+        return Step(self, key, key is not None)
 
     def interrupt(self) -> Interruption:
         """A `with` block that is no part of the step around it, such as an evaluation."""
-        return Interruption(self)
+        return Interruption(lambda: [self._driver.engine])
 
     def wait(self) -> None:
         """Until plans that are being made are ready for the next step."""
-        self._plans.wait()
+        self._driver.wait()
 
     def save(self, path: str | Path, key: Hashable = None) -> None:
         """Write the plan of a key to a file. Raises UsageError without one, InvalidError where it cannot be written."""
-        of = self._plans.keys.get(self._numbers.get(key, -1))
+        of = self._driver.keys.get(self._numbers.get(key, -1))
         if of is None or of.plan is None:
             raise UsageError(
                 f"{_WHAT}: save: expected a key with a plan, got {key!r}, whose steps are not planned (yet)"
@@ -113,99 +113,33 @@ class PlannedMemory:
             if self._report is None:
                 raise UsageError(f"{_WHAT}: report: expected a region that was entered, got one that was not")
             return self._report
-        found = self._engine.statistics()
-        plans = [of.plan for of in self._plans.keys.values() if of.plan is not None]
-        largest = max(plans, key=lambda plan: plan.arena_bytes, default=None)
-        state = {StepMode.PASS: "pass", StepMode.WATCH: "watch", StepMode.REPLAY: "replay"}[self._mode]
-        return ReplayReport(
-            state=state,
-            steps=found.steps,
-            watched_steps=self._watched,
-            replayed_steps=found.replayed,
-            requests=found.requests,
-            hits=found.hits,
-            native=found.planned_native,
-            fallbacks={
-                cause.name.lower().replace("_", " "): Fallbacks(count, _first(found, cause))
-                for cause, count in found.counts.items()
-                if count
-            },
-            plans=found.plans,
-            replans=found.replans,
-            arena_bytes=found.arena_bytes,
-            lower_bound=0 if largest is None else largest.lower_bound,
-            planning_seconds=self._plans.seconds,
-            reserved_before=self._reserved.get(StepMode.WATCH),
-            reserved_after=self._reserved.get(StepMode.REPLAY),
-            note=self._engine.warning(),
-        )
+        return report_of([self._driver], [])
 
-    def _begin(self, key: Hashable) -> None:
+    def begin_step(self, key: Hashable, is_keyed: bool) -> None:
+        """Of a step (`step`)."""
         if self not in _open or self._in_step:
             got = "one within another" if self._in_step else "one outside of it"
             raise UsageError(f"{_WHAT}: step: expected a step of its own within the region's `with` block, got {got}")
         assert self._allocator is not None
         self._allocator.leader = threading.get_ident()
-        self._now = self._numbers.setdefault(key, len(self._numbers))
-        self._plans.prepare(self._now)
+        self._driver.prepare_step(self._numbers.setdefault(key, len(self._numbers)), is_keyed)
         if self._strict:
-            self._before = self._engine.statistics().counts
-        self._mode = self._engine.begin_step(self._now)
-        self._watched += self._mode is StepMode.WATCH
+            self._strict_check = StrictCheck([self._driver])
+        self._driver.begin_step()
         self._in_step = True
 
-    def _end(self, completed: bool) -> None:
+    def end_step(self, completed: bool) -> None:
+        """Of the step that was begun. Raises CheckError where `strict` says so."""
         self._in_step = False
-        found = self._engine.end_step(completed)
+        self._driver.end_step(completed)
+        if self._strict_check is not None and completed:
+            self._strict_check.done(_WHAT)
+
+    def _total(self) -> int:
         total = getattr(getattr(self._malloc, "__self__", None), "total_bytes", None)
-        if total is not None:
-            self._reserved[self._mode] = max(self._reserved.get(self._mode, 0), int(total()))
-        if completed:
-            self._plans.ended(self._now, self._mode, found)
-        if self._strict and completed:
-            now = self._engine.statistics()
-            for cause, count in now.counts.items():
-                if count > self._before[cause]:
-                    raise CheckError(f"{_WHAT}: strict: {_first(now, cause)}")
+        return 0 if total is None else int(total())
 
 
 def planned_memory(plan: str | Path | None = None, *, strict: bool = False) -> PlannedMemory:
     """A region with planned memory, for a `with` block; the arguments are those of `PlannedMemory`."""
     return PlannedMemory(plan, strict=strict)
-
-
-def _first(found: Statistics, cause: Cause) -> str:
-    """Where the first request of a cause was."""
-    first = found.first[cause]
-    planned = f"slot {first.slot} of {first.planned_bytes:,} bytes" if first.planned_bytes else "no more requests"
-    what = cause.name.lower().replace("_", " ")
-    return f"step {first.step}, request {first.request}: expected {planned}, got {first.nbytes:,} bytes: {what}"
-
-
-class Step:
-    """One step of a region."""
-
-    def __init__(self, region: PlannedMemory, key: Hashable) -> None:
-        self._region = region
-        self._key = key
-
-    def __enter__(self) -> Step:
-        self._region._begin(self._key)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._region._end(kind is None)
-
-
-class Interruption:
-    """A part of a step that is not replayed."""
-
-    def __init__(self, region: PlannedMemory) -> None:
-        self._region = region
-
-    def __enter__(self) -> Interruption:
-        self._region._engine.interrupt()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._region._engine.resume()

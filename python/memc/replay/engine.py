@@ -90,6 +90,8 @@ class Statistics:
     interrupted: int
     checked: int
     """Requests compared with all bytes in use, as a slot was passed over before them."""
+    from_gaps: int
+    """Requests of steps without a plan of their own that were served from bytes of the arena which no block used."""
     waits: int
     """Of a stream for an event."""
     plans: int
@@ -179,6 +181,7 @@ class Engine:
         offsets: Int64s,
         cyclic: npt.NDArray[np.bool_],
         arena: int,
+        arena_from: int = -1,
     ) -> None:
         """Steps of the key follow these rows from the next begin on. At most 32 plans are kept.
 
@@ -187,11 +190,13 @@ class Engine:
             offsets: in the arena, multiples of 512; -1 for what the framework's allocator is to serve.
             cyclic: blocks that outlive the step and are freed in the next.
             arena: bytes.
+            arena_from: requests at a step's begin that are native while the arena is to be made or to grow, and blocks of the step
+                before are alive; -1 to make it at the begin.
 
         Raises ValueError for columns that are no plan.
         """
         columns = (nbytes, streams, threads, offsets, cyclic)
-        _call("add_plan", self.address, key, *(tensor(_column(each)) for each in columns), arena)
+        _call("add_plan", self.address, key, *(tensor(_column(each)) for each in columns), arena, arena_from)
 
     def drop_plan(self, key: int) -> None:
         """Raises ValueError if the key has none."""

@@ -69,6 +69,18 @@ class ReplayPlan:
         return np.asarray(-(-self.nbytes // self.alignment) * self.alignment, np.int64)
 
     @property
+    def arena_from(self) -> int:
+        """Requests of a step after which all blocks of the step before are free; -1 if they ask for more than a half of what is
+        freed meanwhile."""
+        cyclic = self.cyclic
+        if not cyclic.any():
+            return 0
+        first = int(self.freed[cyclic].max()) - len(self)
+        if 2 * int(self.sizes[:first].sum()) > int(self.sizes[cyclic].sum()):
+            return -1
+        return int(np.count_nonzero(self.nbytes[:first]))
+
+    @property
     def sequence_hash(self) -> str:
         """Of bytes and streams, as that of the watched step."""
         return sequence_hash(self.nbytes, self.streams)

@@ -34,6 +34,8 @@ class ReplayReport:
     """Requests that got the bytes which the plan has for them."""
     native: int = 0
     """Requests that the plan leaves to the framework's allocator."""
+    from_gaps: int = 0
+    """Requests of steps without a plan of their own, served from bytes of the arena that no block used."""
     fallbacks: Mapping[str, Fallbacks] = field(default_factory=dict)
     """By cause, in the order in which the causes first appeared."""
     plans: int = 0

@@ -7,6 +7,8 @@ import functools
 from collections.abc import Callable, Hashable
 from typing import ParamSpec, TypeVar, overload
 
+from memc.replay.steps import Step
+
 from .region import PlannedMemory, open_region
 
 P = ParamSpec("P")
@@ -49,7 +51,8 @@ def planned(
                 region = PlannedMemory(watch=watch, strict=strict).__enter__()
             if region.in_step:
                 return wrapped(*args, **kwargs)
-            with region.step((name, None if key is None else key(*args, **kwargs))):
+            of = None if key is None else key(*args, **kwargs)
+            with Step(region, (name, of), key is not None):
                 return wrapped(*args, **kwargs)
 
         return step

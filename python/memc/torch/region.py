@@ -9,18 +9,18 @@ from collections.abc import Hashable
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 
-from memc.ir.errors import CheckError, UnsupportedError, UsageError
+from memc.ir.errors import UnsupportedError, UsageError
 from memc.replay import ReplayPlan, ReplayReport, read_plan, write_plan
-from memc.replay.engine import Cause, Engine, StepMode
+from memc.replay.driver import Driver
+from memc.replay.engine import Engine, StepMode
+from memc.replay.reports import StrictCheck, report_of
+from memc.replay.steps import Interruption, Step
 
 from . import door
 from .compaction import compact, end_pools, has_private_pools
-from .planner import Planner
-from .reports import first_of, report_of
 
 WHAT = "planned_memory"
 
@@ -66,9 +66,10 @@ class PlannedMemory:
         self._strict = strict
         self._may_compact = compact
         self._keys: dict[Hashable, int] = {}
-        self._planners: list[Planner] = []
+        self._drivers: dict[int, Driver] = {}
+        """By device."""
         self._in_step = False
-        self._counts: list[dict[Cause, int]] = []
+        self._strict_check: StrictCheck | None = None
         self._notes: list[str] = []
         self._report: ReplayReport | None = None
 
@@ -96,16 +97,7 @@ class PlannedMemory:
         self._notes.clear()
         atexit.register(door.abandon)
         try:
-            self._planners = [
-                Planner(
-                    device,
-                    Engine(door.engine_address(device)),
-                    self._watch,
-                    torch.__version__,
-                    torch.cuda.get_device_name(device),
-                )
-                for device in range(torch.cuda.device_count())
-            ]
+            self._drivers = {device: self._driver(device) for device in range(torch.cuda.device_count())}
             if self._plan is not None:
                 self._load(self._plan)
         except BaseException:
@@ -123,7 +115,7 @@ class PlannedMemory:
 
         Raises UsageError within another step, outside the region's `with` block, and while a CUDA graph is captured.
         """
-        return Step(self, self._key if key is None else key)
+        return Step(self, self._key if key is None else key, key is not None)
 
     @property
     def in_step(self) -> bool:
@@ -132,7 +124,7 @@ class PlannedMemory:
 
     def interrupt(self) -> Interruption:
         """A `with` block that is no part of the step around it, such as an evaluation."""
-        return Interruption(self)
+        return Interruption(self._engines)
 
     def compact(self) -> int:
         """Move live tensors out of segments that PyTorch's allocator keeps for them, and give those back. Returns the bytes given back.
@@ -144,21 +136,21 @@ class PlannedMemory:
         if self._in_step:
             raise UsageError(f"{WHAT}: compact: expected a moment between steps, got one within a step")
         given_back = 0
-        for planner in self._planners:
-            given_back += compact(planner.device)
-            end_pools(planner.device)
+        for device in self._drivers:
+            given_back += compact(device)
+            end_pools(device)
         return given_back
 
     def wait(self) -> None:
         """Until plans that are being made are ready for the next step."""
-        for planner in self._planners:
-            planner.wait()
+        for driver in self._drivers.values():
+            driver.wait()
 
     def save(self, path: str | Path, key: Hashable = None) -> None:
         """Write the plan of a key to a file. Raises UsageError without one, InvalidError where the file cannot be written."""
         number = self._keys.get(self._key if key is None else key, -1)
-        for planner in self._planners:
-            of = planner.keys.get(number)
+        for driver in self._drivers.values():
+            of = driver.keys.get(number)
             if of is not None and of.plan is not None:
                 write_plan(of.plan, path)
                 return
@@ -169,8 +161,7 @@ class PlannedMemory:
         if self._report is not None:
             return self._report
         self._needs_open()
-        notes = [*(note for planner in self._planners for note in planner.notes), *self._notes]
-        return report_of(self._planners, notes + [line for each in self._planners if (line := each.engine.warning())])
+        return report_of(list(self._drivers.values()), self._notes)
 
     def _needs_open(self) -> None:
         if self not in _open:
@@ -178,120 +169,100 @@ class PlannedMemory:
 
     def _load(self, path: str | Path) -> None:
         device = torch.cuda.current_device()
-        planner = self._planners[device]
-        plan = read_plan(path, torch_version=planner.torch_version, device_kind=planner.device_kind)
-        planner.give(self._number(self._key), plan, lambda _: True)
+        driver = self._drivers[device]
+        plan = read_plan(path, torch_version=driver.torch_version, device_kind=driver.device_kind)
+        driver.give(self._number(self._key), plan)
 
     def _number(self, key: Hashable) -> int:
         return self._keys.setdefault(key, len(self._keys))
 
-    def _begin(self, key: Hashable) -> None:
+    def begin_step(self, key: Hashable, is_keyed: bool) -> None:
+        """Of a step (`step`)."""
         self._needs_open()
         if self._in_step:
             raise UsageError(f"{WHAT}: step: expected no step within another, got one; give each its own `with` block")
-        if torch.cuda.is_current_stream_capturing() or any(door.pool_open(each.device) for each in self._planners):
+        if torch.cuda.is_current_stream_capturing() or any(map(door.pool_open, self._drivers)):
             raise UsageError(
                 f"{WHAT}: step: expected no capture of a CUDA graph around it, got one; capture within the step"
             )
         door.lead_step()
         number = self._number(key)
-        for planner in self._planners:
-            planner.prepare_step(number, partial(self._fits, planner), partial(self._settle, planner))
-        for planner in self._planners:  # Only now: what prepares one device may ask another for memory.
-            planner.begin_step()
+        drivers = list(self._drivers.values())
+        for driver in drivers:
+            driver.prepare_step(number, is_keyed)
+        for driver in drivers:  # Only now: what prepares one device may ask another for memory.
+            driver.begin_step()
         if self._strict:
-            self._counts = [planner.engine.statistics().counts for planner in self._planners]
+            self._strict_check = StrictCheck(drivers)
         self._in_step = True
 
-    def _fits(self, planner: Planner, plan: ReplayPlan) -> bool:
+    def _driver(self, device: int) -> Driver:
+        return Driver(
+            Engine(door.engine_address(device)),
+            torch.cuda.get_device_name(device),
+            torch.__version__,
+            f"cuda:{device}: ",
+            self._watch,
+            fits=partial(self._fits, device),
+            settle=partial(self._settle, device),
+            reserved=lambda: door.reserved(device)[0],
+        )
+
+    def _engines(self) -> list[Engine]:
+        self._needs_open()
+        return [driver.engine for driver in self._drivers.values()]
+
+    def _fits(self, device: int, plan: ReplayPlan, left: int) -> bool:
         """Whether the plan's arena leaves what is reserved no larger than it was, after unused memory, and if need be live tensors, made room.
 
-        Blocks that a step leaves to the next are in the arena from then on, and elsewhere only until its first step.
+        The arena is made when the bytes that the step before has `left` are freed.
         """
         torch.cuda.empty_cache()
-        allowed = planner.reserved_before
-        reserved, _ = door.reserved(planner.device)
-        if not allowed or reserved + plan.arena_bytes <= allowed:
+        driver = self._drivers[device]
+        allowed, arena = driver.reserved_before, driver.engine.statistics().arena_bytes
+        reserved, _ = door.reserved(device)
+        if not allowed or reserved - arena + plan.arena_bytes <= allowed:
             return True
         if self._moves():
-            compact(planner.device, allowed)
-            reserved, _ = door.reserved(planner.device)
-        if reserved + plan.arena_bytes - int(plan.sizes[plan.cyclic].sum()) <= allowed:
+            compact(device, allowed)
+            reserved, _ = door.reserved(device)
+        if reserved - max(arena, left) + plan.arena_bytes <= allowed:
             return True
-        planner.notes.append(
-            f"cuda:{planner.device}: not replayed: an arena of {plan.arena_bytes:,} B beside {reserved:,} B of other memory would take "
+        driver.notes.append(
+            f"cuda:{device}: not replayed: an arena of {plan.arena_bytes:,} B beside {reserved - arena:,} B of other memory would take "
             f"more than the {allowed:,} B without it"
         )
         return False
 
-    def _settle(self, planner: Planner) -> None:
+    def _settle(self, device: int) -> None:
         """Gives back what the steps before have left, and what has been moved and is gone by now."""
         torch.cuda.empty_cache()
-        if planner.doing is StepMode.REPLAY and self._moves():
-            compact(planner.device, max(planner.reserved_before, door.reserved(planner.device)[0]))
-        end_pools(planner.device)
+        driver = self._drivers[device]
+        if driver.doing is StepMode.REPLAY and self._moves():
+            compact(device, max(driver.reserved_before, door.reserved(device)[0]))
+        end_pools(device)
         torch.cuda.empty_cache()
 
     def _moves(self) -> bool:
         return self._may_compact and not has_private_pools()
 
-    def _end(self, completed: bool) -> None:
+    def end_step(self, completed: bool) -> None:
+        """Of the step that was begun. Raises CheckError where `strict` says so."""
         self._in_step = False
-        for planner in self._planners:
-            planner.end_step(completed)
-        if self._strict and completed:
-            self._check()
-
-    def _check(self) -> None:
-        for planner, before in zip(self._planners, self._counts):
-            statistics = planner.engine.statistics()
-            for cause, count in statistics.counts.items():
-                if count > before[cause]:
-                    raise CheckError(f"{WHAT}: strict: {first_of(statistics, cause)}")
+        for driver in self._drivers.values():
+            driver.end_step(completed)
+        if self._strict_check is not None and completed:
+            self._strict_check.done(WHAT)
 
     def _close(self) -> None:
         if self in _open:
-            if self._planners:
+            if self._drivers:
                 self._report = self.report()
-            for planner in self._planners:
-                planner.close()
-                end_pools(planner.device)
+            for device, driver in self._drivers.items():
+                driver.close()
+                end_pools(device)
             _open.remove(self)
             reason = door.uninstall()
             if reason:
                 self._notes.append(f"another allocator, that {reason}, is in front of this one, which stays behind it")
         atexit.unregister(door.abandon)
-
-
-class Step:
-    """One step of a region."""
-
-    def __init__(self, region: PlannedMemory, key: Hashable) -> None:
-        self._region = region
-        self._key = key
-
-    def __enter__(self) -> Step:
-        self._region._begin(self._key)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._region._end(kind is None)
-
-
-class Interruption:
-    """A part of a step that is not replayed."""
-
-    def __init__(self, region: PlannedMemory) -> None:
-        self._region = region
-
-    def __enter__(self) -> Interruption:
-        self._region._needs_open()
-        for planner in self._region._planners:
-            planner.engine.interrupt()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for planner in self._region._planners:
-            planner.engine.resume()

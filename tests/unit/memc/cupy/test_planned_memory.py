@@ -91,8 +91,9 @@ def test_lengths_have_plans_of_their_own(cupy: FakeCupy) -> None:
         for length in (5, 2, 3, 3, 2, 5):
             run(planned, program, 1, SIZES[:length], length)
         found = planned.report()
-        # The state lives into a step of another length, and has no place.
-        assert found.plans == 3 and found.fallback_count == 0 and cupy.pool.asked == asked + 6
+        # The state lives into a step of another length, and has no place. The shortest follow the plan of the longest
+        # but where the state of a longer step is in the way.
+        assert found.plans == 2 and found.fallback_count <= 3 and cupy.pool.asked <= asked + 10
         assert found.arena_bytes == found.lower_bound == 4096 + 1024 + 9216
 
 
@@ -104,7 +105,7 @@ def step_of_lengths(cupy: FakeCupy, length: int) -> None:
 
 
 def test_many_lengths_never_take_more_than_without_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More of them than an engine keeps plans, each seldom: the arena goes while a step is watched."""
+    """More of them than an engine keeps plans, each seldom: what is not planned yet is served from gaps of the arena."""
     most = []
     for planning in (False, True):
         cupy = FakeCupy()
@@ -123,7 +124,7 @@ def test_many_lengths_never_take_more_than_without_plans(monkeypatch: pytest.Mon
             found = planned.report()
         most.append(max(totals[50:]))
     assert most[1] < 0.75 * most[0]
-    assert found.fallback_count == 0 and found.watched_steps <= 41 and found.hits == found.requests > 5000
+    assert found.watched_steps <= 5 and found.from_gaps < 0.2 * found.requests and found.hits > 0.99 * found.requests > 5000
 
 
 def test_what_is_not_as_planned_gets_other_bytes(cupy: FakeCupy) -> None:
@@ -156,7 +157,7 @@ def test_strict_names_the_first_request_that_was_not_as_planned(cupy: FakeCupy) 
     program = Program(cupy)
     with planned_memory(strict=True) as planned:
         run(planned, program, 4)
-        with pytest.raises(CheckError, match="strict: step 5, request 2: expected slot 2 of 9,000 bytes, got 20,000"):
+        with pytest.raises(CheckError, match="strict: step 5, request 2: expected 9,000 bytes by plan, got 20,000"):
             run(planned, program, 1, (4000, 600, 20000, 512, 100))
         run(planned, program, 1)
 
@@ -273,7 +274,7 @@ def test_without_memory_for_the_arena_steps_go_on(cupy: FakeCupy) -> None:
         cupy.pool.free_all_blocks = lambda: None  # type: ignore[method-assign]
         run(planned, program, 2)
         assert program.state is not None and program.state.intact()
-        assert planned.report().hits == 0 and planned.report().fallbacks["no arena"].count > 0
+        assert planned.report().hits == 0 and planned.report().fallbacks["without an arena"].count > 0
 
 
 def test_other_devices_and_empty_blocks_are_native(cupy: FakeCupy) -> None:

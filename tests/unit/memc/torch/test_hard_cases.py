@@ -228,8 +228,8 @@ def test_each_tensor_on_its_own_device(two_devices) -> None:
             assert here.grad.device == torch.device("cuda:1") and torch.cuda.current_device() == 0
         with memc.torch.planned_memory(strict=True) as planned:
             steps(planned, 8, both)
-            for planner in planned._planners:
-                print(planner.engine.statistics().hits, planner.engine.statistics().arena_bytes)
+            for driver in planned._drivers.values():
+                print(driver.engine.statistics().hits, driver.engine.statistics().arena_bytes)
             assert all(torch.cuda.memory_allocated(device) > 0 for device in range(2))
     """)
     first, second = ([int(number) for number in line.split()] for line in printed.strip().splitlines())
