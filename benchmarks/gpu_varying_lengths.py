@@ -7,6 +7,7 @@
 `gpt2`: GPT-2, 4 texts of 64 to 512 words. `soak`: a small convolutional network without varying shapes, five times as many steps. The length is
 the step's key. Each run is a process of its own, which ends after `--limit` seconds with the steps that it has done. Reserved bytes are the peak
 within each step; an epoch is a tenth of the steps. "above native": steps whose peak is above that of PyTorch's allocator, alone, in the same step. Losses are the sum over all steps.
+Products are in TF32.
 
 It needs torch and transformers. Where memc is not installed, the repository's tree is enough, with tvm_ffi on the path, libmemc_core.so named by
 MEMC_CORE, and, without a C++ compiler, libmemc_torch.so by MEMC_TORCH_ALLOCATOR. The phantom device of `memc estimate` will do, but for times and losses.
@@ -108,7 +109,7 @@ def run(job: str, mode: str, steps: int, limit: float) -> dict[str, Any]:
     import torch
     from linked_package import link_package
 
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     step = training(job)
     lengths = lengths_of(job, steps)
     peaks, took, hosts, total = [], [], [], torch.zeros((), device="cuda")
