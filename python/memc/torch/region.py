@@ -24,6 +24,9 @@ from .compaction import compact, end_pools, has_private_pools
 
 WHAT = "planned_memory"
 
+MOVED = 3 * 2**21
+"""Bytes that moved tensors may take beside their own: of their last segments."""
+
 _open: list[PlannedMemory] = []
 """The region that is open in this process; there is one at most, as there is one allocator."""
 
@@ -215,22 +218,23 @@ class PlannedMemory:
     def _fits(self, device: int, plan: ReplayPlan, left: int) -> bool:
         """Whether the plan's arena leaves what is reserved no larger than it was, after unused memory, and if need be live tensors, made room.
 
-        The arena is made when the bytes that the step before has `left` are freed.
+        The arena is made when the bytes that the step before has `left` are freed. It is refused before anything is moved: a layout
+        of moved tensors may be worse than the allocator's own for steps without an arena.
         """
         torch.cuda.empty_cache()
         driver = self._drivers[device]
-        allowed, arena = driver.reserved_before, driver.engine.statistics().arena_bytes
-        reserved, _ = door.reserved(device)
-        if not allowed or reserved - arena + plan.arena_bytes <= allowed:
+        allowed = driver.reserved_before
+        more = plan.arena_bytes - max(driver.engine.statistics().arena_bytes, left)
+        reserved, in_use = door.reserved(device)
+        if not allowed or reserved + more <= allowed:
             return True
-        if self._moves():
+        if self._moves() and in_use + more + MOVED <= allowed:
             compact(device, allowed)
-            reserved, _ = door.reserved(device)
-        if reserved - max(arena, left) + plan.arena_bytes <= allowed:
+            end_pools(device)
             return True
         driver.notes.append(
-            f"cuda:{device}: not replayed: an arena of {plan.arena_bytes:,} B beside {reserved - arena:,} B of other memory would take "
-            f"more than the {allowed:,} B without it"
+            f"cuda:{device}: not replayed: an arena of {plan.arena_bytes:,} B in place of {plan.arena_bytes - more:,} B, beside other memory, "
+            f"would take more than the {allowed:,} B without it"
         )
         return False
 

@@ -124,7 +124,11 @@ def test_many_lengths_never_take_more_than_without_plans(monkeypatch: pytest.Mon
             found = planned.report()
         most.append(max(totals[50:]))
     assert most[1] < 0.75 * most[0]
-    assert found.watched_steps <= 5 and found.from_gaps < 0.2 * found.requests and found.hits > 0.99 * found.requests > 5000
+    assert (
+        found.watched_steps <= 5
+        and found.from_gaps < 0.2 * found.requests
+        and found.hits > 0.99 * found.requests > 5000
+    )
 
 
 def test_what_is_not_as_planned_gets_other_bytes(cupy: FakeCupy) -> None:
