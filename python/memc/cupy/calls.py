@@ -1,41 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of `cpp/replay/replay.h` that an allocator makes for each block, and a device as its engine needs one."""
+"""The allocator that CuPy calls: two C functions of libmemc_core (`cpp/replay/functions.h`), which ask the engine, and what they need."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import importlib
+import threading
 from collections.abc import Callable
-from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_int, c_int64, c_uint64, c_void_p
-from threading import get_ident
+from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int32, c_int64, c_void_p, cast, py_object
 from typing import Any
 
 from memc import native
+from memc.ir.errors import UnsupportedError
 
-_ALLOCATE = CFUNCTYPE(c_void_p, c_void_p, c_int64)
-_FREE = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)
+_WHAT = "memc.cupy.planned_memory"
+
+_ALLOCATE = CFUNCTYPE(c_void_p, c_int64)
+_FREE = CFUNCTYPE(None, c_void_p)
+_ALLOCATE_ARENA = CFUNCTYPE(c_void_p, c_void_p, c_int64)
+_FREE_ARENA = CFUNCTYPE(None, c_void_p, c_void_p, c_int64)
 _SYNCHRONIZE = CFUNCTYPE(None, c_void_p)
-_RECORD = CFUNCTYPE(c_uint64, c_void_p, c_uint64, c_uint64)
-_WAIT = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
-_DESTROY = CFUNCTYPE(None, c_void_p, c_uint64)
+
+DRIVER = ("cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy_v2")
+"""CUDA's calls, in the order of `memc_functions_host`."""
 
 
-class _Backend(Structure):
+class _Host(Structure):
     _fields_ = [
-        ("context", c_void_p),
-        ("allocate_arena", _ALLOCATE),
-        ("free_arena", _FREE),
+        ("device", c_int32),
+        ("current_stream", c_void_p),
+        ("allocate", _ALLOCATE),
+        ("free", _FREE),
+        ("allocate_arena", _ALLOCATE_ARENA),
+        ("free_arena", _FREE_ARENA),
         ("synchronize", _SYNCHRONIZE),
-        ("record_event", _RECORD),
-        ("wait_event", _WAIT),
-        ("destroy_event", _DESTROY),
+        ("create_event", c_void_p),
+        ("record", c_void_p),
+        ("wait", c_void_p),
+        ("destroy_event", c_void_p),
+        ("raise_error", c_void_p),
     ]
-
-
-class _Block(Structure):
-    _fields_ = [("address", c_void_p), ("ticket", c_uint64)]
-    address: int | None
-    ticket: int
 
 
 @functools.cache
@@ -43,130 +48,119 @@ def library() -> Any:
     """The native library, never unloaded: blocks may be freed until the process ends."""
     found = ctypes.CDLL(str(native.library_path()))
     for name, result, arguments in (
-        ("create", c_void_p, [POINTER(_Backend)]),
-        ("destroy", c_int, [c_void_p]),
+        ("create", c_void_p, [POINTER(_Host)]),
+        ("engine", c_void_p, [c_void_p]),
+        ("lead", None, [c_void_p]),
+        ("pause", None, [c_void_p, c_int]),
+        ("explain", None, [c_void_p, c_void_p]),
+        ("close", None, [c_void_p]),
         ("abandon", None, [c_void_p]),
-        ("allocate", c_int, [c_void_p, c_int64, c_uint64, c_int, POINTER(_Block)]),
-        ("free", None, [c_uint64]),
+        ("live", c_int64, [c_void_p]),
     ):
-        function = getattr(found, f"memc_replay_{name}")
+        function = getattr(found, f"memc_functions_{name}")
         function.restype, function.argtypes = result, arguments
     return found
 
 
-class Device:
-    """What an engine asks a device for, through CuPy: an arena of CuPy's own allocator, and events."""
+def address_of(function: Any) -> int:
+    """Of a C function."""
+    return cast(function, c_void_p).value or 0
+
+
+def driver() -> list[int]:
+    """Addresses of DRIVER. Raises UnsupportedError without a driver."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+        return [address_of(getattr(cuda, name)) for name in DRIVER]
+    except (OSError, AttributeError) as error:
+        raise UnsupportedError(f"{_WHAT}: expected CUDA's driver, got: {' '.join(str(error).split())}") from None
+
+
+def current_stream() -> int:
+    """Address of CuPy's C function that tells the calling thread's stream. Raises UnsupportedError for a CuPy without it."""
+    stream = importlib.import_module("cupy_backends.cuda.stream")
+    capsule = getattr(stream, "__pyx_capi__", {}).get("get_current_stream_ptr")
+    if capsule is None:
+        raise UnsupportedError(f"{_WHAT}: expected CuPy 13 or 14, got one that does not tell its current stream")
+    name_of, pointer_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name_of.restype, name_of.argtypes = c_char_p, [py_object]
+    pointer_of.restype, pointer_of.argtypes = c_void_p, [py_object, c_char_p]
+    return int(pointer_of(capsule, name_of(capsule)))
+
+
+class Allocator:
+    """What CuPy calls for each block: slots of the engine's, or memory of the allocator that CuPy had before.
+
+    `malloc` is to be given to CuPy. No Python runs for a block that the engine serves.
+    """
 
     def __init__(self, cupy: Any, malloc: Callable[[int], Any]) -> None:
-        self._cupy = cupy
-        self._malloc = malloc
+        self._library = library()
+        self._native = malloc
+        self._blocks: dict[int, Any] = {}
         self._arenas: dict[int, Any] = {}
-        self.backend = _Backend(
-            None,
-            _ALLOCATE(self._allocate_arena),
-            _FREE(self._free_arena),
+        self._thread = threading.local()
+        self._host = _Host(
+            cupy.cuda.runtime.getDevice(),
+            current_stream(),
+            _ALLOCATE(self._allocate),
+            _FREE(self._free),
+            _ALLOCATE_ARENA(self._allocate_arena),
+            _FREE_ARENA(lambda _, address, nbytes: self._arenas.pop(address, None) and None),
             _SYNCHRONIZE(lambda _: cupy.cuda.runtime.deviceSynchronize()),
-            _RECORD(self._record_event),
-            _WAIT(self._wait_event),
-            _DESTROY(lambda _, event: cupy.cuda.runtime.eventDestroy(event)),
+            *driver(),
+            address_of(ctypes.pythonapi.PyErr_SetObject),
         )
+        self._functions: int = self._library.memc_functions_create(byref(self._host))
+        self.address: int = self._library.memc_functions_engine(self._functions)
+        calls = (self._library.memc_functions_allocate, self._library.memc_functions_free)
+        _KEPT.append(self)
+        self.malloc: Callable[[int], Any] = cupy.cuda.memory.CFunctionAllocator(
+            self._functions, *map(address_of, calls), self
+        ).malloc
+
+    def _allocate(self, nbytes: int) -> int | None:
+        try:
+            memory = self._native(nbytes)
+        except Exception as error:
+            self._thread.error = error  # It is raised when this has returned.
+            self._library.memc_functions_explain(id(type(error)), id(error))
+            return None
+        self._blocks[memory.ptr] = memory
+        return int(memory.ptr)
+
+    def _free(self, address: int) -> None:
+        self._blocks.pop(address, None)
 
     def _allocate_arena(self, _: int | None, nbytes: int) -> int | None:
-        pool: Any = getattr(self._malloc, "__self__", None)
+        pool: Any = getattr(self._native, "__self__", None)
         if hasattr(pool, "free_all_blocks"):  # What the watched steps have left would lie beside the arena.
             pool.free_all_blocks()
         try:
-            memory = self._malloc(nbytes)
+            memory = self._native(nbytes)
         except MemoryError:
             return None
         self._arenas[memory.ptr] = memory
         return int(memory.ptr)
 
-    def _free_arena(self, _: int | None, address: int, nbytes: int) -> None:
-        self._arenas.pop(address, None)
+    def lead(self) -> None:
+        """This thread's requests make the sequence of the step that begins."""
+        self._library.memc_functions_lead(self._functions)
 
-    def _record_event(self, _: int | None, stream: int, event: int) -> int:
-        runtime = self._cupy.cuda.runtime
-        try:
-            event = event or runtime.eventCreateWithFlags(runtime.eventDisableTiming)
-            runtime.eventRecord(event, stream)
-        except runtime.CUDARuntimeError:
-            return 0
-        return int(event)
-
-    def _wait_event(self, _: int | None, stream: int, event: int) -> int:
-        try:
-            self._cupy.cuda.runtime.streamWaitEvent(stream, event)
-        except self._cupy.cuda.runtime.CUDARuntimeError:
-            return -1
-        return 0
-
-
-def slot_class(free: Callable[[int], None]) -> Any:
-    """What owns a block of the engine's: the block is free when it is gone. It has few words, as one is made for each block."""
-
-    class Slot:
-        __slots__ = ("memory", "ticket")
-        ticket: int
-        memory: object
-        """What holds the bytes, if they are native."""
-
-        def __del__(self) -> None:
-            free(self.ticket)
-
-    return Slot
-
-
-class Allocator:
-    """What CuPy calls for each block: a slot of the engine's, or CuPy's own memory."""
-
-    def __init__(self, cupy: Any, malloc: Callable[[int], Any]) -> None:
-        self._library = library()
-        self._malloc = malloc
-        self._number = cupy.cuda.runtime.getDevice()
-        self.device = Device(cupy, malloc)
-        self.address: int = self._library.memc_replay_create(byref(self.device.backend))
-        self.leader = 0
-        """The thread whose requests make the sequence of the step."""
-        # Each look-up of a name counts here: an allocation is some microseconds.
-        self._allocate = self._library.memc_replay_allocate
-        self._free = self._library.memc_replay_free
-        self._slot = slot_class(self._free)
-        self._current_device = cupy.cuda.runtime.getDevice
-        self._current_stream = cupy.cuda.get_current_stream
-        self._pointer = cupy.cuda.MemoryPointer
-        self._unowned = cupy.cuda.UnownedMemory
-
-    def __call__(self, nbytes: int) -> Any:
-        """A CuPy MemoryPointer. Raises what CuPy's own allocator does."""
-        if nbytes <= 0 or self._current_device() != self._number:
-            return self._malloc(nbytes)
-        block = _Block()
-        other = get_ident() != self.leader
-        if self._allocate(self.address, nbytes, self._current_stream().ptr, other, byref(block)) == 1:
-            owner = self._slot()
-            owner.ticket = block.ticket
-            return self._pointer(self._unowned(block.address, nbytes, owner, self._number), 0)
-        if not block.ticket:
-            return self._malloc(nbytes)
-        try:
-            memory = self._malloc(nbytes)
-        except BaseException:
-            self._free(block.ticket)
-            raise
-        owner = self._slot()
-        owner.ticket, owner.memory = block.ticket, memory
-        return self._pointer(self._unowned(memory.ptr, nbytes, owner, self._number), 0)
+    def pause(self, on: bool) -> None:
+        """Requests are native while an arena may be made or given back: that runs Python, for which they could not wait."""
+        self._library.memc_functions_pause(self._functions, on)
 
     def abandon(self) -> None:
         """Touch the device no more, which may be gone before the process's last blocks."""
-        self._library.memc_replay_abandon(self.address)
+        self._library.memc_functions_abandon(self._functions)
 
     def close(self) -> None:
         """End the service. The arena goes back with its last block."""
-        if self._library.memc_replay_destroy(self.address):
-            _KEPT.append(self.device)
+        self._library.memc_functions_close(self._functions)
+        if not self._library.memc_functions_live(self._functions):
+            _KEPT.remove(self)
 
 
-_KEPT: list[Device] = []
-"""Devices whose engines ended while blocks were in use: the last of these gives the arena back to them."""
+_KEPT: list[Allocator] = []
+"""Those that blocks may still call."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import threading
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -64,12 +63,13 @@ class PlannedMemory:
         self._malloc = cuda.get_allocator()
         self._allocator = Allocator(self._cupy, self._malloc)
         name = kind.decode() if isinstance(kind, bytes) else str(kind)
-        self._driver = Driver(Engine(self._allocator.address), name, reserved=self._total)
+        # An arena is made when a step begins, not among its requests: that runs Python.
+        self._driver = Driver(Engine(self._allocator.address), name, makes_at_begin=True, reserved=self._total)
         if self._plan is not None:
             self._driver.give(0, read_plan(self._plan, device_kind=name))
         gc.collect()  # What waits for the collector would be freed in the midst of a watched step.
         try:
-            cuda.set_allocator(self._allocator)
+            cuda.set_allocator(self._allocator.malloc)
         except ValueError as error:
             self._allocator.close()
             raise UsageError(f"{_WHAT}: expected no cupy.cuda.using_allocator around it, got: {error}") from None
@@ -121,11 +121,15 @@ class PlannedMemory:
             got = "one within another" if self._in_step else "one outside of it"
             raise UsageError(f"{_WHAT}: step: expected a step of its own within the region's `with` block, got {got}")
         assert self._allocator is not None
-        self._allocator.leader = threading.get_ident()
-        self._driver.prepare_step(self._numbers.setdefault(key, len(self._numbers)), is_keyed)
+        self._allocator.lead()
         if self._strict:
             self._strict_check = StrictCheck([self._driver])
-        self._driver.begin_step()
+        self._allocator.pause(True)
+        try:
+            self._driver.prepare_step(self._numbers.setdefault(key, len(self._numbers)), is_keyed)
+            self._driver.begin_step()
+        finally:
+            self._allocator.pause(False)
         self._in_step = True
 
     def end_step(self, completed: bool) -> None:

@@ -53,6 +53,8 @@ class Driver:
     """Whether the plan's arena may be made, which is done when `left` bytes of the step before are freed. Asked between steps."""
     settle: Callable[[], None] = lambda: None
     """Called between steps, after the first step with a new arena, or without the one that did not fit."""
+    makes_at_begin: bool = False
+    """Whether arenas are made when a step begins, though blocks of the step before are alive."""
     reserved: Callable[[], int] = lambda: 0
     """Bytes that the framework's allocator has got of the device."""
 
@@ -122,7 +124,7 @@ class Driver:
             self.engine.drop_plan(self._known.popitem(last=False)[0])
         self._known[key] = None
         columns = (plan.nbytes, plan.streams, plan.threads, plan.offsets, plan.cyclic)
-        self.engine.add_plan(key, *columns, plan.arena_bytes, plan.arena_from)
+        self.engine.add_plan(key, *columns, plan.arena_bytes, -1 if self.makes_at_begin else plan.arena_from)
 
     def _take(self, key: int, of: Key) -> None:
         assert of.coming is not None

@@ -14,14 +14,34 @@ class CUDARuntimeError(RuntimeError):
     pass
 
 
-class UnownedMemory:
-    def __init__(self, ptr: int, size: int, owner: object, device_id: int = -1) -> None:
-        self.ptr, self.size, self.owner, self.device_id = ptr, size, owner, device_id
-
-
 class MemoryPointer:
     def __init__(self, mem: Any, offset: int) -> None:
         self.mem, self.ptr = mem, mem.ptr + offset
+
+
+class CFunctionAllocatorMemory:
+    """As CuPy's: the interpreter is held in calls, and what they raise is raised."""
+
+    def __init__(self, size: int, param: int, malloc: int, free: int, device: int) -> None:
+        self.ptr, self.size, self.param, self.device = 0, size, param, device
+        self.free = _FREE(free)
+        if size > 0:
+            self.ptr = _MALLOC(malloc)(param, size, device)
+
+    def __del__(self) -> None:
+        if self.ptr:
+            self.free(self.param, self.ptr, self.device)
+
+
+_MALLOC = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_FREE = ctypes.PYFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+_STREAM = ctypes.CFUNCTYPE(ctypes.c_ssize_t)
+_EVENT = (
+    ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint),
+    ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p),
+    ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint),
+    ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p),
+)
 
 
 def rounded(size: int) -> int:
@@ -81,28 +101,65 @@ class FakeCupy(types.ModuleType):
     def __post_init__(self) -> None:
         super().__init__("cupy")
         self.allocator = self.pool.malloc
+        self.functions = [
+            make(call) for make, call in zip(_EVENT, (self._create, self._record, self._wait, self._destroy))
+        ]
+        self.stream_function = _STREAM(lambda: self.stream)
         self.cuda = types.SimpleNamespace(
             MemoryPointer=MemoryPointer,
-            UnownedMemory=UnownedMemory,
+            memory=types.SimpleNamespace(CFunctionAllocator=self._c_function_allocator),
             get_allocator=lambda: self.allocator,
             set_allocator=lambda allocator: setattr(self, "allocator", allocator),
-            get_current_stream=lambda: types.SimpleNamespace(ptr=self.stream),
             runtime=types.SimpleNamespace(
                 CUDARuntimeError=CUDARuntimeError,
-                eventDisableTiming=2,
                 getDevice=lambda: self.device,
                 getDeviceProperties=lambda device: {"name": b"Fake GPU"},
                 deviceSynchronize=lambda: self.log.append(("synchronize",)),
-                eventCreateWithFlags=lambda flags: len(self.log) + 1,
-                eventRecord=lambda event, stream: self.log.append(("record", event, stream)),
-                streamWaitEvent=lambda stream, event: self.log.append(("wait", stream, event)),
-                eventDestroy=lambda event: self.log.append(("destroy", event)),
             ),
         )
+
+    def backend(self) -> types.ModuleType:
+        """The module `cupy_backends.cuda.stream`."""
+        found = types.ModuleType("cupy_backends.cuda.stream")
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        address = ctypes.cast(self.stream_function, ctypes.c_void_p)
+        found.__pyx_capi__ = {"get_current_stream_ptr": make(address, _SIGNATURE, None)}  # type: ignore[attr-defined]
+        return found
+
+    def driver(self) -> list[int]:
+        """Addresses of the driver's calls."""
+        return [ctypes.cast(function, ctypes.c_void_p).value or 0 for function in self.functions]
+
+    def _c_function_allocator(self, param: int, malloc: int, free: int, owner: object) -> Any:
+        def allocate(size: int) -> MemoryPointer:
+            return MemoryPointer(CFunctionAllocatorMemory(size, param, malloc, free, self.device), 0)
+
+        return types.SimpleNamespace(malloc=allocate, owner=owner)
+
+    def _create(self, event: Any, _: int) -> int:
+        event[0] = len(self.log) + 1
+        return 0
+
+    def _record(self, event: int, stream: int | None) -> int:
+        self.log.append(("record", event, stream or 0))
+        return 0
+
+    def _wait(self, stream: int | None, event: int, _: int) -> int:
+        self.log.append(("wait", stream or 0, event))
+        return 0
+
+    def _destroy(self, event: int) -> int:
+        self.log.append(("destroy", event))
+        return 0
 
     def array(self, size: int) -> Array:
         assert self.allocator is not None
         return Array(self.allocator(size), size)
+
+
+_SIGNATURE = b"intptr_t (void)"
+"""Which the capsule keeps a pointer to."""
 
 
 class Array:

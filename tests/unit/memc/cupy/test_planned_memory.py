@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memc.cupy import PlannedMemory, planned_memory
+from memc.cupy import PlannedMemory, calls, planned_memory
 from memc.ir.errors import CheckError, UnsupportedError, UsageError
 
 from .fake_cupy import Array, FakeCupy
@@ -21,8 +21,13 @@ SIZES = (4000, 600, 9000, 512, 100)
 
 @pytest.fixture
 def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
-    found = FakeCupy()
+    return installed(FakeCupy(), monkeypatch)
+
+
+def installed(found: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
     monkeypatch.setitem(sys.modules, "cupy", found)
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.stream", found.backend())
+    monkeypatch.setattr(calls, "driver", found.driver)
     return found
 
 
@@ -108,8 +113,7 @@ def test_many_lengths_never_take_more_than_without_plans(monkeypatch: pytest.Mon
     """More of them than an engine keeps plans, each seldom: what is not planned yet is served from gaps of the arena."""
     most = []
     for planning in (False, True):
-        cupy = FakeCupy()
-        monkeypatch.setitem(sys.modules, "cupy", cupy)
+        cupy = installed(FakeCupy(), monkeypatch)
         rng, totals = random.Random(3), []
         with planned_memory() as planned:
             for _ in range(200):
