@@ -105,11 +105,15 @@ bool Engine::HasArena(const Plan* plan) const {
   return arenas_.current() != nullptr && arenas_.current()->bytes >= most;
 }
 
-// Whether the arena is made better once blocks of the step before are freed.
+// Whether the arena is better made once blocks of the step before are freed: if what is native until
+// then takes less than what lies beside the arena otherwise.
 bool Engine::IsToWait(const Plan* plan) {
   if (plan->arena_from < 0 || HasArena(plan) || step_ < plan->arena_retry) return false;
+  int64_t native = 0;
+  for (int64_t i = 0; i < plan->arena_from; ++i) native += plan->slots[i].bytes;
   const Arena* const now = arenas_.current();
-  return log_.CountLive() > 0 || (now != nullptr && InUse(now));
+  const int64_t beside = now != nullptr && InUse(now) ? now->bytes : 0;
+  return native < beside + log_.LiveBytes() / 2;
 }
 
 // An arena for `plan` at least, and if it can be for all plans.

@@ -45,12 +45,12 @@ Plan::Plan(Engine* owner, int64_t its_key, const memc_replay_plan& columns)
   if (columns.count < 1 || columns.count > kMostSlots) {
     Wrong(0, "count", "1 to 2^24 rows", columns.count);
   }
-  if (arena_from < -1 || arena_from > columns.count) {
-    Wrong(0, "requests before the arena", "-1 to the rows", arena_from);
-  }
   for (int64_t row = 0; row < columns.count; ++row) {
     CheckRow(columns, row);
     count += columns.bytes[row] > 0;  // Requests of no bytes are not replayed.
+  }
+  if (arena_from < -1 || arena_from > count) {
+    Wrong(0, "requests before the arena", "-1 to the rows", arena_from);
   }
   slots = std::make_unique<Slot[]>(static_cast<size_t>(count) + 1);
   int64_t next = 0;

@@ -101,6 +101,14 @@ int64_t StepLog::CountLive() const {
   });
 }
 
+int64_t StepLog::LiveBytes() const {
+  int64_t bytes = 0;
+  for (const Record& record : all_) {
+    if (record.log != nullptr && record.live()) bytes += record.bytes;
+  }
+  return bytes;
+}
+
 int64_t StepLog::Read(int age, memc_replay_record* records, int64_t room, int64_t* key,
                       int64_t* begin) const {
   if (age < 1 || age > MEMC_REPLAY_LOGS) return -1;

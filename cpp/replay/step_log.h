@@ -56,8 +56,9 @@ class StepLog {
   void Free(Record* record);
   void UseOn(Record* record, uint64_t stream);
 
-  // Blocks alive that have records.
+  // Blocks alive that have records, and their bytes.
   int64_t CountLive() const;
+  int64_t LiveBytes() const;
 
  private:
   struct Step {

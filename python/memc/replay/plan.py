@@ -70,15 +70,9 @@ class ReplayPlan:
 
     @property
     def arena_from(self) -> int:
-        """Requests of a step after which all blocks of the step before are free; -1 if they ask for more than a half of what is
-        freed meanwhile."""
-        cyclic = self.cyclic
-        if not cyclic.any():
-            return 0
-        first = int(self.freed[cyclic].max()) - len(self)
-        if 2 * int(self.sizes[:first].sum()) > int(self.sizes[cyclic].sum()):
-            return -1
-        return int(np.count_nonzero(self.nbytes[:first]))
+        """Requests of a step after which all blocks of the step before are free."""
+        last = int(self.freed[self.cyclic].max(initial=len(self))) - len(self)
+        return int(np.count_nonzero(self.nbytes[:last]))
 
     @property
     def sequence_hash(self) -> str:
