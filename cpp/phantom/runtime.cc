@@ -111,21 +111,6 @@ MEMC_PHANTOM_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t ca
   called(data);
   return cudaSuccess;
 }
-MEMC_PHANTOM_EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t,
-                                                      cudaStreamCaptureStatus* status) {
-  *status = cudaStreamCaptureStatusNone;
-  return cudaSuccess;
-}
-MEMC_PHANTOM_EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t,
-                                                         cudaStreamCaptureStatus* status,
-                                                         unsigned long long* id, cudaGraph_t*,
-                                                         const cudaGraphNode_t**,
-                                                         const cudaGraphEdgeData**, size_t* edges) {
-  *status = cudaStreamCaptureStatusNone;
-  if (id != nullptr) *id = 0;
-  if (edges != nullptr) *edges = 0;
-  return cudaSuccess;
-}
 
 MEMC_PHANTOM_EXPORT cudaError_t cudaGetLastError() { return std::exchange(last, cudaSuccess); }
 MEMC_PHANTOM_EXPORT cudaError_t cudaPeekAtLastError() { return last; }

@@ -105,8 +105,8 @@ bool Engine::HasArena(const Plan* plan) const {
   return arenas_.current() != nullptr && arenas_.current()->bytes >= most;
 }
 
-// Whether the arena is better made once blocks of the step before are freed: if what is native until
-// then takes less than what lies beside the arena otherwise.
+// Whether the arena is better made once blocks of the step before are freed: if what is native
+// until then takes less than what lies beside the arena otherwise.
 bool Engine::IsToWait(const Plan* plan) {
   if (plan->arena_from < 0 || HasArena(plan) || step_ < plan->arena_retry) return false;
   int64_t native = 0;

@@ -28,7 +28,8 @@ typedef struct {
    * memc_functions_explain. */
   void* (*allocate)(int64_t bytes);
   void (*free)(void* address);
-  /* Arenas, and waiting for the device: called between steps, and when an arena's last block is freed. */
+  /* Arenas, and waiting for the device: called between steps, and when an arena's last block is
+   * freed. */
   void* (*allocate_arena)(void* context, int64_t bytes);
   void (*free_arena)(void* context, void* address, int64_t bytes);
   void (*synchronize)(void* context);
@@ -40,8 +41,8 @@ typedef struct {
   void (*raise)(void* type, void* error);
 } memc_functions_host;
 
-/* Null if a function is missing. `host` is copied. The result stays until the process ends: blocks may be freed at any
- * time. */
+/* Null if a function is missing. `host` is copied. The result stays until the process ends: blocks
+ * may be freed at any time. */
 MEMC_REPLAY_API memc_functions* memc_functions_create(const memc_functions_host* host);
 MEMC_REPLAY_API memc_replay_engine* memc_functions_engine(memc_functions* functions);
 
@@ -51,10 +52,11 @@ MEMC_REPLAY_API void memc_functions_free(void* functions, void* address, int dev
 
 /* The calling thread begins a step. */
 MEMC_REPLAY_API void memc_functions_lead(memc_functions* functions);
-/* While `on`, all requests are native and the engine is not asked: around calls of it that may call the interpreter, for
- * which another thread might wait with the interpreter held. */
+/* While `on`, all requests are native and the engine is not asked: around calls of it that may call
+ * the interpreter, for which another thread might wait with the interpreter held. */
 MEMC_REPLAY_API void memc_functions_pause(memc_functions* functions, int on);
-/* What to raise since `allocate` is about to return null, on this thread: objects of the interpreter's that stay alive. */
+/* What to raise since `allocate` is about to return null, on this thread: objects of the
+ * interpreter's that stay alive. */
 MEMC_REPLAY_API void memc_functions_explain(void* type, void* error);
 /* Ends the engine's service. Blocks in use stay valid. */
 MEMC_REPLAY_API void memc_functions_close(memc_functions* functions);

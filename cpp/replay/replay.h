@@ -139,8 +139,8 @@ typedef struct {
       offset; /* In the arena, a multiple of 512; -1: native (escaping, or not planned). */
   const int64_t* flags;
   int64_t arena_bytes;
-  /* Requests at a step's begin that are native where an arena is to be made or to grow and blocks of
-   * the step before are alive: by then they are freed, so that they do not lie beside the arena.
+  /* Requests at a step's begin that are native where an arena is to be made or to grow and blocks
+   * of the step before are alive: by then they are freed, so that they do not lie beside the arena.
    * -1: it is made when the step begins. */
   int64_t arena_from;
 } memc_replay_plan;

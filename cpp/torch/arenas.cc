@@ -95,7 +95,7 @@ void Device::ShowArenas(std::vector<SegmentInfo>& segments) {
 
 bool Device::ReleaseArena() {
   memc_replay_engine* const of = engine();
-  return of != nullptr && memc_replay_release_arena(of) > 0;
+  return of != nullptr && !HasOpenPool() && memc_replay_release_arena(of) > 0;
 }
 
 std::string Device::AboutArena() {

@@ -21,6 +21,11 @@ bool Done(cudaError_t error) {
   return false;
 }
 
+bool IsCaptured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return !Done(cudaStreamIsCapturing(stream, &status)) || status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
 
 void Device::Open() {
@@ -75,6 +80,7 @@ int64_t Device::ArenaBytes() {
 
 void* Device::AllocateArena(void* context, int64_t bytes) {
   Device& device = *static_cast<Device*>(context);
+  if (device.HasOpenPool()) return nullptr;  // A captured graph may not be waited in.
   const c10::cuda::CUDAGuard guard(device.index_);
   const Figures::Stats before = device.native_->getDeviceStats(device.index_);
   void* base = nullptr;
@@ -110,6 +116,8 @@ void Device::Synchronize(void* context) {
 
 uint64_t Device::RecordEvent(void* context, uint64_t stream, uint64_t event) {
   const c10::cuda::CUDAGuard guard(static_cast<Device*>(context)->index_);
+  // In a graph it would be no event outside of it. It is recorded later, which covers as much.
+  if (IsCaptured(StreamOf(stream))) return 0;
   cudaEvent_t recorded = EventOf(event);
   if (event == 0 && !Done(cudaEventCreateWithFlags(&recorded, cudaEventDisableTiming))) return 0;
   if (Done(cudaEventRecord(recorded, StreamOf(stream)))) {
@@ -121,6 +129,7 @@ uint64_t Device::RecordEvent(void* context, uint64_t stream, uint64_t event) {
 
 int Device::WaitEvent(void* context, uint64_t stream, uint64_t event) {
   const c10::cuda::CUDAGuard guard(static_cast<Device*>(context)->index_);
+  if (IsCaptured(StreamOf(stream))) return 1;
   return Done(cudaStreamWaitEvent(StreamOf(stream), EventOf(event), 0)) ? 0 : 1;
 }
 

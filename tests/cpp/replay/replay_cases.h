@@ -56,9 +56,9 @@ inline Step RandomStep(Random* random, int64_t count, int64_t streams) {
 
 inline int AddPlan(memc_replay_engine* engine, int64_t key, const Step& step) {
   const std::vector<int64_t> zeros(step.bytes.size());
-  const memc_replay_plan plan{step.count(), step.bytes.data(),   step.streams.data(),
-                              zeros.data(), step.offsets.data(), zeros.data(),
-                              step.arena,   -1};
+  const memc_replay_plan plan{
+      step.count(),        step.bytes.data(), step.streams.data(), zeros.data(),
+      step.offsets.data(), zeros.data(),      step.arena,          -1};
   return memc_replay_add_plan(engine, key, &plan);
 }
 

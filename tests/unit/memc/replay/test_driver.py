@@ -98,7 +98,7 @@ def test_lengths_at_random_take_no_more_than_the_longest_step() -> None:
     assert max(later) <= training.application.rehearsal.arena_bytes + 50 * KIB
     assert min(later) == training.application.rehearsal.arena_bytes
     statistics = training.driver.engine.statistics()
-    assert statistics.plans <= MOST_PLANS and statistics.replans == 0 and statistics.evicted == 0
+    assert statistics.plans <= MOST_PLANS and statistics.replans <= 2 and statistics.evicted == 0
     assert training.driver.watched <= 5
 
 

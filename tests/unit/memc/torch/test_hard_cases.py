@@ -265,3 +265,54 @@ def test_a_rank_of_a_distributed_job_and_workers(phantom) -> None:
     """)
     requests, hits, fallbacks = map(int, printed.split()[-3:])
     assert requests == hits > 100 and fallbacks == 0
+
+
+def test_graphs_that_are_captured_in_steps(phantom) -> None:
+    """Their requests go to pools of their own; the plan goes on around them, and no arena is made meanwhile."""
+    printed = phantom.run("""
+        still, graphs, kept = torch.zeros(4, 3, 64, 64, device="cuda"), [], []
+        twin = net()
+        def captured():
+            loss = train()
+            if not graphs:
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    kept.append(twin(still))
+                graphs.append(graph)
+            graphs[0].replay()
+            return loss
+        with memc.torch.planned_memory() as planned:
+            steps(planned, 4)
+            before = counts(planned)
+            steps(planned, 1, captured)
+            # What a graph has outside of its pool, such as its random state, is asked for beside the plan.
+            first = counts(planned)
+            assert first[1] - before[1] >= 40 and first[2] - before[2] == first[0] - before[0] - (first[1] - before[1]) <= 4, first
+            assert not any(torch.ops.aten.is_nonzero(each.isnan().any()) for each in kept)
+            pools = {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory_snapshot()
+                     if segment["address"] <= kept[0].data_ptr() < segment["address"] + segment["total_size"]}
+            assert pools == {graphs[0].pool()}, pools
+            for _ in range(3):
+                with planned.step():
+                    captured()
+            assert counts(planned)[2] == first[2] and counts(planned)[1] - first[1] == counts(planned)[0] - first[0] >= 120
+            with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                print(refusal(lambda: planned.step().__enter__()))
+
+        # A larger arena is due while a graph is captured: it is not made, as that waits for the device.
+        model.zero_grad()
+        def late():
+            graph = torch.cuda.CUDAGraph()
+            x = torch.randn(4, 3, 64, 64, device="cuda")
+            with torch.cuda.graph(graph):
+                twin(still)
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    aside = [torch.empty(2**20, device="cuda") for _ in range(3)]
+            train()
+        with memc.torch.planned_memory() as planned:
+            steps(planned, 8, late)
+            print(planned.report().state, planned.report().steps)
+    """)
+    lines = printed.strip().splitlines()
+    assert "expected no capture of a CUDA graph around it" in lines[0]
+    assert lines[1].split()[1] == "8"
