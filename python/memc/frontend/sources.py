@@ -11,12 +11,15 @@ from typing import Any, Literal, Union
 import onnx
 
 from memc.frontend.memir import read_module, require_main, verified
+from memc.frontend.torch.exported import is_exported
+from memc.frontend.torch.graph import Graph
 from memc.ir.arrays import native
-from memc.ir.errors import UnsupportedError
+from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.module import Module
 
-Source = Union[str, Path, bytes, onnx.ModelProto, Module]
-"""A path to .onnx, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, or a module."""
+Source = Union[str, Path, bytes, onnx.ModelProto, Module, Graph]
+"""A path to .onnx, .pt2, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, a program of PyTorch's (an
+`ExportedProgram` too), or a module."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ def _onnx(source: str | Path | bytes | onnx.ModelProto, how: Reading) -> Module:
     )
 
 
+def _torch(source: Any, how: Reading) -> Module:
+    from memc.frontend.torch import import_torch
+
+    if how.max_size is not None:
+        raise UsageError("max_size: programs of PyTorch have no sizes that depend on data")
+    return import_torch(source, dims=how.dims, input_shapes=how.input_shapes, bind=how.bind, trainable=how.trainable)
+
+
 def _memir(path: str | Path, how: Reading) -> Module:
     return read_module(path)
 
@@ -72,10 +83,11 @@ def _graph(path: str | Path, how: Reading) -> Module:
 
 
 ONNX = Format((".onnx",), "an ONNX model", "model", _onnx)
+TORCH = Format((".pt2",), "an exported program of PyTorch", "model", _torch)
 MEMIR = Format((".memir",), "IR text", "ir", _memir)
 GRAPH = Format((".json", ".json.gz"), "a dataflow graph", "graph", _graph)
 
-FORMATS = (ONNX, MEMIR, GRAPH)
+FORMATS = (ONNX, TORCH, MEMIR, GRAPH)
 
 
 def format_of(path: object) -> Format | None:
@@ -92,6 +104,8 @@ def load(source: Source, how: Reading) -> Module:
         require_main(source, "module")
         source.weights = {name: native(array, f"weight `{name}`") for name, array in source.weights.items()}
         return verified(source, "module")
+    if isinstance(source, Graph) or is_exported(source):
+        return _torch(source, how)
     if not isinstance(source, (str, Path)):
         return _onnx(source, how)
     found = format_of(source)

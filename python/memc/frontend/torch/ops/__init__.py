@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converters of overloads. Importing this package registers all of them; a new family is one new module named here."""
+
+from . import (  # noqa: F401
+    activation,
+    attention,
+    comparison,
+    conversion,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    layout,
+    loss,
+    matmul,
+    normalization,
+    pooling,
+    random,
+    reduction,
+    resize,
+    sorting,
+    symbolic,
+    views,
+    vision,
+)

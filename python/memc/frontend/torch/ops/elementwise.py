@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arithmetic of elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from memc.ir.core import Value
+from memc.ir.ops.shared.casts import cast, widen
+from memc.ir.types import DType
+
+from ..context import NodeContext, common_dtype, converts
+
+FLOATS = {
+    **{name: name for name in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh")},
+    **{name: name for name in ("atanh", "exp", "log", "sqrt", "rsqrt", "erf", "sigmoid", "reciprocal")},
+}
+"""Overloads `aten.NAME.default` whose results are floats, and their ops."""
+
+SAME = {
+    **{name: name for name in ("abs", "neg", "sign", "floor", "ceil", "round", "trunc", "relu")},
+    "sgn": "sign",
+    "bitwise_not": "bitwise_not",
+}
+"""Overloads whose results have their operand's type."""
+
+INTEGER_ALREADY = frozenset({"floor", "ceil", "round", "trunc"})
+
+
+def _float_unary(name: str) -> None:
+    @converts(f"aten.{name}.default")
+    def convert(ctx: NodeContext) -> Value:
+        x = ctx.value("self")
+        dtype = x.type.dtype if x.type.dtype.is_float else DType.F32
+        return ctx.b.op(FLOATS[name], [cast(ctx.b, x, dtype)])
+
+
+def _same_unary(name: str) -> None:
+    @converts(f"aten.{name}.default")
+    def convert(ctx: NodeContext) -> Value:
+        x = ctx.value("self")
+        if name in INTEGER_ALREADY and not x.type.dtype.is_float:
+            return x
+        if name == "bitwise_not" and x.type.dtype is DType.BOOL:
+            return ctx.b.op("logical_not", [x])
+        return ctx.b.op(SAME[name], [x])
+
+
+for _name in FLOATS:
+    _float_unary(_name)
+for _name in SAME:
+    _same_unary(_name)
+
+
+def number(ctx: NodeContext, value: float, x: Value) -> Value:
+    """A number of the type of x."""
+    return ctx.b.scalar(value, x.type.dtype)
+
+
+def operands(ctx: NodeContext, left: str = "self", right: str = "other") -> tuple[Value, Value]:
+    """Two operands, tensors or numbers, in the type that both become."""
+    known = [ctx.get(left), ctx.get(right)]
+    given = [k if isinstance(k, (int, float)) else ctx.read(k) for k in known]
+    dtype = common_dtype(*given)
+    first, second = (ctx.typed(item, dtype) for item in given)
+    return first, second
+
+
+def _scaled(ctx: NodeContext, x: Value, alpha: Any) -> Value:
+    return x if alpha == 1 else ctx.b.op("mul", [x, ctx.typed(alpha, x.type.dtype)])
+
+
+@converts("aten.add.Tensor", "aten.add.Scalar")
+def add(ctx: NodeContext) -> Value:
+    x, y = operands(ctx)
+    if x.type.dtype is DType.BOOL:
+        return ctx.b.op("logical_or", [x, y])
+    return ctx.b.op("add", [x, _scaled(ctx, y, ctx.get("alpha", 1))])
+
+
+@converts("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(ctx: NodeContext) -> Value:
+    x, y = operands(ctx)
+    return ctx.b.op("sub", [x, _scaled(ctx, y, ctx.get("alpha", 1))])
+
+
+@converts("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(ctx: NodeContext) -> Value:
+    x, y = operands(ctx)
+    return ctx.b.op("sub", [y, _scaled(ctx, x, ctx.get("alpha", 1))])
+
+
+@converts("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(ctx: NodeContext) -> Value:
+    x, y = operands(ctx)
+    return ctx.b.op("logical_and" if x.type.dtype is DType.BOOL else "mul", [x, y])
+
+
+@converts("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+def div(ctx: NodeContext) -> Value:
+    x, y = operands(ctx)
+    dtype = x.type.dtype if x.type.dtype.is_float else DType.F32
+    return ctx.b.op("div", [cast(ctx.b, v, dtype) for v in (x, y)])
+
+
+@converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div_mode(ctx: NodeContext) -> Value:
+    mode = ctx.get("rounding_mode")
+    if mode is None:
+        return div(ctx)  # type: ignore[no-any-return]
+    x, y = operands(ctx)
+    return _floored(ctx, x, y) if mode == "floor" else _truncated(ctx, x, y)
+
+
+def _truncated(ctx: NodeContext, x: Value, y: Value) -> Value:
+    found = ctx.b.op("div", [x, y])
+    return ctx.b.op("trunc", [found]) if found.type.dtype.is_float else found
+
+
+def _floored(ctx: NodeContext, x: Value, y: Value) -> Value:
+    b = ctx.b
+    if x.type.dtype.is_float:
+        return b.op("floor", [b.op("div", [x, y])])
+    return b.op("div", [b.op("sub", [x, b.op("mod", [x, y])]), y])
+
+
+@converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide(ctx: NodeContext) -> Value:
+    return _floored(ctx, *operands(ctx))
+
+
+@converts("aten.remainder.Tensor", "aten.remainder.Scalar")
+def remainder(ctx: NodeContext) -> Value:
+    return ctx.b.op("mod", list(operands(ctx)))
+
+
+@converts("aten.fmod.Tensor", "aten.fmod.Scalar")
+def fmod(ctx: NodeContext) -> Value:
+    return ctx.b.op("fmod", list(operands(ctx)))
+
+
+@converts("aten.maximum.default", "aten.max.other", "aten.fmax.default")
+def maximum(ctx: NodeContext) -> Value:
+    return ctx.b.op("max", list(operands(ctx)))
+
+
+@converts("aten.minimum.default", "aten.min.other", "aten.fmin.default")
+def minimum(ctx: NodeContext) -> Value:
+    return ctx.b.op("min", list(operands(ctx)))
+
+
+def square(ctx: NodeContext, x: Value) -> Value:
+    return ctx.b.op("mul", [x, x])
+
+
+@converts("aten.square.default")
+def square_node(ctx: NodeContext) -> Value:
+    return square(ctx, ctx.value("self"))
+
+
+@converts("aten.pow.Tensor_Scalar")
+def pow_scalar(ctx: NodeContext) -> Value:
+    b, x, exponent = ctx.b, ctx.value("self"), ctx.get("exponent")
+    if isinstance(exponent, float) and not x.type.dtype.is_float:
+        x = cast(b, x, DType.F32)
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return square(ctx, x)
+    if exponent == 3:
+        return b.op("mul", [square(ctx, x), x])
+    if exponent in (0.5, -0.5):
+        return b.op("sqrt" if exponent > 0 else "rsqrt", [x])
+    if exponent == -1 and x.type.dtype.is_float:
+        return b.op("reciprocal", [x])
+    return b.op("pow", [x, ctx.typed(exponent, x.type.dtype)])
+
+
+@converts("aten.pow.Tensor_Tensor", "aten.pow.Scalar")
+def pow_tensor(ctx: NodeContext) -> Value:
+    return ctx.b.op("pow", list(operands(ctx, "self", "exponent")))
+
+
+@converts("aten.exp2.default")
+def exp2(ctx: NodeContext) -> Value:
+    x = ctx.value("self")
+    return ctx.b.op("exp", [ctx.b.op("mul", [x, number(ctx, math.log(2), x)])])
+
+
+@converts("aten.log2.default", "aten.log10.default")
+def other_logarithms(ctx: NodeContext) -> Value:
+    base = 2 if ".log2." in ctx.node.target else 10
+    x = ctx.b.op("log", [ctx.value("self")])
+    return ctx.b.op("mul", [x, number(ctx, 1 / math.log(base), x)])
+
+
+@converts("aten.expm1.default")
+def expm1(ctx: NodeContext) -> Value:
+    """tanh(x / 2) (e^x + 1), exact near 0, and for large x, where that overflows early, e^x - 1."""
+    b, x = ctx.b, widen(ctx.b, ctx.value("self"))
+    half = b.op("tanh", [b.op("mul", [x, number(ctx, 0.5, x)])])
+    power = b.op("exp", [x])
+    found = b.op("mul", [half, b.op("add", [power, number(ctx, 1, x)])])
+    return cast(b, found, ctx.value("self").type.dtype)
+
+
+@converts("aten.log1p.default")
+def log1p(ctx: NodeContext) -> Value:
+    """2 atanh(x / (2 + x)), exact near 0, and elsewhere log(1 + x)."""
+    b, x = ctx.b, widen(ctx.b, ctx.value("self"))
+    near = b.op("less", [b.op("abs", [x]), number(ctx, 0.5, x)])
+    small = b.op("select", [near, x, number(ctx, 0, x)])
+    ratio = b.op("div", [small, b.op("add", [small, number(ctx, 2, x)])])
+    first = b.op("mul", [b.op("atanh", [ratio]), number(ctx, 2, x)])
+    large = b.op("select", [near, number(ctx, 0, x), x])
+    second = b.op("log", [b.op("add", [large, number(ctx, 1, x)])])
+    return cast(b, b.op("select", [near, first, second]), ctx.value("self").type.dtype)
+
+
+@converts("aten.erfc.default")
+def erfc(ctx: NodeContext) -> Value:
+    x = ctx.b.op("erf", [ctx.value("self")])
+    return ctx.b.op("sub", [number(ctx, 1, x), x])
+
+
+@converts("aten.addcmul.default", "aten.addcdiv.default")
+def addc(ctx: NodeContext) -> Value:
+    b, x = ctx.b, ctx.value("self")
+    kind = "mul" if "addcmul" in ctx.node.target else "div"
+    found = b.op(kind, [ctx.operand(name, x.type.dtype) for name in ("tensor1", "tensor2")])
+    return b.op("add", [x, _scaled(ctx, found, ctx.get("value", 1))])
+
+
+@converts("aten.lerp.Scalar", "aten.lerp.Tensor")
+def lerp(ctx: NodeContext) -> Value:
+    b, x = ctx.b, ctx.value("self")
+    end, weight = ctx.operand("end", x.type.dtype), ctx.operand("weight", x.type.dtype)
+    return b.op("add", [x, b.op("mul", [weight, b.op("sub", [end, x])])])
+
+
+@converts("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp_max.default")
+def clamp(ctx: NodeContext) -> Value:
+    """A limit that is nan is refused; one alone is the other's infinity."""
+    b, x = ctx.b, ctx.value("self")
+    low, high = ctx.get("min"), ctx.get("max")
+    dtype = common_dtype(x, *(n for n in (low, high) if n is not None))
+    x = cast(b, x, dtype)
+    if low is not None:
+        x = b.op("max", [x, ctx.typed(low, dtype)])
+    return x if high is None else b.op("min", [x, ctx.typed(high, dtype)])
+
+
+@converts("aten.clamp.Tensor", "aten.clamp_min.Tensor", "aten.clamp_max.Tensor")
+def clamp_tensor(ctx: NodeContext) -> Value:
+    b, x = ctx.b, ctx.value("self")
+    limits = {name: ctx.value(name) for name in ("min", "max") if ctx.has(name)}
+    dtype = common_dtype(x, *limits.values())
+    x = cast(b, x, dtype)
+    for name, op in (("min", "max"), ("max", "min")):
+        if name in limits:
+            x = b.op(op, [x, cast(b, limits[name], dtype)])
+    return x
+
+
+@converts("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.bitwise_xor.Tensor")
+def bitwise_tensor(ctx: NodeContext) -> Value:
+    return bitwise(ctx)
+
+
+@converts("aten.bitwise_and.Scalar", "aten.bitwise_or.Scalar", "aten.bitwise_xor.Scalar", "aten.__and__.Tensor")
+def bitwise_scalar(ctx: NodeContext) -> Value:
+    return bitwise(ctx)
+
+
+@converts("aten.__or__.Tensor", "aten.__xor__.Tensor")
+def bitwise_dunder(ctx: NodeContext) -> Value:
+    return bitwise(ctx)
+
+
+def bitwise(ctx: NodeContext) -> Value:
+    kind = next(k for k in ("xor", "and", "or") if k in ctx.node.target.split(".")[1])
+    x, y = operands(ctx)
+    return ctx.b.op(f"{'logical' if x.type.dtype is DType.BOOL else 'bitwise'}_{kind}", [x, y])
+
+
+@converts("aten.bitwise_left_shift.Tensor", "aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar")
+def shift(ctx: NodeContext) -> Value:
+    kind = "shift_left" if "left" in ctx.node.target else "shift_right"
+    return ctx.b.op(kind, list(operands(ctx)))
+
+
+@converts("aten.atan2.default")
+def atan2(ctx: NodeContext) -> Value:
+    """The angle of (x, y): atan of the quotient, moved by half a turn to the left of the origin."""
+    b = ctx.b
+    y, x = operands(ctx)
+    zero = number(ctx, 0, x)
+    up = b.op("greater_equal", [y, zero])
+    quotient = b.op("atan", [b.op("div", [y, x])])
+    turn = b.op("select", [up, number(ctx, math.pi, x), number(ctx, -math.pi, x)])
+    left = b.op("less", [x, zero])
+    found = b.op("select", [left, b.op("add", [quotient, turn]), quotient])
+    level = b.op("equal", [b.op("max", [b.op("abs", [x]), b.op("abs", [y])]), zero])
+    return b.op("select", [level, zero, found])
