@@ -97,6 +97,7 @@ def layout() -> list[Case]:
         (lambda a, b: A.stack.default([a, b], -1), (x, x + 1)),
         *((lambda a, b, t=t: t([a, b]), (f(2, 3), f(2, 3))) for t in (A.hstack.default, A.vstack.default)),
         *((lambda a, t=t: t(a, [2, 1, 1, 3]), (x,)) for t in (A.repeat.default, A.tile.default)),
+        (lambda a, b: A.broadcast_tensors.default([a, b]), (f(2, 1), f(3))),
         (lambda a: A.repeat_interleave.self_int(a, 2, 1), (x,)),
         (lambda a: (A.roll.default(a, [1, -1], [0, 2]), A.roll.default(a, [5])), (x,)),
         (lambda a: A.flip.default(a, [0, -1]), (x,)),

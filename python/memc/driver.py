@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memc.compile_options import Keywords, Options, checked_options, with_options
-from memc.frontend.sources import ONNX, Reading, Source, format_of
+from memc.frontend.sources import Reading, Source, is_onnx
 from memc.frontend.sources import load as load_source
 from memc.garbage import few_collections
 from memc.ir.core import Array, Role
@@ -78,7 +78,7 @@ Progress = Callable[[str], None]
 
 
 def load_module(source: Source, options: Options) -> Module:
-    """The module of an ONNX model, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
+    """The module of an ONNX model, of a program of PyTorch, of IR text or of a JSON dataflow graph; text and modules are verified. Raises MemcError."""
     reading = Reading(options.dims, options.input_shapes, options.bind, options.max_size, _trains(options))
     return load_source(source, reading)
 
@@ -106,8 +106,8 @@ def compile(
     """Compile a model into an artifact that runs from one statically planned arena.
 
     Args:
-        source: path to an .onnx or .memir file, the bytes of an ONNX file, a loaded model, or a module (which is
-            changed in place).
+        source: path to an .onnx, .pt2 or .memir file, the bytes of an ONNX file, a loaded model, an `ExportedProgram` of
+            PyTorch, or a module (which is changed in place).
         output: the artifact folder to write, by convention ending in .memc; a temporary one if None.
         progress: called with each stage's name as it begins, and with each pass's: `passes: fuse (3 of 14)`.
         **options: the fields of `Options`.
@@ -235,10 +235,8 @@ def _manager(chosen: Options, apart: Collection[str]) -> PassManager:
 
 def _skeleton(source: Source, options: Options, module: Module) -> bytes | None:
     """The ONNX model that a training step was made of, without what the step's states hold; None for other artifacts."""
-    is_onnx = format_of(source) is ONNX if isinstance(source, (str, Path)) else not isinstance(source, Module)
-    if options.train is None or not is_onnx:
+    if options.train is None or not is_onnx(source):
         return None
-    assert not isinstance(source, Module)
     from memc.frontend.onnx.skeleton import without_data
 
     return without_data(source, {p.name for p in module.main.params_of(Role.STATE)})

@@ -21,7 +21,7 @@ from .flags_from_options import takes_options
 
 @takes_options()
 def compile_model(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model, or .memir text.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx or .pt2 model, or .memir text.")],
     output: Annotated[
         Optional[Path], typer.Option("-o", "--output", help="Artifact folder (default: MODEL's name, .memc).")
     ] = None,

@@ -30,7 +30,7 @@ NOT_VERIFIED = (
 
 @takes_options(but=NOT_VERIFIED)
 def verify(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model; .memir text with --against numpy.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An .onnx model; .pt2 or .memir with --against numpy.")],
     against: Annotated[
         str, typer.Option("--against", help="onnxruntime, onnx (its reference) or numpy (memc's own evaluation).")
     ] = "onnxruntime",

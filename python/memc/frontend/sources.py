@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Union
+from typing import TYPE_CHECKING, Any, Literal, Union
 
 import onnx
 
@@ -16,6 +16,9 @@ from memc.frontend.torch.graph import Graph
 from memc.ir.arrays import native
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.module import Module
+
+if TYPE_CHECKING:
+    from typing import TypeGuard
 
 Source = Union[str, Path, bytes, onnx.ModelProto, Module, Graph]
 """A path to .onnx, .pt2, .memir, .json or .json.gz, the bytes of an ONNX file, a loaded model, a program of PyTorch's (an
@@ -95,6 +98,13 @@ def format_of(path: object) -> Format | None:
     if not isinstance(path, (str, Path)):
         return None
     return next((found for found in FORMATS if str(path).endswith(found.suffixes)), None)
+
+
+def is_onnx(source: Source) -> TypeGuard[str | Path | bytes | onnx.ModelProto]:
+    """Whether a source is an ONNX model: by its name, or by its kind."""
+    if isinstance(source, (str, Path)):
+        return format_of(source) is ONNX
+    return isinstance(source, (bytes, onnx.ModelProto))
 
 
 def load(source: Source, how: Reading) -> Module:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""memc in PyTorch: memory that is planned once for every training step.
+"""memc in PyTorch: training steps compiled whole, and memory that is planned once for every step of eager PyTorch.
+
+>>> step = memc.torch.compile_step(model, "cross-entropy", optimizer, example=(x, y))  # doctest: +SKIP
+>>> loss = step(x, y)                                   # doctest: +SKIP
 
 >>> import memc.torch                                   # doctest: +SKIP
 >>> with memc.torch.planned_memory() as planned:        # doctest: +SKIP
@@ -18,5 +21,6 @@ except ImportError as _error:
 
 from .decorator import planned
 from .region import PlannedMemory as planned_memory
+from .step import Step, compile_step, load_step
 
-__all__ = ["planned", "planned_memory"]
+__all__ = ["Step", "compile_step", "load_step", "planned", "planned_memory"]

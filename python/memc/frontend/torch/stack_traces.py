@@ -7,11 +7,13 @@ import re
 from pathlib import PurePath
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+)')
-_FRAMEWORK = re.compile(r"[/\\]torch[/\\](nn|_tensor|functional|utils|_dynamo|_jit|overrides|autograd|_ops|export|fx)")
+_FRAMEWORK = re.compile(
+    r"[/\\]torch[/\\](nn|_tensor|functional|utils|_dynamo|_jit|overrides|autograd|_ops|export|fx)|[/\\]memc[/\\]torch[/\\]"
+)
 
 
 def user_line(trace: str) -> str:
-    """The innermost line of a stack trace outside PyTorch, as `file.py:12`; of one wholly inside, its innermost. Empty for
+    """The innermost line of a stack trace outside PyTorch and memc, as `file.py:12`; of one wholly inside, its innermost. Empty for
     an empty trace."""
     frames = _FRAME.findall(trace)
     own = [frame for frame in frames if not _FRAMEWORK.search(frame[0])] or frames

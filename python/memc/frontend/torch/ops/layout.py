@@ -82,6 +82,13 @@ def repeat(ctx: NodeContext) -> Value:
     return reshaped(b, spread, [count * size for count, size in zip(counts, shape)])
 
 
+@converts("aten.broadcast_tensors.default")
+def broadcast_tensors(ctx: NodeContext) -> list[Value]:
+    values = ctx.values("tensors")
+    shape = tuple(np.broadcast_shapes(*(v.type.shape for v in values)))
+    return [v if v.type.shape == shape else ctx.b.op("broadcast", [v], shape=shape) for v in values]
+
+
 @converts("aten.repeat_interleave.self_int")
 def repeat_interleave(ctx: NodeContext) -> Value:
     b, x, count = ctx.b, ctx.value("self"), int(ctx.get("repeats"))

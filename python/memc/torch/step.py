@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""compile_step: a module, a loss and an optimizer as one compiled training step, whose weights are the module's own."""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from memc.ir.errors import UnsupportedError, UsageError
+from memc.ir.messages import shown
+from memc.runtime.execute.executable import Executable
+from memc.runtime.execute.training import RATE, TrainingStep
+
+from .losses import LossLike, WithLoss, loss_of
+from .optimizers import STATES, Mapped, OptimizerLike, mapped
+from .sharing import state_views
+
+if TYPE_CHECKING:
+    from memc.driver import Compilation
+    from memc.frontend.torch.graph import Graph
+
+COUNTER = "num_batches_tracked"
+"""The buffer of a batch normalization that counts steps, which is the host's business."""
+
+
+class Step:
+    """A compiled training step. Call it with a batch as `example` was; it updates the module's parameters and buffers, and
+    returns the loss.
+
+    The module's parameters and running statistics are the step's own states: PyTorch sees them over the same bytes, so that
+    `state_dict`, checkpoints and evaluation between steps work as ever. With an optimizer of torch.optim, its state is shared
+    as well, and its learning rate, which a scheduler may move, is read at each call.
+    """
+
+    def __init__(self, model: nn.Module, executable: TrainingStep, chosen: Mapped, rate: float | None = None) -> None:
+        self.model = model
+        self.executable = executable
+        self.compilation: Compilation | None = None
+        """None for a step that was loaded."""
+        self.optimizer = chosen.optimizer
+        self.learning_rate = rate if rate is not None else executable.learning_rate
+        """Of an optimizer by name."""
+        self._parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
+        self._taken = torch.zeros((), dtype=torch.float32)
+        """Steps taken, as PyTorch's optimizers count them."""
+        self._views = state_views(executable)
+        self._share()
+        self._counters = [
+            b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNTER and _training(model, n)
+        ]
+
+    def _share(self) -> None:
+        """Let the module's parameters and buffers, and the optimizer's state, be the step's states."""
+        owned = {**self._parameters, **dict(self.model.named_buffers())}
+        with torch.no_grad():
+            for name, tensor in owned.items():
+                if name in self._views:
+                    self._views[name].copy_(tensor)
+                    tensor.data = self._views[name]
+            self._adopt()
+
+    def _adopt(self) -> None:
+        """Have the optimizer's state be the step's, which takes over what the optimizer has kept so far."""
+        if self.optimizer is None:
+            return
+        for name, parameter in self._parameters.items():
+            if name not in self._views:
+                continue
+            kept = dict(self.optimizer.state.get(parameter, {}))
+            if "step" in kept:
+                self._set_taken(float(kept["step"]))
+            made: dict[str, Any] = {}
+            for own, theirs in STATES.items():
+                view = self._views.get(f"{name}.{own}")
+                if view is None:
+                    continue
+                if kept.get(theirs) is not None:
+                    view.copy_(kept[theirs])
+                made[theirs] = view
+            if made and "exp_avg" in made:
+                made = {"step": self._taken, **made}
+            if made:
+                self.optimizer.state[parameter] = made
+
+    def _set_taken(self, steps: float) -> None:
+        self._taken.fill_(steps)
+        if "step" in self._views:
+            self._views["step"].fill_(int(steps))
+
+    @property
+    def report(self) -> Any:
+        """The report of the compilation: peak memory, bound, and what was recomputed. None for a step that was loaded."""
+        return None if self.compilation is None else self.compilation.report
+
+    def rate(self) -> float:
+        """The learning rate of the next step."""
+        if self.optimizer is None:
+            return self.learning_rate
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """One step on a batch. Returns the loss, a tensor without axes on the module's device.
+
+        Raises UsageError for inputs of another shape, element type or device than `example` had.
+        """
+        given = dict(kwargs)
+        names = {spec.name for spec in self.executable.inputs}
+        if RATE in names and RATE not in given:
+            given[RATE] = self.rate()
+        results = Executable.__call__(
+            self.executable, *(_plain(a) for a in args), **{n: _plain(a) for n, a in given.items()}
+        )
+        with torch.no_grad():
+            for buffer in self._counters:
+                buffer.add_(1)
+            self._taken.add_(1)
+        return _tensor(results["loss"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state, as `torch.optim.Optimizer.state_dict` gives it. Raises UsageError for an optimizer by name."""
+        found: dict[str, Any] = self._own().state_dict()
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over an optimizer's state, of PyTorch's or of another step. Raises UsageError for an optimizer by name, and what
+        PyTorch raises for the state of another optimizer."""
+        self._own().load_state_dict(dict(state))
+        with torch.no_grad():
+            self._adopt()
+
+    def _own(self) -> torch.optim.Optimizer:
+        if self.optimizer is None:
+            raise UsageError(
+                "state_dict: expected an optimizer of torch.optim in compile_step, got one by name; use save"
+            )
+        return self.optimizer
+
+    def save(self, path: str) -> None:
+        """Write all states as a safetensors file, from which `restore` goes on."""
+        self.executable.save(path)
+
+    def restore(self, path: str) -> None:
+        """Read what `save` wrote."""
+        self.executable.restore(path)
+        if "step" in self._views:
+            self._taken.fill_(float(self._views["step"]))
+
+
+def _training(model: nn.Module, buffer: str) -> bool:
+    """Whether the module of a buffer is in training mode."""
+    return bool(model.get_submodule(buffer.rpartition(".")[0]).training)
+
+
+def _plain(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    """A result as PyTorch's tensor, over the same bytes."""
+    return torch.from_dlpack(value)
+
+
+def compile_step(
+    model: nn.Module,
+    loss: LossLike = "cross-entropy",
+    optimizer: OptimizerLike = "sgd",
+    *,
+    example: Sequence[Any] | Mapping[str, Any],
+    labels: int = 1,
+    learning_rate: float | None = None,
+    accumulate: int = 1,
+    clip_norm: float | None = None,
+    frozen: Sequence[str] = (),
+    seed: int = 0,
+    loss_scale: str | float | None = None,
+    output: str | Path | None = None,
+    **options: Any,
+) -> Step:
+    """Compile one training step of a module: forward, loss, gradients and update in one arena that is planned in advance.
+
+    Args:
+        model: trained as its modules' modes say: those in evaluation mode normalize by their running statistics and drop nothing.
+            Parameters that need no gradient, or that `optimizer` has not, stay as they are.
+        loss: a name (`cross-entropy`, `mse`, `l1`, `smooth-l1`, `huber`, `bce`, `bce-with-logits`, `kl`, `nll`), a loss module, a
+            function of the model's result (its `logits`, or its first tensor) and the labels, or `output`: the model
+            returns the loss, alone, first, or as `loss`.
+        optimizer: an SGD, Adam or AdamW of torch.optim, or `sgd`, `adam`, `adamw` with `learning_rate`.
+        example: one batch: the model's inputs and then the labels; or a dict of the model's arguments by name with loss `output`.
+            Its shapes, types and device are those of all steps.
+        labels: how many tensors at the end of `example` are the loss's.
+        accumulate: micro-batches; the step then takes that many batches in one.
+        clip_norm, seed, loss_scale: as in `BuildGradient`.
+        output: the artifact's folder, for `load_step`; a temporary one if None.
+        frozen: patterns of names of further parameters that are not trained.
+        **options: of `memc.compile`: `memory_budget`, `precision`, `offload`, `target` (by default that of the module's device)...
+
+    Raises UsageError, UnsupportedError (naming module and source line) and BudgetError, each of one line.
+    """
+    from memc import driver
+    from memc.passes.training.build_gradient import BuildGradient
+
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
+    chosen = mapped(optimizer)
+    wrapped = WithLoss(model, loss_of(loss), labels)
+    args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
+    if not args and not kwargs:
+        raise UsageError("example: expected a batch, got none")
+    graph = _exported(wrapped, args, kwargs, type(wrapped.model).__name__)
+    left = _left_alone(model, chosen, frozen)
+    for name in left & set(graph.weights):
+        graph.weights[name].trained = False
+    how = BuildGradient(
+        loss="output",
+        accumulate=accumulate,
+        clip_norm=clip_norm,
+        seed=seed,
+        loss_scale=loss_scale,
+        **chosen.options,
+    )
+    options.setdefault("target", _device_of(model))
+    compilation = driver.compile(graph, output, train=how, **options)
+    executable = compilation.load()
+    assert isinstance(executable, TrainingStep)
+    step = Step(model, executable, chosen, learning_rate)
+    step.compilation = compilation
+    return step
+
+
+def load_step(
+    path: str | Path, model: nn.Module, optimizer: OptimizerLike = "sgd", *, learning_rate: float | None = None
+) -> Step:
+    """The step that `compile_step` wrote to `path`, on a module of the same kind and an optimizer of the same options. It goes on
+    from the module's and the optimizer's state.
+
+    Raises UsageError where a trained state is no parameter or buffer of the module, and what loading an artifact raises.
+    """
+    from memc.runtime.execute.load import load
+
+    executable = load(path)
+    if not isinstance(executable, TrainingStep):
+        raise UsageError(f"{path}: expected a training step, got a model for inference")
+    owned = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
+    extra = {own for own in (*STATES, "step", "loss_scale", "dropout", "good_steps")}
+    for name, state in executable.states.items():
+        if name in owned and tuple(owned[name].shape) != tuple(state.spec.shape):
+            raise UsageError(
+                f"{path}: `{name}`: expected shape {list(state.spec.shape)}, got {list(owned[name].shape)}"
+            )
+        known = name in owned or name.rpartition(".")[0] in owned or name.partition(".")[0] in extra
+        if not known:
+            raise UsageError(f"{path}: the module has no parameter `{name}`, which the step trains")
+    return Step(model, executable, mapped(optimizer), learning_rate)
+
+
+def _exported(wrapped: WithLoss, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Graph:
+    from .program import exported, within
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return within(exported(wrapped, args, kwargs, type(wrapped.model).__name__), "model")
+
+
+def _left_alone(model: nn.Module, chosen: Mapped, frozen: Sequence[str]) -> set[str]:
+    """Names of parameters that are not trained."""
+    found = set()
+    for name, parameter in model.named_parameters():
+        owned = chosen.parameters is None or id(parameter) in chosen.parameters
+        if not parameter.requires_grad or not owned or any(fnmatch.fnmatchcase(name, each) for each in frozen):
+            found.add(name)
+    return found
+
+
+def _device_of(model: nn.Module) -> str:
+    """The target of the device that the parameters are on. Raises UnsupportedError where they are on several."""
+    found = {str(p.device.type) for p in model.parameters()} or {"cpu"}
+    if len(found) > 1 or found - {"cpu", "cuda"}:
+        raise UnsupportedError(f"unsupported: parameters on {', '.join(sorted(found))}: expected one, cpu or cuda")
+    return "cuda" if found == {"cuda"} else "llvm"
