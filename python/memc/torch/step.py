@@ -209,10 +209,7 @@ def compile_step(
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
     chosen = mapped(optimizer)
     wrapped = WithLoss(model, loss_of(loss), labels)
-    args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
-    if not args and not kwargs:
-        raise UsageError("example: expected a batch, got none")
-    graph = _exported(wrapped, args, kwargs, type(wrapped.model).__name__)
+    graph = _program(wrapped, example)
     left = _left_alone(model, chosen, frozen)
     for name in left & set(graph.weights):
         graph.weights[name].trained = False
@@ -259,9 +256,13 @@ def load_step(
     return Step(model, executable, mapped(optimizer), learning_rate)
 
 
-def _exported(wrapped: WithLoss, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Graph:
+def _program(wrapped: WithLoss, example: Sequence[Any] | Mapping[str, Any]) -> Graph:
+    """The program of a module with its loss. Raises UsageError for a batch that is none."""
     from .program import exported, within
 
+    args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
+    if not args and not kwargs:
+        raise UsageError("example: expected a batch, got none")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return within(exported(wrapped, args, kwargs, type(wrapped.model).__name__), "model")
