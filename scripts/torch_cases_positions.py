@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch_case_inputs import A, Case, each, f, i, m, u
 
@@ -62,6 +64,27 @@ def attention() -> list[Case]:
         (sdpa, (q, k, v, torch.tensor([[True, False, True, True, False]] * 3))),
         (lambda a, b, c: sdpa(a, b, c, enable_gqa=True), few),
         (lambda a, b, c: A._scaled_dot_product_flash_attention_for_cpu.default(a, b, c)[0], (q, k, f(2, 4, 5, 8))),
+    ]
+
+
+def encoder_layer() -> list[Case]:
+    """In evaluation, with and without masks, normalized before and after."""
+    x, padding = f(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    seen = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+    parts = (f(24, 8), f(24), f(8, 8), f(8), f(8), f(8), f(8), f(8), f(16, 8), f(16), f(8, 16), f(8))
+    layer = A._transformer_encoder_layer_fwd.default
+
+    def call(gelu: bool, first: bool, kind: int | None) -> Any:
+        def run(a: torch.Tensor, qw: Any, qb: Any, pw: Any, pb: Any, *rest: Any) -> torch.Tensor:
+            mask = () if kind is None else (rest[-1], kind)
+            return layer(a, 8, 2, qw, qb, pw, pb, gelu, first, 1e-5, *rest[:8], *mask)
+
+        return run
+
+    return [
+        (call(True, False, None), (x, *parts)),
+        (call(False, True, 0), (x, *parts, seen)),
+        (call(True, False, 1), (x, *parts, padding)),
     ]
 
 

@@ -20,7 +20,8 @@ except ImportError as _error:
     raise ImportError("memc.torch: expected PyTorch, got none; pip install memc[torch]") from _error
 
 from .decorator import planned
+from .dynamo import backend
 from .region import PlannedMemory as planned_memory
-from .step import Step, compile_step, load_step
+from .step import Step, compile_artifact, compile_step, load_step
 
-__all__ = ["Step", "compile_step", "load_step", "planned", "planned_memory"]
+__all__ = ["Step", "backend", "compile_artifact", "compile_step", "load_step", "planned", "planned_memory"]

@@ -202,32 +202,52 @@ def compile_step(
 
     Raises UsageError, UnsupportedError (naming module and source line) and BudgetError, each of one line.
     """
+    compilation = compile_artifact(
+        model,
+        loss,
+        optimizer,
+        example=example,
+        labels=labels,
+        frozen=frozen,
+        output=output,
+        training={"accumulate": accumulate, "clip_norm": clip_norm, "seed": seed, "loss_scale": loss_scale},
+        **options,
+    )
+    executable = compilation.load()
+    assert isinstance(executable, TrainingStep)
+    step = Step(model, executable, mapped(optimizer), learning_rate)
+    step.compilation = compilation
+    return step
+
+
+def compile_artifact(
+    model: nn.Module,
+    loss: LossLike,
+    optimizer: OptimizerLike,
+    *,
+    example: Sequence[Any] | Mapping[str, Any],
+    labels: int = 1,
+    frozen: Sequence[str] = (),
+    output: str | Path | None = None,
+    training: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Compilation:
+    """What `compile_step` compiles, without loading it: for another device than this machine has, and `load_step` there.
+
+    `training`: further fields of `BuildGradient`. The rest is as in `compile_step`, and so are the errors.
+    """
     from memc import driver
     from memc.passes.training.build_gradient import BuildGradient
 
     if not isinstance(model, nn.Module):
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
     chosen = mapped(optimizer)
-    wrapped = WithLoss(model, loss_of(loss), labels)
-    graph = _program(wrapped, example)
-    left = _left_alone(model, chosen, frozen)
-    for name in left & set(graph.weights):
+    graph = _program(WithLoss(model, loss_of(loss), labels), example)
+    for name in _left_alone(model, chosen, frozen) & set(graph.weights):
         graph.weights[name].trained = False
-    how = BuildGradient(
-        loss="output",
-        accumulate=accumulate,
-        clip_norm=clip_norm,
-        seed=seed,
-        loss_scale=loss_scale,
-        **chosen.options,
-    )
     options.setdefault("target", _device_of(model))
-    compilation = driver.compile(graph, output, train=how, **options)
-    executable = compilation.load()
-    assert isinstance(executable, TrainingStep)
-    step = Step(model, executable, chosen, learning_rate)
-    step.compilation = compilation
-    return step
+    how = BuildGradient(loss="output", **(training or {}), **chosen.options)
+    return driver.compile(graph, output, train=how, **options)
 
 
 def load_step(

@@ -16,9 +16,9 @@ from memc.ir.core import Array
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import DType
 
-from .graph import Arg, Dim, Graph, Input, Location, Meta, Node, Output, Ref, Size, Weight
+from .graph import Arg, Dim, Graph, Input, Location, Meta, Node, Output, Ref, Weight
 from .sizes import parse_size
-from .stack_traces import user_line
+from .stack_traces import user_line, without_local
 
 _DTYPES = {
     "torch.float64": DType.F64,
@@ -93,7 +93,7 @@ def target_of(target: Any) -> str:
     return f"{module}.{name}" if module in ("operator", "math", "torch") else f"{module}.{name}"
 
 
-class _Reader:
+class Reader:
     """Reads one graph module, and those in it."""
 
     def __init__(self, module: Any) -> None:
@@ -151,7 +151,7 @@ class _Reader:
         for part in str(node.target).split("."):
             held = getattr(held, part)
         if hasattr(held, "graph"):
-            inner = _Reader(held)
+            inner = Reader(held)
             nodes = list(inner.nodes())
             inputs = [Input(n.name, "input") for n in held.graph.nodes if n.op == "placeholder"]
             return Graph(inputs, nodes, [Output(arg) for arg in inner.outputs()], inner.metas)
@@ -170,12 +170,12 @@ def _module_of(stack: Mapping[str, Any] | None) -> str:
         return ""
     last = list(stack.values())[-1]
     path = last[0] if isinstance(last, (list, tuple)) else str(last)
-    return str(path).removeprefix("L['self'].").removeprefix("L['self']")
+    return without_local(str(path))
 
 
 def read_exported(program: Any) -> Graph:
     """The program of an `ExportedProgram`. Raises UnsupportedError."""
-    reader = _Reader(program.graph_module)
+    reader = Reader(program.graph_module)
     nodes = list(reader.nodes())
     signature = program.graph_signature
     outputs = [_output(spec) for spec in signature.output_specs]
@@ -258,5 +258,7 @@ def _result_names(program: Any) -> list[str]:
     return [str(name) for name in spec.context]
 
 
-def symbol(name: str) -> Size:
-    return Size("symbol", (name,))
+def symbol_name(size: Any) -> str:
+    """The symbol that a size that varies is; empty for an expression of symbols."""
+    expression = size.node.expr
+    return str(expression) if getattr(expression, "is_Symbol", False) else ""

@@ -128,3 +128,5 @@ class Graph:
     """The symbols' values at the export."""
     result_names: list[str] = field(default_factory=list)
     """What callers call the results, where the program says so."""
+    quiet: bool = False
+    """Whether sizes that stay open take their hints without a warning."""

@@ -121,7 +121,8 @@ def bound_symbols(
             if symbol not in graph.hints:
                 raise UnsupportedError(f"unsupported: open dim {symbol}; bind it with --dim {symbol}=N")
             symbols[symbol] = graph.hints[symbol]
-            _log.warning("dim `%s` is open: using %d, the export's; bind it with --dim", symbol, symbols[symbol])
+            if not graph.quiet:
+                _log.warning("dim `%s` is open: using %d, the export's; bind it with --dim", symbol, symbols[symbol])
         _require_in_range(symbol, symbols[symbol], graph.ranges.get(symbol, (None, None)))
     for name, given in input_shapes.items():
         wanted = tuple(evaluated(dim, symbols) for dim in shapes.get(name, ()))

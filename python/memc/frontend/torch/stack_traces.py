@@ -7,6 +7,7 @@ import re
 from pathlib import PurePath
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+)')
+_LOCAL = re.compile(r"^L\['\w+'\]\.?")
 _FRAMEWORK = re.compile(
     r"[/\\]torch[/\\](nn|_tensor|functional|utils|_dynamo|_jit|overrides|autograd|_ops|export|fx)|[/\\]memc[/\\]torch[/\\]"
 )
@@ -24,4 +25,9 @@ def module_of(stack: str) -> str:
     """The path of the innermost module of an `nn_module_stack` as files write it: `key,path,type` of each, outermost first,
     with `;` between."""
     parts = [item.split(",") for item in stack.split(";") if item]
-    return parts[-1][1].removeprefix("L['self'].") if parts and len(parts[-1]) > 1 else ""
+    return without_local(parts[-1][1]) if parts and len(parts[-1]) > 1 else ""
+
+
+def without_local(path: str) -> str:
+    """A module's path without the variable of a traced function that holds it, such as `L['self'].`."""
+    return _LOCAL.sub("", path)

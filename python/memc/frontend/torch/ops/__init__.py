@@ -9,6 +9,7 @@ from . import (  # noqa: F401
     convolution,
     creation,
     elementwise,
+    encoder_layer,
     indexing,
     layout,
     loss,
