@@ -50,7 +50,7 @@ from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, start_device
 from gpu_offload_where import PLAIN, other_steps, where
 from gpu_rows import measured_apart, write_down
-from gpu_step_times import copied_times, interleaved
+from gpu_step_times import copied_times, interleaved, write_traces
 from gpu_training_memory import in_use
 from linked_package import link_package
 
@@ -156,6 +156,7 @@ def run(args: argparse.Namespace) -> int:
         command += ["--steps", str(args.steps), "--losses", str(args.losses)]
         command += ["--profiles", str(args.profiles)] if args.profiles else []
         command += ["--where"] if args.where else []
+        command += ["--traces", str(args.traces)] if args.traces else []
         row, said = measured_apart(command, left)
         rows.append({"case": folder.name, "changing sums": said.count("differs in its last bits")} | row)
         write_down(rows, table, args)
@@ -179,7 +180,8 @@ def one(args: argparse.Namespace) -> int:
             fill(artifact, whole)
             plans[artifact.stem], steps[artifact.stem], bits = placed(whole, facts, args.losses)
             plain = plain or bits
-            plans[artifact.stem]["as plain"] = bits == plain
+            if bits:
+                plans[artifact.stem]["as plain"] = bits == plain
             if facts["way"] == PLAIN and args.profiles:
                 plans[artifact.stem]["profile"] = profiled(whole, args.profiles / f"{args.folder.name}.json")
             if args.where:
@@ -192,6 +194,8 @@ def one(args: argparse.Namespace) -> int:
     for name in plans:
         if plans[name]["copies"]:
             plans[name] |= copied_times(steps[name], tvm.cuda(0).sync, plans[name])
+    if args.traces:
+        write_traces(args.traces, args.folder.name, steps, tvm.cuda(0).sync)
     for facts in plans.values():
         del facts["below"]
     print(json.dumps({"plans": plans}))
@@ -210,20 +214,22 @@ def placed(whole: Path, facts: dict[str, Any], count: int) -> tuple[dict[str, An
     if step.statistics().get("host", 0) != facts["host"]:
         raise AssertionError(f"{whole.name}: a slab of {step.statistics()} bytes, {facts['host']} planned")
     feeds = draw_feeds(step.inputs, facts["below"])
-    first = step.state()
-    losses = losses_of(step, feeds, count)
-    bits = [*losses, *digests(step.state())]
+    first = step.state() if count else {}
+    losses = losses_of(step, feeds, max(1, count))
+    bits = [*losses, *digests(step.state())] if count else []
     gc.collect()
     facts["beyond"] = in_use() - before - facts["peak"]
+    facts["loss"] = losses[-1]
+    on_device = step.placed_inputs(feeds)
+    if not count:
+        return facts, lambda: Executable.__call__(step, **on_device), []
     facts["repeats"] = losses_again(step, first, feeds, count) == losses
     if facts["copies"]:
         facts["same"] = []
         for times in TIMES:
             with environment("MEMC_COPIES", times):
                 facts["same"].append(losses_again(step, first, feeds, count) == losses)
-    facts["loss"] = losses[-1]
     facts["checks"] = round(time.perf_counter() - start - facts["load"], 2)
-    on_device = step.placed_inputs(feeds)
     return facts, lambda: Executable.__call__(step, **on_device), bits
 
 
@@ -281,8 +287,17 @@ def table(rows: list[dict[str, Any]]) -> str:
         "in MiB",
         "ms",
     ]
-    head += ["measured", "predicted", "out GB/s", "in GB/s", "beside kernels"]
-    head += ["repeats", "same bits", "plain's bits", "load s"]
+    head += [
+        "measured",
+        "predicted",
+        "out GB/s",
+        "in GB/s",
+        "beside kernels",
+        "repeats",
+        "same bits",
+        "plain's bits",
+        "load s",
+    ]
     lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
     for row in rows:
         if "note" in row:
@@ -295,9 +310,9 @@ def table(rows: list[dict[str, Any]]) -> str:
             cells += [*(f"{size:.1f}" for size in sizes), f"{plan['ms']:.2f}"]
             cells += [f"{100 * (plan['ms'] / plain['ms'] - 1):+.2f} %", f"{plan['added']:+.2f} %"]
             cells += ["" if plan.get(k) is None else f"{plan[k]:.1f}" for k in ("out GB/s", "in GB/s", "beside")]
-            cells.append("yes" if plan["repeats"] else "NO")
-            cells += ["" if "same" not in plan else "yes" if all(plan["same"]) else "NO"]
-            cells += ["yes" if plan["as plain"] else "NO", f"{plan['load']:.1f}"]
+            kept = (plan.get("repeats"), all(plan["same"]) if "same" in plan else None, plan.get("as plain"))
+            cells += ["" if holds is None else "yes" if holds else "NO" for holds in kept]
+            cells.append(f"{plan['load']:.1f}")
             lines.append("| " + " | ".join(cells) + " |")
     if any("eager ms" in plan for row in rows for plan in row.get("plans", {}).values()):
         lines += ["", *where(rows)]
@@ -333,7 +348,8 @@ def main() -> int:
             "--where", action="store_true", help="also without a graph, and with hardly any bytes to copy"
         )
         verb.add_argument("--steps", type=int, default=30, help="that are timed, of each plan")
-        verb.add_argument("--losses", type=int, default=8, help="steps whose losses are compared")
+        verb.add_argument("--traces", type=Path, help="folder for the kernels and copies of a step of each plan")
+        verb.add_argument("--losses", type=int, default=8, help="steps whose losses are compared; 0 for times alone")
     for verb in (first, second, third):
         verb.add_argument("--profiles", type=Path, help="folder of ops' times, that `run` writes and `prepare` reads")
     args = parser.parse_args()

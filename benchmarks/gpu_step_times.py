@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 
@@ -27,15 +29,7 @@ def interleaved(
 def copied_times(step: Callable[[], object], sync: Callable[[], None], facts: dict[str, Any]) -> dict[str, Any]:
     """Rates of a step's copies in GB/s, and in percent of their time that during which kernels run; nothing without PyTorch."""
     try:
-        import torch
-        from torch.profiler import ProfilerActivity, profile
-
-        torch.cuda.init()
-        with profile(activities=[ProfilerActivity.CUDA]) as seen:
-            step()
-            sync()
-            torch.cuda.synchronize()
-        intervals = [(e.name, e.time_range.start, e.time_range.end) for e in seen.events() if e.time_range.end > 0]
+        intervals = traced(step, sync)
     except Exception as error:  # Of a version that has other names.
         return {"trace": f"{type(error).__name__}: {error}"[:200]}
     kernels = merged((a, b) for name, a, b in intervals if not name.startswith(("Mem", "cu")))
@@ -49,6 +43,28 @@ def copied_times(step: Callable[[], object], sync: Callable[[], None], facts: di
         total += busy
         covered += sum(overlap(a, b, kernels) for _, a, b in large)
     return row | {"beside": 100 * covered / total if total else None}
+
+
+def traced(step: Callable[[], object], sync: Callable[[], None]) -> list[tuple[str, float, float]]:
+    """Kernels and copies of a step, each with its name and when it began and ended, in microseconds. Raises ImportError without
+    PyTorch."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    torch.cuda.init()
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        step()
+        sync()
+        torch.cuda.synchronize()
+    return [(e.name, e.time_range.start, e.time_range.end) for e in seen.events() if e.time_range.end > 0]
+
+
+def write_traces(folder: Path, model: str, steps: dict[str, Callable[[], object]], sync: Callable[[], None]) -> None:
+    """A file of each step's kernels and copies, with when they began and ended, in microseconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, step in steps.items():
+        found = sorted(traced(step, sync), key=lambda item: item[1])
+        (folder / f"{model}.{name.replace(':', '.')}.json").write_text(json.dumps(found))
 
 
 def merged(intervals: Any) -> list[tuple[float, float]]:
