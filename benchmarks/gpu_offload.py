@@ -31,14 +31,12 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import shutil
 import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from gpu_artifacts import draw_feeds, fill, strip, vocabularies
 from gpu_compare import card, start_device
-from gpu_offload_where import PLAIN, other_steps, where
+from gpu_offload_where import PLAIN, environment, other_steps, where
 from gpu_rows import measured_apart, write_down
 from gpu_step_times import copied_times, interleaved, write_traces
 from gpu_training_memory import in_use
@@ -59,6 +57,24 @@ STATES, HIDDEN = "states", "hidden"
 
 MIB = 2**20
 GB = 1e9
+
+HEAD = [
+    *(
+        "step",
+        "plan",
+        "arena %",
+        "plan MiB",
+        "beyond the plan MiB",
+        "host MiB",
+        "states MiB",
+        "out MiB",
+        "in MiB",
+        "ms",
+        "measured",
+    ),
+    *("predicted", "out GB/s", "in GB/s", "beside kernels", "repeats", "same bits", "plain's bits", "load s"),
+]
+"""Of the table."""
 
 TIMES = ("at-start",)
 """Values of MEMC_COPIES with which losses are compared."""
@@ -249,16 +265,6 @@ def losses_of(step: Any, feeds: dict[str, Any], count: int) -> list[str]:
     return [float(step(**feeds)).hex() for _ in range(count)]
 
 
-@contextmanager
-def environment(name: str, value: str) -> Iterator[None]:
-    """A variable of the process's environment, as the native library sees it."""
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-
-
 def profiled(whole: Path, path: Path) -> str:
     """Write the seconds of the ops of a step by their signatures; a note where that fails."""
     import memc
@@ -275,30 +281,7 @@ def profiled(whole: Path, path: Path) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Sizes in MiB; times beside that of the step without a budget."""
-    head = [
-        "step",
-        "plan",
-        "arena %",
-        "plan MiB",
-        "beyond the plan MiB",
-        "host MiB",
-        "states MiB",
-        "out MiB",
-        "in MiB",
-        "ms",
-    ]
-    head += [
-        "measured",
-        "predicted",
-        "out GB/s",
-        "in GB/s",
-        "beside kernels",
-        "repeats",
-        "same bits",
-        "plain's bits",
-        "load s",
-    ]
-    lines = [f"Card: {card()}", "", "| " + " | ".join(head) + " |", "| --- | --- " + "| --: " * (len(head) - 2) + "|"]
+    lines = [f"Card: {card()}", "", "| " + " | ".join(HEAD) + " |", "| --- | --- " + "| --: " * (len(HEAD) - 2) + "|"]
     for row in rows:
         if "note" in row:
             lines.append(f"| {row['case']} | {row['note'].splitlines()[-1][:200]} |")

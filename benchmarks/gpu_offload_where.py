@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,3 +73,13 @@ def where(rows: list[dict[str, Any]]) -> Iterator[str]:
             predicted = plain["ms"] * (1 + plan["added"] / 100)
             cells = [row["case"], plan["way"], f"{100 * plan['arena'] / plain['arena']:.1f}", str(plan["copies"])]
             yield "| " + " | ".join([*cells, *times, f"{predicted:.2f}"]) + " |"
+
+
+@contextmanager
+def environment(name: str, value: str) -> Iterator[None]:
+    """A variable of the process's environment, as the native library sees it."""
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
