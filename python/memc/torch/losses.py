@@ -36,13 +36,14 @@ def loss_of(loss: LossLike) -> Callable[..., Any] | None:
             return None
         if loss not in LOSSES:
             raise UsageError(f"loss: expected one of {', '.join(sorted([*LOSSES, 'output']))}, got {loss}")
-        return LOSSES[loss]()
+        made: Callable[..., Any] = LOSSES[loss]()
+        return made
     if loss is None or callable(loss):
         return loss
     raise UsageError(f"loss: expected a name, a loss module or a function, got {shown(loss)}")
 
 
-class WithLoss(nn.Module):
+class WithLoss(nn.Module):  # type: ignore[misc]  # PyTorch is absent where types are checked.
     """A model and its loss as one module, which takes the model's inputs and then the labels."""
 
     def __init__(self, model: nn.Module, loss: Callable[..., Any] | None, labels: int) -> None:
