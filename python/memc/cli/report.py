@@ -31,6 +31,10 @@ Title = Annotated[Optional[str], typer.Option("--title", metavar="TEXT", help="O
 Device = Annotated[
     Optional[int], typer.Option("--device", metavar="N", min=0, help="Of a memory snapshot with several.")
 ]
+OpTimes = Annotated[
+    Optional[str],
+    typer.Option("--op-times", metavar="FILE", help="Measured times of ops, of memc bench --save-profile."),
+]
 Svg = Annotated[Optional[str], typer.Option("--svg", metavar="FILE", help="Write addresses over time as SVG.")]
 Png = Annotated[
     Optional[str], typer.Option("--png", metavar="FILE", help="Write addresses over time as PNG; needs memc[report].")
@@ -53,13 +57,14 @@ def report(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="An artifact, an .onnx model, .memir text, a .csv problem, a .json graph, or PyTorch's .pickle.",
+            help="An artifact, an .onnx or .pt2 model, .memir text, a .csv problem, a .json graph, or PyTorch's .pickle.",
         ),
     ],
     output: Output = None,
     diff: Diff = None,
     title: Title = None,
     device: Device = None,
+    op_times: OpTimes = None,
     svg: Svg = None,
     png: Png = None,
     snapshot: Snapshot = None,
@@ -76,7 +81,7 @@ def report(
     page = output or (None if others and diff is None else f"{_stem(source)}.html")
     _require(source, page, others)
     with progress(quiet) as stage:
-        subject = read_subject(source, title=title, device=device, progress=stage, options=settings)
+        subject = read_subject(source, title=title, device=device, op_times=op_times, progress=stage, options=settings)
         other = None if diff is None else read_subject(diff, progress=stage, options=settings).picture
         stage("draw")
         for kind, file in others.items():

@@ -39,7 +39,7 @@ def changes(before: PlanPicture, after: PlanPicture) -> list[Change]:
         old, new = olds.get(key, []), news.get(key, [])
         for at in range(max(len(old), len(new))):
             pair = (old[at] if at < len(old) else None, new[at] if at < len(new) else None)
-            what = _difference(*pair)
+            what = _difference(before, after, *pair)
             if what:
                 found.append(Change(key[1], *pair, what))
     return sorted(found, key=lambda change: (-_most_bytes(change), change.name))
@@ -56,14 +56,14 @@ def _most_bytes(change: Change) -> int:
     return max(tensor.nbytes for tensor in (change.before, change.after) if tensor is not None)
 
 
-def _difference(before: PlacedTensor | None, after: PlacedTensor | None) -> str:
-    """What differs between two tensors of one name, in words; empty if nothing does."""
+def _difference(old: PlanPicture, new: PlanPicture, before: PlacedTensor | None, after: PlacedTensor | None) -> str:
+    """What differs between two tensors of one name, of an old and a new picture, in words; empty if nothing does."""
     if before is None or after is None:
         return "new" if before is None else "gone"
     parts: Sequence[str] = [
         "moved" if before.offset != after.offset else "",
         f"{format_size(before.nbytes)} to {format_size(after.nbytes)}" if before.nbytes != after.nbytes else "",
-        _lives(before, after),
+        _lives(old, new, before, after),
         f"{before.decision or 'nothing decided'} to {after.decision or 'nothing decided'}"
         if before.decision != after.decision
         else "",
@@ -72,10 +72,14 @@ def _difference(before: PlacedTensor | None, after: PlacedTensor | None) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _lives(before: PlacedTensor, after: PlacedTensor) -> str:
-    if before.lives == after.lives:
+def _lives(old: PlanPicture, new: PlanPicture, before: PlacedTensor, after: PlacedTensor) -> str:
+    lives = [
+        [(picture.moment(lower), picture.moment(upper)) for lower, upper in tensor.lives]
+        for picture, tensor in ((old, before), (new, after))
+    ]
+    if lives[0] == lives[1]:
         return ""
-    steps = [sum(upper - lower for lower, upper in tensor.lives) for tensor in (before, after)]
+    steps = old.steps_of(before), new.steps_of(after)
     if steps[0] == steps[1]:
         return "live at another time"
     return f"live for {steps[0]:,} to {steps[1]:,} steps"

@@ -83,14 +83,15 @@ class _Colours:
 
     def __init__(self, picture: PlanPicture) -> None:
         self.roles = role_hues(picture.roles())
-        steps = [tensor.upper - tensor.lower for tensor in picture.tensors] or [1]
+        self.picture = picture
+        steps = [picture.steps_of(tensor) for tensor in picture.tensors] or [1]
         self.least, self.most = min(steps), max(steps)
 
     def of(self, tensor: PlacedTensor) -> str:
         if len(self.roles) > 1:
             return self.roles[tensor.role]
         low, high = np.log1p(self.least), np.log1p(self.most)
-        share = (np.log1p(tensor.upper - tensor.lower) - low) / (high - low) if high > low else 0.0
+        share = (np.log1p(self.picture.steps_of(tensor)) - low) / (high - low) if high > low else 0.0
         return RAMP[min(len(RAMP) - 1, int(share * len(RAMP)))]
 
 
@@ -98,7 +99,8 @@ def _boxes(picture: PlanPicture, space: int) -> list[tuple[str, tuple[Box, ...]]
     width, height = _inner()
     colours = _Colours(picture)
     most = max(picture.spaces[space].nbytes, 1)
-    across, up = width / max(1, picture.steps), height / most
+    first, last = picture.moment(0), picture.moment(picture.steps)
+    across, up = width / max(1, last - first), height / most
 
     def rounded(value: float) -> float:
         return round(value / GRID) * GRID
@@ -109,7 +111,7 @@ def _boxes(picture: PlanPicture, space: int) -> list[tuple[str, tuple[Box, ...]]
             continue
         top, bottom = (TOP + height - rounded(at * up) for at in (tensor.offset + tensor.nbytes, tensor.offset))
         for lower, upper in tensor.lives:
-            left, right = LEFT + rounded(lower * across), LEFT + rounded(upper * across)
+            left, right = (LEFT + rounded((picture.moment(at) - first) * across) for at in (lower, upper))
             box = (left, min(top, bottom - GRID), max(right - left, GRID), max(bottom - top, GRID))
             found[colours.of(tensor)][box] = None
     return [(colour, tuple(found[colour])) for colour in sorted(found)]
@@ -119,6 +121,7 @@ def _axes(picture: PlanPicture, space: int) -> tuple[list[Line], list[Text]]:
     width, height = _inner()
     shown = picture.spaces[space]
     most = max(shown.nbytes, 1)
+    first, last = picture.moment(0), picture.moment(picture.steps)
     corner = (LEFT, TOP + height)
     lines = [Line((LEFT, TOP), corner, QUIET), Line(corner, (LEFT + width, TOP + height), QUIET)]
     texts = []
@@ -128,7 +131,7 @@ def _axes(picture: PlanPicture, space: int) -> tuple[list[Line], list[Text]]:
         texts.append(Text((LEFT - 8, y), format_size(most * part // 4), QUIET, "end"))
         x = LEFT + width * part / 4
         lines.append(Line((x, TOP + height), (x, TOP + height + 4), QUIET))
-        texts.append(Text((x, TOP + height + 14), f"{picture.steps * part // 4:,}", QUIET, "middle"))
+        texts.append(Text((x, TOP + height + 14), f"{first + (last - first) * part // 4:,}", QUIET, "middle"))
     texts.append(Text((LEFT + width, TOP + height + 30), f"{picture.unit}s", QUIET, "end"))
     for nbytes, name, colour in ((shown.lower_bound, "lower bound", INK), (shown.budget, "budget", LIMIT)):
         if nbytes is not None and 0 < nbytes <= most:

@@ -41,6 +41,8 @@ class Told:
     places: Mapping[str, str] = field(default_factory=dict)
     """Lines of source by the locations of ops."""
     facts: tuple[tuple[str, str], ...] = ()
+    op_times: str | None = None
+    """A file of measured times of ops; None for those that the plan was made with."""
 
 
 def is_planned(module: Module) -> bool:
@@ -50,9 +52,10 @@ def is_planned(module: Module) -> bool:
 
 
 def picture_of_module(module: Module, told: Told) -> PlanPicture:
-    """The picture of a module's main function. Raises InvalidError for a function whose values have no addresses."""
+    """The picture of a module's main function. Raises InvalidError for a function whose values have no addresses, and UsageError for a file
+    of times that is none."""
     function = module.main
-    time = _timeline(module, told.pipeline)
+    time = _timeline(module, told)
     footprint = footprint_of(function, module.target)
     names = [space.name for space in module.target.spaces if space.holds == "values"]
     names.sort(key=lambda name: name != ARENA)
@@ -74,16 +77,18 @@ def picture_of_module(module: Module, told: Told) -> PlanPicture:
         tensors,
         ops,
         tuple(start / 1e12 for start in (*time.starts, time.makespan)),
-        "the cost model" if "profile=" not in told.pipeline else "measured times",
+        "measured times" if told.op_times or "profile=" in told.pipeline else "the cost model",
         tuple(_copies(time)),
         (*_facts(footprint, told.budget), *told.facts),
     )
 
 
-def _timeline(module: Module, pipeline: str) -> Timeline:
+def _timeline(module: Module, told: Told) -> Timeline:
     """In the cost model of the plan; in the target's where the files that it was made with are gone."""
+    if told.op_times is not None:
+        return timeline_of(module, told.pipeline, told.op_times)
     try:
-        return timeline_of(module, pipeline)
+        return timeline_of(module, told.pipeline)
     except MemcError:
         return timeline_of(module, "")
 

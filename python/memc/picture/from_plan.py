@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from memc.frontend.graph import Graph
@@ -15,6 +15,9 @@ from .picture import Interval, PictureSpace, PictureStep, PlacedTensor, PlanPict
 
 TENSORS, OUTPUTS = "tensors", "outputs"
 """Roles."""
+
+SPARSE = 4
+"""From how many steps for each at which something begins or ends the others are left out."""
 
 
 def picture_of_plan(plan: Plan, title: str, graph: Graph | None = None) -> PlanPicture:
@@ -46,19 +49,22 @@ def picture_of_plan(plan: Plan, title: str, graph: Graph | None = None) -> PlanP
             columns.aliases or [""] * len(columns),
         )
     ]
-    least = min((tensor.lower for tensor in tensors), default=0)
-    tensors = tensors if least >= 0 else [_later(tensor, -least) for tensor in tensors]
-    steps = max((tensor.upper for tensor in tensors), default=0)
-    spaces = tuple(PictureSpace(s.name, s.peak, s.lower_bound, s.capacity) for s in plan.spaces)
     ops = () if known is None else known.steps()
+    steps = max(max((tensor.upper for tensor in tensors), default=0), len(ops))
+    moments: list[int] = []
+    times = sorted({time for tensor in tensors for life in tensor.lives for time in life}) if known is None else []
+    if times and (times[0] < 0 or steps > SPARSE * len(times)):
+        step_of = {time: step for step, time in enumerate(times)}
+        tensors = [_renumbered(tensor, step_of) for tensor in tensors]
+        moments, steps = times, len(times) - 1
+    spaces = tuple(PictureSpace(s.name, s.peak, s.lower_bound, s.capacity) for s in plan.spaces)
     return PlanPicture(
-        title, "step" if known is None else "op", max(steps, len(ops)), spaces, tensors, ops, facts=_facts(plan)
+        title, "step" if known is None else "op", steps, spaces, tensors, ops, facts=_facts(plan), moments=moments
     )
 
 
-def _later(tensor: PlacedTensor, by: int) -> PlacedTensor:
-    """The tensor, live so many steps later: pictures begin with step 0."""
-    lives: tuple[Interval, ...] = tuple((lower + by, upper + by) for lower, upper in tensor.lives)
+def _renumbered(tensor: PlacedTensor, step_of: Mapping[int, int]) -> PlacedTensor:
+    lives: tuple[Interval, ...] = tuple((step_of[lower], step_of[upper]) for lower, upper in tensor.lives)
     return replace(tensor, lives=lives)
 
 

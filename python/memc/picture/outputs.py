@@ -48,6 +48,7 @@ def write_report(
     diff: PictureSource | None = None,
     title: str | None = None,
     device: int | None = None,
+    op_times: str | Path | None = None,
     **options: Unpack[Keywords],
 ) -> PlanPicture:
     """Write a page that shows where every byte of a plan lies and why, and return what it shows.
@@ -63,6 +64,7 @@ def write_report(
         diff: another plan, shown below on the same axis.
         title: for the page; by default the name of the file.
         device: of a snapshot with several.
+        op_times: a file of measured times, of `memc bench --save-profile`, for the ops of models and artifacts.
         **options: the fields of `Options`.
 
     Raises:
@@ -73,7 +75,7 @@ def write_report(
         raise UsageError(f"{output}: expected a name that ends in {', '.join(KINDS)}")
     if diff is not None and kind != ".html":
         raise UsageError(f"{output}: expected a page in .html to compare two plans, got {kind}")
-    subject = read_subject(source, title=title, device=device, options=options)
+    subject = read_subject(source, title=title, device=device, op_times=op_times, options=options)
     if diff is None:
         write_kind(kind, output, subject)
     else:

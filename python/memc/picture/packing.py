@@ -86,6 +86,7 @@ def _picture(picture: PlanPicture, texts: _Texts) -> dict[str, Any]:
             "result": texts.column(op.result for op in picture.ops),
             "place": texts.column(op.place for op in picture.ops),
         },
+        "moments": pack(np.asarray(picture.moments, np.float64)),
         "seconds": pack(np.asarray(picture.seconds, np.float64)),
         "secondsFrom": picture.seconds_from,
         "copies": _copies(picture.copies, texts),

@@ -117,13 +117,23 @@ class PlanPicture:
     copies: Sequence[CopySpan] = ()
     facts: tuple[tuple[str, str], ...] = ()
     """Labels and values for the head of the page."""
+    moments: Sequence[int] = ()
+    """The number that each step has in the source, and that of the end; empty if steps are numbered from 0 on. Steps at which nothing begins
+    or ends are left out where there are very many."""
+
+    def moment(self, step: int) -> int:
+        """The number of a step in the source."""
+        return self.moments[step] if self.moments else step
+
+    def steps_of(self, tensor: PlacedTensor) -> int:
+        """How many steps of the source a tensor is live for."""
+        return sum(self.moment(upper) - self.moment(lower) for lower, upper in tensor.lives)
 
     def roles(self) -> list[str]:
         """The roles that there are, by how many bytes times steps they take, most first."""
         taken: dict[str, int] = {}
         for tensor in self.tensors:
-            steps = sum(upper - lower for lower, upper in tensor.lives)
-            taken[tensor.role] = taken.get(tensor.role, 0) + tensor.nbytes * steps
+            taken[tensor.role] = taken.get(tensor.role, 0) + tensor.nbytes * self.steps_of(tensor)
         return sorted(taken, key=lambda role: (-taken[role], role))
 
     def live_bytes(self, space: int = 0, role: str | None = None) -> Int64s:

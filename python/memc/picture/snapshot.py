@@ -78,7 +78,7 @@ def _events(picture: PlanPicture, bases: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _microseconds(picture: PlanPicture, step: int) -> int:
-    return int(picture.seconds[step] * 1e6) if step < len(picture.seconds) else step
+    return int(picture.seconds[step] * 1e6) if step < len(picture.seconds) else picture.moment(step)
 
 
 def _frames(picture: PlanPicture, tensor: PlacedTensor) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from memc import driver
 from memc.compile_options import Keywords, Options, checked_options
 from memc.driver import Compilation
 from memc.frontend.graph import Graph, read_graph
-from memc.frontend.sources import GRAPH, MEMIR, ONNX, format_of
+from memc.frontend.sources import FORMATS, ONNX, format_of
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
@@ -37,7 +37,7 @@ SNAPSHOT = (".pickle", ".pkl")
 
 PROBLEM = (".csv",)
 
-KNOWN = ".onnx, .memir, .csv, .json, .json.gz, .pickle or .pkl"
+KNOWN = ", ".join((*(suffix for each in FORMATS for suffix in each.suffixes), *PROBLEM, *SNAPSHOT))
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def read_subject(
     *,
     title: str | None = None,
     device: int | None = None,
+    op_times: str | Path | None = None,
     progress: driver.Progress | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Subject:
@@ -65,77 +66,95 @@ def read_subject(
     Args:
         title: for the page; by default the name of the file.
         device: of a snapshot with several.
+        op_times: a file of measured times, of `memc bench --save-profile`, for the ops of models and artifacts.
         progress: called with each stage's name.
         options: fields of `Options`.
 
     Raises:
         MemcError: for anything wrong with the source or the options.
     """
+    how = _How(title, device, None if op_times is None else str(op_times), progress, options or {})
+    found = _subject(source, how)
+    if op_times is not None and found.module is None:
+        raise UsageError(f"op_times {op_times}: expected a model or an artifact beside it, whose ops memc runs")
+    return found
+
+
+@dataclass(frozen=True)
+class _How:
+    """What was asked for beside the source."""
+
+    title: str | None
+    device: int | None
+    op_times: str | None
+    progress: driver.Progress | None
+    options: Mapping[str, Any]
+
+    def told(self, title: str) -> Told:
+        """What is known of a plan before it is read. `title`: where none was asked for."""
+        return Told(self.title or title, op_times=self.op_times)
+
+
+def _subject(source: PictureSource, how: _How) -> Subject:
     if isinstance(source, PlanPicture):
         return Subject(source)
     if isinstance(source, Compilation):
-        return _of_compilation(source, title or "compilation", {})
+        return _of_compilation(source, how.told("compilation"))
     if isinstance(source, Plan):
-        return Subject(picture_of_plan(source, title or "plan"))
+        return Subject(picture_of_plan(source, how.title or "plan"))
     if isinstance(source, Graph):
-        return Subject(picture_of_plan(plan(source), title or "graph", source))
+        return Subject(picture_of_plan(plan(source), how.title or "graph", source))
     if isinstance(source, Module):
-        return _of_module(source, title or "module", options or {}, progress)
+        return _of_module(source, how.told("module"), how)
     if not isinstance(source, (str, Path)):
         raise UsageError(f"source: expected a path, a compilation, a module or a plan, got {shown(source)}")
-    return _of_path(source, title or Path(source).name, device, progress, options or {})
+    return _of_path(source, how)
 
 
-def _of_path(
-    path: str | Path,
-    title: str,
-    device: int | None,
-    progress: driver.Progress | None,
-    options: Mapping[str, Any],
-) -> Subject:
-    name, found = str(path), format_of(path)
-    if device is not None and not name.endswith(SNAPSHOT):
-        raise UsageError(f"{path}: device {device}: expected a memory snapshot of PyTorch, which alone has devices")
+def _of_path(path: str | Path, how: _How) -> Subject:
+    name, found, told = str(path), format_of(path), how.told(Path(path).name)
+    if how.device is not None and not name.endswith(SNAPSHOT):
+        raise UsageError(f"{path}: device {how.device}: expected a memory snapshot of PyTorch, which alone has devices")
     if Path(path).is_dir():
-        return _of_artifact(Path(path), title)
+        return _of_artifact(Path(path), told)
     if name.endswith(SNAPSHOT):
-        return Subject(picture_of_snapshot(path, device))
+        return Subject(replace(picture_of_snapshot(path, how.device), title=told.title))
     if name.endswith(PROBLEM):
-        return Subject(picture_of_plan(plan(path), title))
-    if found is GRAPH:
+        return Subject(picture_of_plan(plan(path), told.title))
+    if found is not None and found.holds == "graph":
         graph = read_graph(path)
-        return Subject(picture_of_plan(plan(graph), title, graph))
-    if found is MEMIR:
-        return _of_module(driver.load_module(path, Options()), title, options, progress)
-    if found is not ONNX and Path(path).exists():
+        return Subject(picture_of_plan(plan(graph), told.title, graph))
+    if found is not None and found.holds == "ir":
+        return _of_module(driver.load_module(path, Options()), told, how)
+    if found is None and Path(path).exists():
         raise UnsupportedError(f"{path}: expected an artifact, or a file whose name ends in {KNOWN}")
-    compilation = _compiled(path, options, progress)
+    compilation = _compiled(path, how)
     if found is not ONNX:
-        return _of_compilation(compilation, title, {})
-    return replace(_of_compilation(compilation, title, source_lines(path)), model=Path(path))
+        return _of_compilation(compilation, told)
+    return replace(_of_compilation(compilation, replace(told, places=source_lines(path))), model=Path(path))
 
 
-def _of_module(module: Module, title: str, options: Mapping[str, Any], progress: driver.Progress | None) -> Subject:
+def _of_module(module: Module, told: Told, how: _How) -> Subject:
     if is_planned(module):
-        return Subject(picture_of_module(module, Told(title)), module)
-    return _of_compilation(_compiled(module, options, progress), title, {})
+        return Subject(picture_of_module(module, told), module)
+    return _of_compilation(_compiled(module, how), told)
 
 
-def _compiled(source: str | Path | Module, options: Mapping[str, Any], progress: driver.Progress | None) -> Compilation:
-    checked_options(options)
-    keywords: Keywords = {**options, "plan_only": True}  # type: ignore[typeddict-item]
-    return driver.compile(source, progress=progress, **keywords)
+def _compiled(source: str | Path | Module, how: _How) -> Compilation:
+    checked_options(how.options)
+    keywords: Keywords = {**how.options, "plan_only": True}  # type: ignore[typeddict-item]
+    return driver.compile(source, progress=how.progress, **keywords)
 
 
-def _of_compilation(compilation: Compilation, title: str, places: Mapping[str, str]) -> Subject:
+def _of_compilation(compilation: Compilation, told: Told) -> Subject:
     report = compilation.report
-    told = Told(
-        title,
-        report.pipeline,
-        budget_of(report.pipeline, None if report.recomputation is None else report.recomputation.peak_bytes_without),
-        _reasons(report.offload),
-        places,
-        (("ops", f"{report.ops:,}"), ("target", report.target)),
+    without = None if report.recomputation is None else report.recomputation.peak_bytes_without
+    told = replace(
+        told,
+        pipeline=report.pipeline,
+        budget=budget_of(report.pipeline, without),
+        reasons=_reasons(report.offload),
+        facts=(("ops", f"{report.ops:,}"), ("target", report.target)),
     )
     return Subject(picture_of_module(compilation.module, told), compilation.module)
 
@@ -154,7 +173,7 @@ def budget_of(pipeline: str, without: int | None) -> int | None:
     return None
 
 
-def _of_artifact(path: Path, title: str) -> Subject:
+def _of_artifact(path: Path, told: Told) -> Subject:
     """An artifact's, read from its IR text. Raises InvalidError for a folder that is none."""
     from memc.ir.text.parser import parse
 
@@ -174,4 +193,6 @@ def _of_artifact(path: Path, title: str) -> Subject:
     except MemcError:  # Of passes of a package that is not installed here.
         pipeline, budget = "", None
     facts = (("ops", f"{len(module.main.ops):,}"), ("target", json.dumps(report.get("target", "")).strip('"')))
-    return Subject(picture_of_module(module, Told(title, pipeline, budget, reasons, facts=facts)), module)
+    return Subject(
+        picture_of_module(module, replace(told, pipeline=pipeline, budget=budget, reasons=reasons, facts=facts)), module
+    )

@@ -35,10 +35,11 @@ def plan_trace(module: Module, pipeline: str) -> Event:
     return {"traceEvents": events_of(module.main, time, module.target.alignment), "displayTimeUnit": "ms"}
 
 
-def timeline_of(module: Module, pipeline: str) -> Timeline:
-    """The timeline of a planned module in the cost model with which the passes of `pipeline`, its text, have planned it."""
+def timeline_of(module: Module, pipeline: str, measured: str | None = None) -> Timeline:
+    """The timeline of a planned module in the cost model with which the passes of `pipeline`, its text, have planned it, or with times
+    `measured` in a file. Raises UsageError for a file that has none."""
     items = [item for item in PassManager.parse(pipeline).passes if isinstance(item, (Offload, Rematerialize))]
-    profile = items[0].profile if items else None
+    profile = measured or (items[0].profile if items else None)
     costs = costs_of(module, items[0].target if items else None, profile)
     link = link_of(items[0].link if items and isinstance(items[0], Offload) else None, module.target, profile)
     return timeline(module.main, costs.cost, link.lanes())

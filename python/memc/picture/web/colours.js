@@ -79,7 +79,7 @@ class Colours {
   }
 
   amount(picture, by, tensor) {
-    return by === "size" ? picture.tensors.bytes[tensor] : picture.upper[tensor] - picture.lower[tensor];
+    return by === "size" ? picture.tensors.bytes[tensor] : picture.length(tensor);
   }
 
   // A pixel and one of its border for every tensor; what does not match is faded towards the background.

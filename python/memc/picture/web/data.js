@@ -26,7 +26,9 @@ class Picture {
     this.copies = unpackAll(data.copies);
     this.seconds = unpack(data.seconds);
     this.count = this.tensors.name.length;
-    this.identity = Float64Array.from({ length: this.steps + 1 }, (_, i) => i);
+    // The numbers that steps have in the source, and that of the end.
+    this.moments = unpack(data.moments);
+    if (!this.moments.length) this.moments = Float64Array.from({ length: this.steps + 1 }, (_, i) => i);
     this.lower = new Float64Array(this.count).fill(Infinity);
     this.upper = new Float64Array(this.count);
     for (let i = 0; i < this.lives.tensor.length; i++) {
@@ -42,7 +44,7 @@ class Picture {
 
   // Where steps begin on the axis; the last is the end.
   edges(axis) {
-    return axis === "seconds" && this.hasSeconds ? this.seconds : this.identity;
+    return axis === "seconds" && this.hasSeconds ? this.seconds : this.moments;
   }
 
   text(column, tensor) {
@@ -61,10 +63,20 @@ class Picture {
     return step < this.ops.result.length ? this.texts[this.ops.result[step]] : "";
   }
 
+  // The number of a step, in words.
+  number(step) {
+    return this.moments[step].toLocaleString("en");
+  }
+
+  // For how many steps of the source a tensor is live, gaps included.
+  length(tensor) {
+    return this.moments[this.upper[tensor]] - this.moments[this.lower[tensor]];
+  }
+
   // A step in words.
   step(step) {
     const name = this.opName(step);
-    return name ? `${name} (${this.unit} ${step.toLocaleString("en")})` : `${this.unit} ${step.toLocaleString("en")}`;
+    return name ? `${name} (${this.unit} ${this.number(step)})` : `${this.unit} ${this.number(step)}`;
   }
 
   uses(tensor) {
@@ -108,7 +120,7 @@ class Picture {
     const uses = this.uses(tensor);
     const lower = this.lower[tensor];
     const last = this.upper[tensor] - 1;
-    if (!uses.length) return `from ${this.step(lower)} to ${this.step(last)}`;
+    if (!uses.length) return `from ${this.step(lower)} to ${this.opName(last) ? this.step(last) : `${this.unit} ${(this.moments[last + 1] - 1).toLocaleString("en")}`}`;
     const next = uses.find((use) => use > step);
     const made = lower === step ? "written now" : `written at ${this.step(lower)}`;
     if (next === undefined) return uses[uses.length - 1] === step ? `${made}, last used now` : `${made}, kept to the end`;

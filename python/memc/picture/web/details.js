@@ -52,7 +52,7 @@ class Details {
       ["role", picture.roles[tensors.role[tensor]]],
       ["in", `${picture.spaces[tensors.space[tensor]].name}, from ${offset.toLocaleString("en")}`],
       ["made by", picture.opName(picture.lower[tensor])],
-      ["live", `${picture.lower[tensor].toLocaleString("en")} to ${(picture.upper[tensor] - 1).toLocaleString("en")}`],
+      ["live", `${picture.number(picture.lower[tensor])} to ${(picture.moments[picture.upper[tensor]] - 1).toLocaleString("en")}`],
       ["used", uses.length ? `by ${uses.length.toLocaleString("en")} ${picture.unit}s` : ""],
       ["because", picture.why(tensor, live ? step : picture.lower[tensor])],
       ["decision", picture.text("decision", tensor)],

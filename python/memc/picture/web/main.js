@@ -70,7 +70,7 @@
   const showPeak = () => {
     toPeak();
     const edges = view.edges(pictures[0]);
-    const room = Math.max(edges[Math.min(curves.peak + 20, pictures[0].steps)] - edges[Math.max(0, curves.peak - 20)], view.end() / 500);
+    const room = Math.max(edges[Math.min(curves.peak + 20, pictures[0].steps)] - edges[Math.max(0, curves.peak - 20)], view.span() / 500);
     view.t0 = edges[curves.peak] - room / 2;
     view.t1 = edges[curves.peak] + room / 2;
     Object.assign(view, { a0: 0, a1: view.top() });

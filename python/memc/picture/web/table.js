@@ -100,9 +100,9 @@ class LiveTable {
     this.step = step;
     const found = picture.liveAt(step, space);
     this.sum = found.reduce((sum, tensor) => sum + picture.aligned(tensor), 0) || 1;
-    this.title.textContent = isPeak ? "Live at the peak" : `Live at ${picture.unit} ${step.toLocaleString("en")}`;
+    this.title.textContent = isPeak ? "Live at the peak" : `Live at ${picture.unit} ${picture.number(step)}`;
     const name = picture.opName(step) ? `${picture.opName(step)}, ` : "";
-    this.note.textContent = `${name}${isPeak ? `${picture.unit} ${step.toLocaleString("en")}: ` : ""}${found.length.toLocaleString("en")} tensors, ${size(this.sum)}. Click in the curve for another moment.`;
+    this.note.textContent = `${name}${isPeak ? `${picture.unit} ${picture.number(step)}: ` : ""}${found.length.toLocaleString("en")} tensors, ${size(this.sum)}. Click in the curve for another moment.`;
     this.table.show(found);
   }
 }

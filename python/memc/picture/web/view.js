@@ -23,8 +23,17 @@ class View {
     return picture.edges(this.axis);
   }
 
+  // Where the axis begins and ends.
+  begin() {
+    return Math.min(...this.pictures.map((picture) => this.edges(picture)[0]));
+  }
+
   end() {
-    return Math.max(...this.pictures.map((picture) => this.edges(picture)[picture.steps]), 1e-12);
+    return Math.max(...this.pictures.map((picture) => this.edges(picture)[picture.steps]), this.begin() + 1e-12);
+  }
+
+  span() {
+    return this.end() - this.begin();
   }
 
   // The space of a picture that has the name of the chosen one; -1 if there is none.
@@ -44,7 +53,7 @@ class View {
   }
 
   fit() {
-    Object.assign(this, { t0: 0, t1: this.end(), a0: 0, a1: this.top() });
+    Object.assign(this, { t0: this.begin(), t1: this.end(), a0: 0, a1: this.top() });
     this.changed("window");
   }
 
@@ -65,8 +74,8 @@ class View {
   }
 
   zoom(factor, at = (this.t0 + this.t1) / 2) {
-    const end = this.end();
-    const length = Math.min(end, Math.max((this.t1 - this.t0) * factor, end * LEAST_ZOOM));
+    const whole = this.span();
+    const length = Math.min(whole, Math.max((this.t1 - this.t0) * factor, whole * LEAST_ZOOM));
     const share = (at - this.t0) / (this.t1 - this.t0);
     this.t0 = at - share * length;
     this.t1 = this.t0 + length;
@@ -91,13 +100,13 @@ class View {
   }
 
   clamp() {
-    const clamp = (low, high, end) => {
-      const length = Math.min(high - low, end);
-      const start = Math.min(Math.max(0, low), end - length);
+    const clamp = (low, high, begin, end) => {
+      const length = Math.min(high - low, end - begin);
+      const start = Math.min(Math.max(begin, low), end - length);
       return [start, start + length];
     };
-    [this.t0, this.t1] = clamp(this.t0, this.t1, this.end());
-    [this.a0, this.a1] = clamp(this.a0, this.a1, this.top());
+    [this.t0, this.t1] = clamp(this.t0, this.t1, this.begin(), this.end());
+    [this.a0, this.a1] = clamp(this.a0, this.a1, 0, this.top());
     this.changed("window");
   }
 
@@ -115,7 +124,7 @@ class View {
       const at = Math.min(picture.steps - 1, Math.floor(step));
       return after[at] + (step - at) * (after[at + 1] - after[at]);
     });
-    if (!(this.t1 > this.t0)) this.t1 = this.t0 + this.end() / 100;
+    if (!(this.t1 > this.t0)) this.t1 = this.t0 + this.span() / 100;
     this.cursor = null;
     this.clamp();
     this.changed("colours");
@@ -141,7 +150,7 @@ class View {
     this.choose(picture, tensor);
     const edges = this.edges(picture);
     const [from, to] = [edges[picture.lower[tensor]], edges[picture.upper[tensor]]];
-    const room = Math.max(to - from, this.end() / 2000);
+    const room = Math.max(to - from, this.span() / 2000);
     const bytes = picture.tensors.bytes[tensor];
     const high = Math.max(bytes, this.top() / 200);
     this.t0 = from - room * 0.5;

@@ -177,6 +177,15 @@ def test_the_axis_in_seconds_keeps_the_window(show: Open, picture: PlanPicture) 
     assert page.evaluate("memcReport.view.end()") == pytest.approx(0.006)
 
 
+def test_steps_have_the_numbers_of_the_source(show: Open, picture: PlanPicture) -> None:
+    page = show(replace(picture, seconds=(), ops=(), moments=(-40, 10, 1000, 1001, 2000, 3000)))
+    assert page.evaluate("[memcReport.view.t0, memcReport.view.t1]") == [-40, 3000]
+    assert page.inner_text("#peak h2").startswith("Live at the peak\nop 10: 3 tensors, 384 B.")
+    page.evaluate("memcReport.view.choose(memcReport.pictures[0], 2)")
+    page.wait_for_selector("#details h3 >> text=g")
+    assert "live\n1,001 to 2,999\n" in page.inner_text("#details")
+
+
 def test_roles_can_be_faded(show: Open, picture: PlanPicture) -> None:
     page = show(picture)
     before = page.evaluate("Math.max(...memcReport.curves.total)")

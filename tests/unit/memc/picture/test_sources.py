@@ -13,6 +13,7 @@ import pytest
 import memc
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 from memc.ir.text.parser import parse
+from memc.picture.changes import changes
 from memc.picture.from_module import Told, picture_of_module
 from memc.picture.picture import PlanPicture
 from memc.picture.sources import read_subject
@@ -63,6 +64,26 @@ def test_a_module_without_addresses_is_planned() -> None:
     assert [(tensor.name, tensor.nbytes, tensor.offset) for tensor in shown.tensors] == [("a", 64, 0)]
 
 
+def test_measured_times_of_ops(tmp_path: Path) -> None:
+    text = (
+        "func @main(%x: f32[64,64] {role = input}) -> f32[64,64] {\n  %a = matmul(%x, %x) : f32[64,64]\n"
+        "  %b = matmul(%a, %x) : f32[64,64]\n  return %b\n}\n"
+    )
+    compiled = memc.compile(parse(text), tmp_path / "m.memc")
+    profile = tmp_path / "p.json"
+    profile.write_text(memc.bench(tmp_path / "m.memc", runs=1, warmup=0, profiled_runs=1).saved_profile())
+    (product,) = json.loads(profile.read_text())["ops"].values()
+    for source in (tmp_path / "m.memc", compiled):
+        shown = read_subject(source, op_times=profile).picture
+        assert list(shown.seconds) == pytest.approx([0, product, 2 * product], rel=1e-3)
+        assert shown.seconds_from == "measured times"
+    (tmp_path / "p.csv").write_text("id,lower,upper,size\n")
+    with pytest.raises(UsageError, match="expected a model or an artifact beside it"):
+        read_subject(tmp_path / "p.csv", op_times=profile)
+    with pytest.raises(UsageError, match="p.csv"):
+        read_subject(tmp_path / "m.memc", op_times=tmp_path / "p.csv")
+
+
 def test_a_module_half_planned_is_refused() -> None:
     with pytest.raises(InvalidError, match="%c: expected an address"):
         picture_of_module(parse(PLANNED.replace("f32[16] @arena[64]", "f32[16]").replace(' loc("n1")', "")), Told("m"))
@@ -70,9 +91,9 @@ def test_a_module_half_planned_is_refused() -> None:
 
 def test_a_problem_and_a_plan(tmp_path: Path) -> None:
     path = tmp_path / "p.csv"
-    path.write_text("id,lower,upper,size,offset,gaps\na,-2,3,40,0,\nb,0,2,8,40,\nc,3,9,8,,5-7\n")
+    path.write_text("id,lower,upper,size,offset,gaps\na,0,5,40,0,\nb,2,4,8,40,\nc,5,11,8,,7-9\n")
     shown = of(path)
-    assert shown.title == "p.csv" and shown.unit == "step" and shown.steps == 11
+    assert shown.title == "p.csv" and shown.unit == "step" and shown.steps == 11 and not shown.moments
     assert [(t.name, t.lives, t.nbytes) for t in shown.tensors] == [
         ("a", ((0, 5),), 40),
         ("b", ((2, 4),), 8),
@@ -81,6 +102,18 @@ def test_a_problem_and_a_plan(tmp_path: Path) -> None:
     assert [t.offset for t in shown.tensors][:2] == [0, 40]
     assert shown.spaces[0].nbytes == shown.spaces[0].lower_bound == 48
     assert of(memc.plan(path)).tensors == shown.tensors
+
+
+def test_times_far_apart(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(f"id,lower,upper,size\na,-7,{2**50},40\nb,{2**49},{2**50 + 3},8\n")
+    shown = of(path)
+    assert shown.moments == [-7, 2**49, 2**50, 2**50 + 3] and shown.steps == 3
+    assert [tensor.lives for tensor in shown.tensors] == [((0, 2),), ((1, 3),)]
+    assert shown.live_bytes().tolist() == [40, 48, 8] and shown.steps_of(shown.tensors[0]) == 2**50 + 7
+    other = tmp_path / "q.csv"
+    other.write_text(path.read_text() + "c,5,9,1\n")
+    assert [change.name for change in changes(shown, of(other))] == ["c"]
 
 
 def test_a_graph(tmp_path: Path) -> None:
@@ -104,6 +137,11 @@ def test_a_graph(tmp_path: Path) -> None:
     ]
     assert [(op.name, op.place) for op in shown.ops] == [("aten.exp", "e1"), ("aten.neg", "n1"), ("aten.tanh", "t1")]
     assert shown.unit == "op" and shown.spaces[0].lower_bound == 112
+
+
+def test_an_exported_program_of_pytorch() -> None:
+    path = Path(__file__).parents[1] / "frontend/torch/data/normalization.pt2"
+    assert of(path).tensors == of(memc.compile(path, plan_only=True)).tensors != []
 
 
 def snapshot(tmp_path: Path, trace: list[dict[str, Any]], segments: list[dict[str, Any]] | None = None) -> Path:
