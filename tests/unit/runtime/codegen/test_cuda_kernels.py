@@ -97,6 +97,27 @@ def test_sources_of_other_calls(case: str, expected: tuple[str, ...]) -> None:
     assert sources(case) == expected
 
 
+@pytest.mark.parametrize(
+    ("types", "operands", "plan", "expected"),
+    [
+        ("bf16[2,5,64]", "", "", "Bf16, bf16, 64"),
+        ("f32[2,5,80]", "", "", "F32, f32, 96"),
+        ("f32[2,5,128]", "", ', precision = "tf32"', "Tf32, tf32, 128"),
+        ("f16[2,5,129]", ", %m", "", "Masked<F16>, masked_f16, 256"),
+    ],
+)
+def test_sources_of_attention_in_training(types: str, operands: str, plan: str, expected: str) -> None:
+    """Of one element type and width, with or without a mask: there are many."""
+    given = f'plan {{library_kernel = "memc.cuda.attention_training"{plan}}}'
+    text = f"""func @main(%q: {types} {{role = input}}, %m: f32[5,5] {{role = input}}) -> {types} {{
+      %y, %rows = attention_training(%q, %q, %q{operands}) {{axis = 1, scale = 0.5}} {given} : {types}, f32[2,5]
+      return %y
+    }}"""
+    module = parse(text)
+    verify(module)
+    assert sources_of(module.main) == (f"attention_training.cuh ATTENTION_TRAINING({expected})",)
+
+
 def test_each_source_is_named_once() -> None:
     assert len(set(EVERY)) == len(EVERY)
     text = """
