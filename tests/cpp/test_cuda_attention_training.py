@@ -71,7 +71,8 @@ def check(case: Training, kind: str, tolerance: float, place: str = "apart") -> 
         found[0] = given[0] if place == "over q" else given[-1]
     call(op, given, found)
     for name, value, wanted in zip("qkv", found, gradients):
-        most = max(1.0, np.nanmax(np.abs(wanted), initial=0))
+        # The gradients of one key that all queries see cancel: what is left is the rounding of terms like 10.
+        most = max(2.0, np.nanmax(np.abs(wanted), initial=0))
         np.testing.assert_allclose(
             value.astype(np.float64), wanted, rtol=tolerance, atol=2 * most * tolerance, err_msg=name
         )
