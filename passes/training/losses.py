@@ -16,7 +16,7 @@ from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Checked, Range
 from memc.ir.core import Value
 from memc.ir.errors import UnsupportedError
-from memc.ir.ops.shared.casts import cast, widen
+from memc.ir.ops.shared.casts import HALF, cast, widen
 from memc.ir.ops.shared.derivatives import scaled, square
 from memc.ir.ops.shared.window import accumulator
 from memc.ir.types import DType, TensorType
@@ -113,11 +113,37 @@ def softmax_cross_entropy(
     those that count.
     """
     attrs = {"ignore_index": ignore_index, "label_smoothing": float(label_smoothing)}
-    losses = b.multi("softmax_cross_entropy", [logits, labels], **attrs).results[0]
+    logits = unwidened(logits)
+    rows = with_classes_last(b, logits)
+    if rows is None:
+        losses = b.multi("softmax_cross_entropy", [logits, labels], **attrs).results[0]
+    else:
+        flat = b.op("reshape", [labels], shape=(labels.type.elements,))
+        losses = b.multi("softmax_cross_entropy", [rows, flat], **attrs).results[0]
+        losses = b.op("reshape", [losses], shape=labels.type.shape)
     total = _sum(b, losses)
     if reduction == "sum":
         return total
     return b.op("div", [total, divisor or _count(b, labels, ignore_index, total.type.dtype)])
+
+
+def unwidened(logits: Value) -> Value:
+    """What logits were before they were made f32: the loss widens halves itself, in registers."""
+    op = logits.op
+    if op is not None and op.name == "cast" and op.operands[0].type.dtype in HALF:
+        return op.operands[0]
+    return logits
+
+
+def with_classes_last(b: IRBuilder, logits: Value) -> Value | None:
+    """Logits [N, C, ...] that a model made as [N, ..., C] and transposed, as a row of classes for each sample, [N ..., C]:
+    neither they nor their gradient are transposed then. None for others."""
+    op, rank = logits.op, logits.type.rank
+    if op is None or op.name != "transpose" or op.attrs["perm"] != (0, rank - 1, *range(1, rank - 1)):
+        return None
+    source = op.operands[0]
+    classes = source.type.shape[-1]
+    return b.op("reshape", [source], shape=(source.type.elements // classes, classes)) if classes else None
 
 
 def _count(b: IRBuilder, labels: Value, ignore_index: int, to: DType) -> Value:

@@ -18,6 +18,7 @@ from memc.passes.training.dropout_seeds import first_count
 from memc.passes.training.labels import LabelInput
 from memc.passes.training.loss_scale import LossScale, scaled_loss
 from memc.passes.training.losses import Loss
+from memc.passes.training.scores import without_unread
 from memc.passes.training.step_builder import DRAWS, LABELS, TrainingStep
 
 
@@ -120,7 +121,11 @@ def _one_batch(
     start = len(function.ops)
     for op in minimized.forward:
         mapping.update(zip(op.results, _copied(step, op, mapping, first)))
-    loss = minimized.loss.append(b, mapping.get(minimized.scores, minimized.scores), labels, divisor)
+    scores = mapping.get(minimized.scores, minimized.scores)
+    loss = minimized.loss.append(b, scores, labels, divisor)
+    function.ops[start:] = without_unread(
+        function.ops[start:], scores, [loss]
+    )  # Where the loss takes what they were made of.
     begin = loss if scale is None else scaled_loss(b, scale, loss)
     found = append_gradients(step.module, function, begin, minimized.weights, function.ops[start:], b.names)
     if scale is not None:
