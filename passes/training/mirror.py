@@ -34,7 +34,7 @@ from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 from memc.passes.training.backward_pass import append_gradients, set_mirrors
 
-CHEAP = frozenset({"batch_norm", "max_pool", "avg_pool", "sum_pool", "dropout"})
+CHEAP = frozenset({"batch_norm", "layer_norm", "max_pool", "avg_pool", "sum_pool", "dropout"})
 """Ops that are cheap to compute again although they are not marked so: a few operations for each byte."""
 
 Policy = Literal["none", "cheap", "sublinear"]
@@ -48,11 +48,16 @@ GRID = 6
 
 
 def cheap_counts(function: Function) -> dict[Op, int]:
-    """1 for every op that costs little more than reading its operands, 0 for the others."""
-    counts = {}
+    """1 for every op that costs little more than reading its operands, 0 for the others. Views are as what they look into: one of
+    what was dropped would keep it."""
+    counts: dict[Op, int] = {}
     for op in function.ops:
+        if view_offset(op) is not None:
+            maker = op.operands[0].op
+            counts[op] = 0 if maker is None else counts[maker]
+            continue
         light = op.name in CHEAP or has(op, Trait.CHEAP) or has(op, Trait.ELEMENTWISE)
-        counts[op] = int(light and op.name not in ("constant", "assign") and view_offset(op) is None)
+        counts[op] = int(light and op.name not in ("constant", "assign"))
     return counts
 
 
