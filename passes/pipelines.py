@@ -77,7 +77,7 @@ def pipeline(
 
     -O0  every value its own bytes: the reference for "before"
     -O1  in-place and sharing in linear time (Chen et al. 2016, section 3), addresses one after another
-    -O2  fusion, an order of ops and addresses by search, with work bounded by count
+    -O2  heads of language models slice by slice, fusion, an order of ops and addresses by search, with work bounded by count
     -O3  as -O2, with order and addresses searched for until they are proven optimal or `TIME_LIMIT` is over, each
 
     At -O2 and -O3 the order is sought while library kernels have their least workspaces, which then grow into what is
@@ -208,7 +208,7 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
     return [
         *("materialize-returns", "canonicalize", *wanted.half),
         *(["recognize-attention"] if wanted.library == "cuda" else []),
-        *(wanted.decompose, "canonicalize", "join-products", *wanted.layout),
+        *(wanted.decompose, "canonicalize", "join-products", *wanted.layout, _with("chunk", "heads", wanted.no_library)),
         *(["find-last"] if cuda and wanted.library == "none" else []),
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),

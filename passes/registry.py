@@ -12,6 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from memc.ir.messages import shown
 from memc.passes.base import Pass
+from memc.passes.chunk.chunk import Chunk
 from memc.passes.kernels.find_last import FindLast
 from memc.passes.kernels.fuse import Fuse
 from memc.passes.kernels.fuse_library import FuseLibrary
@@ -49,6 +50,7 @@ PASSES: tuple[type[Pass], ...] = (
     BuildGradient,
     Canonicalize,
     ChannelsLast,
+    Chunk,
     Decompose,
     DelayUpdates,
     Donate,

@@ -239,6 +239,12 @@ def fuse(
     before.restore()
 
 
+def fuse_all(function: Function, target: str) -> None:
+    """Form all groups, whatever becomes of the peak: for a quick look at what a function will be."""
+    defaults = Fuse()
+    rewrite(function, _Fuser(function, target, defaults.max_ops, defaults.max_operands, set()).run())
+
+
 def _old_index(function: Function, groups: Iterable[Group], top: int) -> int:
     """The position before fusion of op number `top` after it."""
     absorbed = {op for group in groups for op in group.ops[:-1]}

@@ -32,6 +32,7 @@ PASSES = (
     "training",
     "precision",
     "layout",
+    "chunk",
     "kernels",
     "order",
     "placement",

@@ -18,6 +18,7 @@ from memc.ir.sizes import align, format_size
 from memc.ir.snapshot import Snapshot
 from memc.ir.spaces import ARENA, HOST, IO, WEIGHTS
 from memc.passes.base import Finding
+from memc.passes.chunk.chunk import Chunks
 from memc.passes.kernels.recognize_attention import Attentions
 from memc.passes.manager import PassManager
 from memc.passes.offload.state_finding import StatesOnHost
@@ -109,6 +110,8 @@ class Report:
     """How that was found; None where it was not, or the budget is kept without copies and recomputation."""
     training: Trained | None = None
     """None for a model that is not trained."""
+    chunks: Chunks | None = None
+    """What runs in slices, and which large values stay whole; None where `chunk` did not run."""
     labels: list[LabelInput] = field(default_factory=list)
     """Inputs that hold labels, and what runs check them for."""
 
@@ -279,6 +282,7 @@ def make_report(
         added_percent_bound=None if recomputation is None else _bound(recomputation),
         added_percent_bound_by=None if recomputation is None else _bound_by(recomputation),
         training=None if training is None else _trained(training),
+        chunks=_found(manager, Chunks),
         labels=list(measured.labels if training is None else training.labels),
     )
 

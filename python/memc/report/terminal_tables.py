@@ -13,6 +13,7 @@ from rich.table import Table
 from memc.ir.sizes import format_size
 from memc.measure.benchmark import Benchmark
 from memc.measure.op_times import Profile
+from memc.passes.chunk.chunk import Chunks
 from memc.planning import Plan
 
 from .compile_report import Report, Trained
@@ -32,12 +33,28 @@ def _print_attention(console: Console, training: Trained) -> None:
         console.print(f"attention written out: {missed[0]}{more}", soft_wrap=True, markup=False)
 
 
+def _print_chunks(console: Console, chunks: Chunks) -> None:
+    """What runs in slices, and why the first large value at the peak does not."""
+    for found in chunks.chosen:
+        sums = f"; sums over the {found.of} are split" if found.splits_sums else ""
+        text = (
+            f"slices: {found.ops} ops around %{found.value} ({format_size(found.nbytes)}) in {found.slices} of {found.positions} {found.of}, "
+            f"peak {format_size(found.peak)} to {format_size(found.lowered)}{sums}"
+        )
+        console.print(text, soft_wrap=True, markup=False)
+    if chunks.missed:
+        more = f" (and {len(chunks.missed) - 1} more)" if len(chunks.missed) > 1 else ""
+        console.print(f"whole: {chunks.missed[0]}{more}", soft_wrap=True, markup=False)
+
+
 def print_compilation(console: Console, model: str, report: Report, path: str | None) -> None:
     """Print the table of a compilation. `path`: where the artifact was written; None if it was not."""
     console.print(f"{Path(model).name}: {report.target}, -O{report.opt_level}", soft_wrap=True, markup=False)
     if report.training is not None:
         console.print(f"loss: {report.training.loss}, {report.training.of}", soft_wrap=True, markup=False)
         _print_attention(console, report.training)
+    if report.chunks is not None:
+        _print_chunks(console, report.chunks)
     table = _figures_table()
 
     def row(label: str, nbytes: int, note: str = "") -> None:
