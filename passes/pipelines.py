@@ -208,7 +208,13 @@ def _searched(wanted: _Wanted, level: int) -> list[str]:
     return [
         *("materialize-returns", "canonicalize", *wanted.half),
         *(["recognize-attention"] if wanted.library == "cuda" else []),
-        *(wanted.decompose, "canonicalize", "join-products", *wanted.layout, _with("chunk", "heads", wanted.no_library)),
+        *(
+            wanted.decompose,
+            "canonicalize",
+            "join-products",
+            *wanted.layout,
+            _with("chunk", "heads", wanted.no_library),
+        ),
         *(["find-last"] if cuda and wanted.library == "none" else []),
         *(["fuse-library"] if wanted.library != "none" else []),
         *(_with("fuse", wanted.no_library), wanted.select(LEAST), *wanted.pack, order),

@@ -72,6 +72,13 @@ def batch(module: Module, ignored: int = 0) -> Arrays:
     return found
 
 
+LOSS = f"""\
+  %flat = reshape(%z) {{shape = [{BATCH * TOKENS}, {WORDS}]}} : f32[{BATCH * TOKENS},{WORDS}]
+  %l, %t = softmax_cross_entropy(%flat, %labels) {{ignore_index = -100, label_smoothing = 0.1}} : f32[{BATCH * TOKENS}], f32[{BATCH * TOKENS}]
+"""
+SUM = "  %sum = reduce_sum(%l) {axes = [0], keepdims = false} : f32[]\n"
+
+
 def chunked(module: Module, option: str = CHUNK) -> tuple[Module, Chunks]:
     """A copy after the pass, and what that found."""
     made = copy.deepcopy(module)

@@ -14,6 +14,8 @@ from .slicing import (
     AFTER,
     BATCH,
     BEFORE,
+    LOSS,
+    SUM,
     TOKENS,
     WIDTH,
     WORDS,
@@ -113,13 +115,6 @@ def test_micro_batches() -> None:
     made, chunks = chunked(module)
     assert len(chunks.chosen) >= 1
     compare(module, made, batch(module))
-
-
-LOSS = f"""\
-  %flat = reshape(%z) {{shape = [{BATCH * TOKENS}, {WORDS}]}} : f32[{BATCH * TOKENS},{WORDS}]
-  %l, %t = softmax_cross_entropy(%flat, %labels) {{ignore_index = -100, label_smoothing = 0.1}} : f32[{BATCH * TOKENS}], f32[{BATCH * TOKENS}]
-"""
-SUM = "  %sum = reduce_sum(%l) {axes = [0], keepdims = false} : f32[]\n"
 
 
 def test_label_smoothing() -> None:
