@@ -20,7 +20,8 @@ from memc.ir.cost_model import DEVICES, CostModel
 from memc.ir.module import Module
 from memc.ir.snapshot import is_raw
 from memc.passes.base import Finding, LibraryTarget, Pass, alignment_of, library_target
-from memc.passes.chunk.choice import By, Chooser, Chunked, Limits
+from memc.passes.chunk.choice import Chooser, Chunked
+from memc.passes.chunk.trial import By, Limits
 
 
 @dataclass(frozen=True)

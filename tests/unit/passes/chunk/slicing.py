@@ -19,7 +19,7 @@ from memc.passes.manager import PassManager
 
 BEFORE = "materialize-returns,canonicalize,decompose,canonicalize,join-products"
 AFTER = "fuse-library,fuse,select-kernels{workspace=least},reorder,in-place,assign-addresses"
-CHUNK = "chunk{slowdown=1000}"
+CHUNK = "chunk{by=rows slowdown=1000}"
 """The models here are so small that starting kernels is all that takes time."""
 
 Arrays = dict[str, Any]

@@ -34,7 +34,7 @@ def test_head_in_training(tied: bool, how: str) -> None:
     module = trained(language_model(tied=tied), how)
     made, chunks = chunked(module)
     (found,) = chunks.chosen
-    assert found.value == "z" and found.rows == BATCH * TOKENS and found.splits_sums
+    assert found.value == "z" and found.positions == BATCH * TOKENS and found.splits_sums
     assert largest(module, WORDS) == BATCH * TOKENS and largest(made, WORDS) <= BATCH * TOKENS // found.slices
     compare(module, made, batch(module))
 
@@ -42,7 +42,7 @@ def test_head_in_training(tied: bool, how: str) -> None:
 def test_no_second_gradient_of_the_weight() -> None:
     """Each slice adds its share of the weight's gradient in the product's own call, over the sum so far."""
     module = trained(language_model(tied=False))
-    made, chunks = chunked(module, "chunk{slices=4}")
+    made, chunks = chunked(module, "chunk{by=rows slices=4}")
     PassManager.parse(AFTER).run(made)
     gradients = [
         op
@@ -56,7 +56,7 @@ def test_no_second_gradient_of_the_weight() -> None:
 
 
 def test_gradient_lies_over_the_logits() -> None:
-    made, _ = chunked(trained(language_model()), "chunk{slices=4}")
+    made, _ = chunked(trained(language_model()), "chunk{by=rows slices=4}")
     PassManager.parse(AFTER).run(made)
     slices = [v for op in made.main.ops for v in op.results if v.type.shape[-2:] == (32, WORDS)]
     roots = {v.root for v in slices if v.type.dtype.value == "f32"}
@@ -68,7 +68,7 @@ def test_half_precision(precision: str) -> None:
     how = "loss-scale=dynamic" if precision == "f16" else "optimizer=adamw epsilon=0.01"
     module = trained(language_model(), how, precision)
     made, chunks = chunked(module)
-    assert any(found.rows == BATCH * TOKENS for found in chunks.chosen)
+    assert any(found.positions == BATCH * TOKENS for found in chunks.chosen)
     compare(module, made, batch(module), atol=2e-4)
 
 
@@ -101,7 +101,7 @@ def test_labels_that_name_no_class() -> None:
 @pytest.mark.parametrize("tokens", [1, 2, 53, 61])
 def test_any_number_of_tokens(tokens: int) -> None:
     module = trained(language_model(tokens))
-    made, chunks = chunked(module, "chunk{slices=5 slowdown=1000}")
+    made, chunks = chunked(module, "chunk{by=rows slices=5 slowdown=1000}")
     inputs = batch(module)
     wanted, found = evaluate(module, inputs), evaluate(made, inputs)
     for name in wanted:
@@ -166,7 +166,7 @@ def test_levels_run_it() -> None:
 def test_slices_are_views() -> None:
     """No slice of the hidden states is copied."""
     module = trained(language_model())
-    made, _ = chunked(module, "chunk{slices=4}")
+    made, _ = chunked(module, "chunk{by=rows slices=4}")
     PassManager.parse(AFTER).run(made)
     cut = [op for op in made.main.ops if op.name == "slice" and op.result.type.shape[-1] > 1]
     assert cut and all(op.result.root is op.operands[0].root for op in cut)

@@ -54,7 +54,7 @@ def test_mlp_along_tokens() -> None:
     inputs = drawn(module)
     made, chunks = chunked(module)
     (found,) = chunks.chosen
-    assert found.rows == 192 and not found.splits_sums
+    assert found.positions == 192 and not found.splits_sums
     assert largest(made, 200) <= -(-192 // found.slices // 16) * 16
     compare(module, made, inputs, exact=())
 
@@ -72,7 +72,7 @@ func @main(%x: f32[8,2,12,12] {role = input}, %w: f32[16,2,3,3] {role = weight},
     inputs = drawn(module)
     made, chunks = chunked(module)
     (found,) = chunks.chosen
-    assert found.rows == 8 and found.slices == 8
+    assert found.positions == 8 and found.slices == 8
     compare(module, made, inputs, exact=())
 
 
@@ -91,7 +91,7 @@ func @main(%q: f32[2,3,32,4] {role = input}, %k: f32[2,3,32,4] {role = input}, %
     PassManager.parse(BEFORE).run(module)
     made, chunks = chunked(module)
     (found,) = chunks.chosen
-    assert found.rows == 6 and found.slices > 1
+    assert found.positions == 6 and found.slices > 1
     compare(module, made, inputs, exact=())
 
 
