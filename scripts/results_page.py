@@ -45,6 +45,7 @@ SUBJECTS = {
         "replay_soak",
         "compile_sweep",
         "cpu_models",
+        "torch_census",
         "gpu_h100",
         "gpu_conformance",
         "training_step",
