@@ -256,6 +256,8 @@ class BuildGradient(Pass):
     momentum: Decay = Optimizer.momentum
     nesterov: bool = Optimizer.nesterov
     weight_decay: NotNegative = Optimizer.weight_decay
+    no_decay: tuple[str, ...] = ()
+    """Name patterns of weights that weight decay leaves alone, such as biases."""
     beta1: Decay = Optimizer.beta1
     beta2: Decay = Optimizer.beta2
     epsilon: Positive = Optimizer.epsilon
@@ -299,6 +301,7 @@ class BuildGradient(Pass):
             momentum=self.momentum,
             nesterov=self.nesterov,
             weight_decay=self.weight_decay,
+            no_decay=self.no_decay,
             beta1=self.beta1,
             beta2=self.beta2,
             epsilon=self.epsilon,

@@ -4,8 +4,9 @@ Hutter 2019), in the form and with the defaults of PyTorch."""
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -27,10 +28,10 @@ NotNegative = Annotated[float, Range(least=0, most=F32_MOST)]
 Positive = Annotated[float, Range(least=F32_LEAST, most=F32_MOST)]
 """More than 0, as f32 too, in which updates are computed."""
 
-_ADAM = ("weight_decay", "beta1", "beta2", "epsilon")
+_ADAM = ("weight_decay", "no_decay", "beta1", "beta2", "epsilon")
 _TAKES: dict[OptimizerName, tuple[str, ...]] = {
     "none": (),
-    "sgd": ("momentum", "nesterov", "weight_decay"),
+    "sgd": ("momentum", "nesterov", "weight_decay", "no_decay"),
     "adam": _ADAM,
     "adamw": _ADAM,
 }
@@ -45,6 +46,8 @@ class Optimizer(Checked):
     momentum: Decay = 0.0
     nesterov: bool = False
     weight_decay: NotNegative = 0.0
+    no_decay: tuple[str, ...] = ()
+    """Name patterns of weights that do not decay."""
     beta1: Decay = 0.9
     beta2: Decay = 0.999
     epsilon: Positive = 1e-8
@@ -69,6 +72,12 @@ class Optimizer(Checked):
         if self.kind in ("adam", "adamw"):
             return ("exp_avg", "exp_avg_sq")
         return ("momentum",) if self.kind == "sgd" and self.momentum else ()
+
+    def of(self, weight: str) -> Optimizer:
+        """What it is for one weight: without decay for one that does not decay."""
+        if self.weight_decay and any(fnmatch.fnmatchcase(weight, pattern) for pattern in self.no_decay):
+            return replace(self, weight_decay=0.0, no_decay=())
+        return self
 
     @property
     def counts_steps(self) -> bool:
@@ -96,9 +105,9 @@ def append_updates(
     for weight, gradient in gradients:
         states = [state(f"{weight.name}.{name}", weight.type, _zeros(weight.type)) for name in optimizer.state_names]
         if scales is not None:
-            _adam(b, optimizer, weight, gradient, rate, scales, states, assign)
+            _adam(b, optimizer.of(weight.name), weight, gradient, rate, scales, states, assign)
         else:
-            _sgd(b, optimizer, weight, gradient, rate, states, assign)
+            _sgd(b, optimizer.of(weight.name), weight, gradient, rate, states, assign)
 
 
 def _zeros(type: TensorType) -> Array:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -34,6 +34,18 @@ class Mapped:
     """PyTorch's, which keeps the learning rate; None for one by name."""
     parameters: frozenset[int] | None = field(default=None)
     """The ids of the parameters that it updates; None: all."""
+    decayless: frozenset[int] = frozenset()
+    """The ids of those in groups without weight decay, where others have one."""
+
+    def for_names(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[str, Any]:
+        """Fields of `BuildGradient` for parameters of these names."""
+        kept = tuple(_literal(name) for name, parameter in named if id(parameter) in self.decayless)
+        return {**self.options, "no_decay": kept} if kept else dict(self.options)
+
+
+def _literal(name: str) -> str:
+    """A pattern that a name alone matches."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
 
 def mapped(optimizer: OptimizerLike) -> Mapped:
@@ -49,6 +61,14 @@ def mapped(optimizer: OptimizerLike) -> Mapped:
     if type(optimizer) not in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         raise UnsupportedError(f"unsupported: optimizer {name}: expected SGD, Adam or AdamW")
     found = [_options(name, group) for group in optimizer.param_groups]
+    decays = {options["weight_decay"] for options in found}
+    some = max(decays)
+    decayless: set[int] = set()
+    if len(decays) == 2 and 0.0 in decays:
+        for options, group in zip(found, optimizer.param_groups):
+            if options["weight_decay"] == 0.0:
+                decayless |= {id(p) for p in group["params"]}
+            options["weight_decay"] = some
     for options in found[1:]:
         for option, value in options.items():
             if value != found[0][option]:
@@ -59,7 +79,7 @@ def mapped(optimizer: OptimizerLike) -> Mapped:
     if len(rates) > 1:
         raise UnsupportedError(f"unsupported: optimizer {name}: parameter groups of unlike lr: {sorted(rates)}")
     owned = frozenset(id(p) for group in optimizer.param_groups for p in group["params"])
-    return Mapped(found[0], optimizer, owned)
+    return Mapped(found[0], optimizer, owned, frozenset(decayless))
 
 
 def _options(name: str, group: Mapping[str, Any]) -> dict[str, Any]:

@@ -246,7 +246,7 @@ def compile_artifact(
     for name in _left_alone(model, chosen, frozen) & set(graph.weights):
         graph.weights[name].trained = False
     options.setdefault("target", _device_of(model))
-    how = BuildGradient(loss="output", **(training or {}), **chosen.options)
+    how = BuildGradient(loss="output", **(training or {}), **chosen.for_names(model.named_parameters()))
     return driver.compile(graph, output, train=how, **options)
 
 

@@ -130,6 +130,20 @@ assert "embed.weight" in step.executable.states and "head.weight" not in step.ex
     )
 
 
+def test_groups_without_weight_decay(site) -> None:
+    """The usual two groups: matrices decay, biases and scales do not."""
+    site.run(
+        CONV
+        + """
+def groups(parameters):
+    parameters = list(parameters)
+    return torch.optim.AdamW([{"params": [p for p in parameters if p.ndim > 1], "weight_decay": 0.5},
+                              {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0}], 1e-2, eps=1e-3)
+compare(net(), nn.CrossEntropyLoss(), groups, batches)
+"""
+    )
+
+
 def test_micro_batches_and_clipping(site) -> None:
     site.run(
         TEXT
