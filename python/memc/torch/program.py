@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from memc.frontend.torch.exported import read_exported
 from memc.frontend.torch.graph import Graph, Location, Node
+from memc.frontend.torch.stack_traces import user_line
 from memc.ir.errors import MemcError, UnsupportedError
 
 
@@ -23,7 +25,9 @@ def exported(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, 
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = lines[0] if lines else type(error).__name__
-        raise UnsupportedError(f"unsupported: {name}: torch.export: {said[:300]}") from error
+        where = user_line(str(error)) or user_line("".join(traceback.format_tb(error.__traceback__)))
+        said += f" ({where})" if where else ""
+        raise UnsupportedError(f"unsupported: {name}: torch.export: {said[:400]}") from error
     return read_exported(program)
 
 

@@ -9,7 +9,7 @@ from pathlib import PurePath
 _FRAME = re.compile(r'File "([^"]*)", line (\d+)')
 _LOCAL = re.compile(r"^L\['\w+'\]\.?")
 _FRAMEWORK = re.compile(
-    r"[/\\]torch[/\\](nn|_tensor|functional|utils|_dynamo|_jit|overrides|autograd|_ops|export|fx)|[/\\]memc[/\\]torch[/\\]"
+    r"[/\\]torch[/\\](nn|_tensor|functional|utils|_dynamo|_jit|overrides|autograd|_ops|export|fx|_export|_subclasses|_higher_order_ops|_library|_functorch)|[/\\]memc[/\\]torch[/\\]"
 )
 
 
