@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
 
 from memc.frontend.torch.exported import Reader, symbol_name
 from memc.frontend.torch.graph import Graph, Input, Output
@@ -30,6 +29,8 @@ def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], *
     Raises UnsupportedError, naming overload, module and source line, for what memc has not, and for graphs that need gradients:
     those are for `compile_step`.
     """
+    from torch._dynamo.backends.common import aot_autograd  # Which takes seconds to import.
+
     options = dict(given.get("options") or {})
     most = int(options.pop("max_sizes", 8))
 
