@@ -6,7 +6,8 @@
 `lstm`: two LSTM layers, 32 sentences of 10 to 50 words. `bert`: BERT base, 8 texts of up to 512 words, padded to a multiple of 64.
 `gpt2`: GPT-2, 4 texts of 64 to 512 words. `soak`: a small convolutional network without varying shapes, five times as many steps. The length is
 the step's key. Each run is a process of its own, which ends after `--limit` seconds with the steps that it has done. Reserved bytes are the peak
-within each step; an epoch is a tenth of the steps. "above native": steps whose peak is above that of PyTorch's allocator, alone, in the same step. Losses are the sum over all steps.
+within each step; an epoch is a tenth of the steps. "above native": steps whose peak is above that of PyTorch's allocator, alone, in the same step. Losses are compared by their sum, each
+100 steps. "beside": requests of replayed steps that PyTorch's allocator served, though not by plan.
 Products are in TF32.
 
 It needs torch and transformers. Where memc is not installed, the repository's tree is enough, with tvm_ffi on the path, libmemc_core.so named by
@@ -104,6 +105,12 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
+def natively_served(planned: Any) -> int:
+    """Requests of replayed steps that were neither served from the arena nor left to PyTorch's allocator by plan."""
+    report = planned.report()
+    return report.requests - report.hits - report.native
+
+
 def run(job: str, mode: str, steps: int, limit: float) -> dict[str, Any]:
     """One job in one mode, in this process."""
     import torch
@@ -112,7 +119,8 @@ def run(job: str, mode: str, steps: int, limit: float) -> dict[str, Any]:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
     step = training(job)
     lengths = lengths_of(job, steps)
-    peaks, took, hosts, total = [], [], [], torch.zeros((), device="cuda")
+    peaks, took, hosts, sums, total = [], [], [], [], torch.zeros((), device="cuda")
+    beside, first_epoch = 0, 0
     with contextlib.ExitStack() as stack:
         planned = None
         if mode == "planned":
@@ -130,14 +138,21 @@ def run(job: str, mode: str, steps: int, limit: float) -> dict[str, Any]:
             took.append(time.perf_counter() - begin)
             peaks.append(torch.cuda.memory_stats()["reserved_bytes.all.peak"])
             hosts.append(resident())
+            if len(peaks) % 100 == 0:
+                sums.append(total.item())
+            if planned is not None and len(peaks) == steps // EPOCHS:
+                first_epoch = natively_served(planned)
             if time.monotonic() - started > limit:
                 break
-        report = None if planned is None else planned.report().to_dict()
+        report = None
+        if planned is not None:
+            report, beside = planned.report().to_dict(), natively_served(planned)
     return {
         "peaks": peaks,
         "ms": [round(1e3 * each, 3) for each in took],
         "host": [hosts[len(hosts) // EPOCHS], hosts[-1]],
-        "loss": total.item(),
+        "losses": sums,
+        "beside": [first_epoch, beside - first_epoch],
         "report": report,
         "name": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -150,7 +165,7 @@ def table(found: dict[str, dict[str, Any]]) -> None:
         "| job | memory | steps | reserved after an epoch | at the end | at most | above native | ms | host, MiB |",
         end="",
     )
-    print(" plans | replans | watched | hits | fall-backs |\n| --- | --- |" + " --: |" * 12)
+    print(" plans | replans | watched | hits | beside: in the first epoch, later |\n| --- | --- |" + " --: |" * 12)
     for job, modes in found.items():
         for mode, row in modes.items():
             peaks = row["peaks"]
@@ -162,15 +177,14 @@ def table(found: dict[str, dict[str, Any]]) -> None:
             cells += [f"{len(above)} (by {max(above):,})" if above else "0"]
             cells += [f"{statistics.median(later):.2f}", " to ".join(f"{each / 2**20:,.0f}" for each in row["host"])]
             if report := row["report"]:
-                fallbacks = sum(each["count"] for each in report["fallbacks"].values())
-                cells += [f"{report[key]:,}" for key in ("plans", "replans", "watched_steps", "hits")] + [
-                    f"{fallbacks:,}"
-                ]
+                cells += [f"{report[key]:,}" for key in ("plans", "replans", "watched_steps", "hits")]
+                cells.append(", ".join(f"{each:,}" for each in row["beside"]))
             else:
                 cells += [""] * 5
             print(f"| {job} | {mode} | " + " | ".join(cells) + " |")
         if len(modes) == 2:
-            same = "the same" if modes["native"]["loss"] == modes["planned"]["loss"] else "not the same"
+            pairs = list(zip(modes["native"]["losses"], modes["planned"]["losses"]))
+            same = f"the same at {len(pairs)} times" if all(a == b for a, b in pairs) else "NOT the same"
             print(f"| {job} | losses {same} |" + " |" * 12)
 
 
