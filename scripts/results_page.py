@@ -27,6 +27,7 @@ SUBJECTS = {
         "training_memory",
         "attention",
         "gpu_planned_memory",
+        "gpu_varying_lengths",
         "gpu_cupy",
         "rematerialize",
         "offload",
