@@ -55,7 +55,7 @@ TEST(PredecessorsAreTheLastHoldersOfEachByte) {
     const std::vector<int64_t> zeros(step.bytes.size());
     const replay::Plan plan(nullptr, 0,
                             {step.count(), step.bytes.data(), step.streams.data(), zeros.data(),
-                             step.offsets.data(), zeros.data(), step.arena});
+                             step.offsets.data(), zeros.data(), step.arena, -1});
     for (int64_t i = 0; i < step.count(); ++i) {
       std::vector<bool> expected(step.bytes.size());
       const auto at = [&](int64_t k) { return static_cast<size_t>(k); };
