@@ -143,6 +143,7 @@ class Engine {
   void OpenGaps();
   void WatchWithArena();
   bool ServeFromGap(const Asked& asked, memc_replay_block* block);
+  bool ServeBeside(const Asked& asked, memc_replay_block* block);
   void CloseGaps();
 
   // Blocks: engine_blocks.cc.

@@ -9,6 +9,7 @@ namespace memc::replay {
 namespace {
 
 constexpr int64_t kLeastGaps = 1024;  // Slots for a step's blocks.
+constexpr int64_t kFew = 16;          // Requests beside a plan that may be native.
 
 }  // namespace
 
@@ -93,6 +94,13 @@ bool Engine::ServeFromGap(const Asked& asked, memc_replay_block* block) {
   Own(&slot);
   Give(&slot, asked, block);
   return true;
+}
+
+// A request that the plan has no bytes for. In a step that is another one than planned they are
+// many, and would be a step's memory beside the arena.
+bool Engine::ServeBeside(const Asked& asked, memc_replay_block* block) {
+  if (gaps_ == nullptr && natives_ > std::max(kFew, plan_->count / 20)) OpenGaps();
+  return ServeFromGap(asked, block) || Native(asked, -1, block);
 }
 
 // The step ends, or its arena goes.

@@ -82,7 +82,7 @@ bool Engine::Replay(const Asked& asked, memc_replay_block* block) {
   const Match match = Find(asked);
   if (match.index < 0) {
     Note(match.cause, asked);
-    return ServeFromGap(asked, block) || Native(asked, -1, block);
+    return ServeBeside(asked, block);
   }
   Slot& slot = plan_->slots[match.index];
   const bool has_place = slot.offset >= 0;
@@ -96,7 +96,7 @@ bool Engine::Replay(const Asked& asked, memc_replay_block* block) {
   }
   if (failure != kPlanned) Break();
   if (match.index == position_) ++position_;
-  if (failure != kPlanned) return ServeFromGap(asked, block) || Native(asked, -1, block);
+  if (failure != kPlanned) return ServeBeside(asked, block);
   if (!has_place) {
     ++stats_.planned_native;
     return Native(asked, -1, block);

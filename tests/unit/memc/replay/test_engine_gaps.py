@@ -177,6 +177,19 @@ def test_a_step_that_waits_for_its_arena_in_vain_is_native() -> None:
     application.check()
 
 
+def test_a_step_that_is_another_one_than_planned_has_its_blocks_in_the_arena() -> None:
+    step = watched(*[(40 + i % 7, i + 3) for i in range(97)], (40, 98), (40, 99), (40, 100))
+    other = watched(*[(13 + i % 5, i + 2) for i in range(98)], (20, 99), (20, 100))
+    application = running(step)
+    offsets, _ = application.step(other)
+    beside = [index for index, offset in enumerate(offsets) if offset == -1]
+    assert len(beside) == 16, "few are native"
+    assert min(offsets[beside[-1] + 1 :]) >= 0
+    assert application.engine.statistics().from_gaps > 70
+    assert application.step(step)[0] == planned(step).offsets.tolist()
+    application.check()
+
+
 @pytest.mark.parametrize("arena_from", [-2, 7])
 def test_a_wrong_number_of_requests_before_the_arena_is_refused(arena_from: int) -> None:
     with pytest.raises(ValueError, match=f"requests before the arena: expected -1 to the rows, got {arena_from}"):
