@@ -14,14 +14,26 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as _error:
     raise ImportError("memc.torch: expected PyTorch, got none; pip install memc[torch]") from _error
 
 from .decorator import planned
-from .dynamo import backend
 from .region import PlannedMemory as planned_memory
-from .step import Step, compile_artifact, compile_step, load_step
+
+if TYPE_CHECKING:
+    from .dynamo import backend
+    from .step import Step, compile_artifact, compile_step, load_step
 
 __all__ = ["Step", "backend", "compile_artifact", "compile_step", "load_step", "planned", "planned_memory"]
+
+
+def __getattr__(name: str) -> Any:
+    """What compiles: planned memory needs neither the compiler nor what it needs."""
+    if name not in __all__:
+        raise AttributeError(f"module 'memc.torch' has no attribute {name!r}")
+    return getattr(import_module(".dynamo" if name == "backend" else ".step", __name__), name)
