@@ -131,7 +131,8 @@ class _Wanted:
 
     @property
     def grow(self) -> str:
-        return _with("select-workspace", self.no_library, self.beyond)
+        within = "" if self.memory_budget is None or self.library != "cuda" else f"within={self.memory_budget}"
+        return _with("select-workspace", self.no_library, self.beyond, within)
 
     def order(self, effort: Sequence[str], search: Sequence[str]) -> str:
         """The pass that orders the ops, and keeps the budget if there is one."""

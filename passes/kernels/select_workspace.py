@@ -8,11 +8,13 @@ largest gap between what lives during a call. A workspace placed there lets a fa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
 from memc.ir.checked_options import Alignment, Amount
+from memc.ir.copies import has_copies
 from memc.ir.core import Function, Op, Placement, Value, fresh_names
+from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import ARENA, Lifetime, arena_bytes, lifetimes
 from memc.ir.module import Module
 from memc.ir.sizes import align
@@ -21,13 +23,13 @@ from memc.passes.base import LibraryTarget, Pass, alignment_of, library_target
 from memc.passes.kernels.select_kernels import library_kernel
 
 
-def select_workspace(function: Function, target: str, beyond: int, alignment: int) -> None:
+def select_workspace(function: Function, target: str, beyond: int, alignment: int, end: int = 0) -> None:
     """Enlarge the workspaces of a placed function's library kernels, up to what each can use.
 
-    A workspace lies in the largest gap during its op, below the end of the arena; one that would be smaller than
-    `beyond` bytes may take up to that much even if the arena grows.
+    A workspace lies in the largest gap during its op, below the end of the arena or, where that is larger, below `end`; one that
+    would be smaller than `beyond` bytes may take up to that much even if the arena grows.
     """
-    end = arena_bytes(function, alignment)
+    end = max(arena_bytes(function, alignment), end)
     live: dict[Value, Lifetime] = {}
     begins: dict[int, list[Lifetime]] = {}
     for life in lifetimes(function):
@@ -46,6 +48,15 @@ def select_workspace(function: Function, target: str, beyond: int, alignment: in
         if size > own:
             name = next(names) if op.workspace is None else op.workspace.name
             op.workspace = Value(name, TensorType(DType.U8, (size,)), op, placement=Placement(ARENA, offset))
+
+
+def end_within(module: Module, function: Function, budget: int, alignment: int) -> int:
+    """The end of the arena of a placed function that takes `budget` bytes with its weights, states, inputs and outputs. 0 where
+    the budget has changed nothing: such a function is to be what it is without one."""
+    if not has_copies(function) and not any(op.plan.recompute for op in function.ops):
+        return 0
+    taken = footprint_of(function, replace(module.target, alignment=alignment))
+    return (budget - (taken.peak - taken[ARENA])) // alignment * alignment
 
 
 def most_useful(op: Op, target: str) -> int:
@@ -82,10 +93,12 @@ class SelectWorkspace(Pass):
     target: Optional[LibraryTarget] = None
     beyond: Amount = 0
     """Bytes that a call may have even if the arena grows."""
+    within: Optional[Amount] = None
+    """Bytes of a memory budget, up to which workspaces may make the arena of a function larger that recomputes or copies to keep it."""
     alignment: Optional[Alignment] = None
 
     def apply(self, module: Module) -> None:
+        alignment = alignment_of(self.alignment, module)
         for function in module.functions:
-            select_workspace(
-                function, library_target(self.target, module), self.beyond, alignment_of(self.alignment, module)
-            )
+            end = 0 if self.within is None else end_within(module, function, self.within, alignment)
+            select_workspace(function, library_target(self.target, module), self.beyond, alignment, end)

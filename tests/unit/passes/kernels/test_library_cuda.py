@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.evaluate import evaluate, evaluate_in_arena
+from memc.ir.function_footprint import footprint_of
 from memc.ir.liveness import arena_bytes, lifetimes
 from memc.ir.module import Module
 from memc.ir.sizes import align
@@ -138,6 +141,28 @@ def test_a_workspace_may_take_memory_of_its_own(beyond: int) -> None:
     least = min(op.workspace.type.nbytes if op.workspace else 0 for op in module.main.ops if not generated(op))
     assert least >= min(beyond, 32 * 24)  # What the last product of 24 bytes can use.
     assert arena_bytes(module.main, 256) <= arena_bytes(planned(network(), before).main, 256) + align(beyond, 256)
+
+
+@pytest.mark.parametrize("repeats", [False, True])
+def test_workspaces_fill_what_a_kept_budget_leaves(repeats: bool) -> None:
+    """Where something is recomputed, workspaces may make the arena larger up to the budget, of which weights and inputs take a
+    part; else the function is as without one."""
+    text = pipeline(2, "cuda")
+    before = text[: text.index(",select-workspace")]
+    module = planned(network(), before)
+    if repeats:
+        op = next(op for op in module.main.ops if op.name == "relu" or op.region is not None)
+        op.plan = replace(op.plan, recompute=(1,))
+    arena, peak = arena_bytes(module.main, 256), footprint_of(module.main, module.target).peak
+    room = 8192
+    PassManager.parse(f"select-workspace{{within={peak + room + 100}}}").run(module)
+    spaces = [op.workspace for op in module.main.ops if op.workspace is not None]
+    ends = [s.placement.offset + s.type.nbytes for s in spaces if s.placement is not None]
+    if repeats:
+        assert arena < max(ends) == arena + room == arena_bytes(module.main, 256)
+        assert footprint_of(module.main, module.target).peak == peak + room
+    else:
+        assert ends and max(ends) <= arena == arena_bytes(module.main, 256)
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
