@@ -14,8 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
-import shutil
 import statistics
 import sys
 import tempfile
@@ -145,15 +143,9 @@ def measured(folder: Path, steps: int, end: float) -> list[dict[str, Any]]:
     facts = json.loads((folder / "case.json").read_text())
     with tempfile.TemporaryDirectory() as temporary:
         loaded: dict[str, Any] = {}
-        weights: Path | None = None
         for artifact in sorted(folder.glob("*.memc"), key=lambda p: list(WAYS).index(p.stem)):
             whole = Path(temporary) / artifact.name
-            if weights is None:
-                fill(artifact, whole)
-                weights = whole / "weights.safetensors"
-            else:  # The same weights.
-                shutil.copytree(artifact, whole, ignore=shutil.ignore_patterns("weights.safetensors"))
-                os.link(weights, whole / "weights.safetensors")
+            fill(artifact, whole)
             loaded[artifact.stem] = memc.load(whole)
         rng = np.random.default_rng(0)
         some = next(iter(loaded.values()))
