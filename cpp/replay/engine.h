@@ -157,6 +157,7 @@ class Engine {
   void EachPlan(Visit visit) const {
     for (const auto& plan : plans_) visit(plan.get());
     for (const auto& plan : retired_) visit(plan.get());
+    if (gaps_ != nullptr) visit(gaps_.get());
   }
 
   // Plans: engine_plans.cc.

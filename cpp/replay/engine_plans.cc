@@ -82,7 +82,7 @@ void Engine::Tidy() {
   if (plans_.empty() && arenas_.current() != nullptr && !InUse(arenas_.current())) {
     ForgetOwners();
     arenas_.Retire();
-    arenas_.Release([](const Arena*) { return false; });
+    arenas_.Release([&](const Arena* arena) { return InUse(arena); });
   }
   const bool last_is_retired = std::any_of(
       retired_.begin(), retired_.end(), [&](const auto& plan) { return plan.get() == last_plan_; });

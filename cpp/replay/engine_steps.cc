@@ -127,7 +127,7 @@ bool Engine::EnsureArena(Plan* plan) {
   if (now != nullptr && !InUse(now)) {
     ForgetOwners();
     arenas_.Retire();
-    arenas_.Release([](const Arena*) { return false; });
+    arenas_.Release([&](const Arena* arena) { return InUse(arena); });
   }
   if (step_ >= arena_retry_) {
     if (arenas_.Allocate(most)) {

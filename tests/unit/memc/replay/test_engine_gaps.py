@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 
 from memc.replay import ReplayPlan, WatchedStep
-from memc.replay.engine import Cause, StepMode
+from memc.replay.engine import Cause, EventKind, Rehearsal, StepMode
 
 from .applications import KIB, Application, planned, running, watched
 
@@ -243,3 +244,55 @@ def drop(application: Application, key: int) -> None:
         application.engine.drop_plan(key)
     except ValueError:
         pass
+
+
+def one_block(rehearsal: Rehearsal, key: int, nbytes: int) -> None:
+    """A plan of one block, which is freed within its step."""
+    zero = np.array([0])
+    rehearsal.engine.add_plan(key, np.array([nbytes]), zero, zero, zero, np.array([False]), nbytes)
+
+
+def step_of(key: int, nbytes: int, *, freed: bool) -> list[tuple[int, int, int, int, int]]:
+    free = [(EventKind.FREE, key, 0, 0, 0)] if freed else []
+    return [
+        (EventKind.BEGIN_STEP, key, 0, 0, 0),
+        (EventKind.ALLOCATE, key, nbytes, 0, 0),
+        *free,
+        (EventKind.END_STEP, 1, 0, 0, 0),
+    ]
+
+
+def test_an_arena_stays_while_a_block_is_in_it_however_often_later_ones_grow() -> None:
+    rehearsal = Rehearsal(fills=True)
+    for key, nbytes in enumerate((1024, 4096, 8192, 16384), 1):
+        one_block(rehearsal, key, nbytes)
+        rehearsal.play(step_of(key, nbytes, freed=key > 1))
+    assert rehearsal.wrong == 0, rehearsal.first_wrong
+    assert [nbytes for _, nbytes, _ in rehearsal.engine.live_blocks()] == [1024]
+    assert rehearsal.arena_bytes == 16384 + 1024
+    rehearsal.play([(EventKind.FREE, 1, 0, 0, 0), *step_of(4, 16384, freed=True)])
+    assert rehearsal.wrong == 0 and rehearsal.arena_bytes == 16384
+
+
+def test_an_arena_stays_while_a_block_is_in_it_when_all_plans_go() -> None:
+    rehearsal = Rehearsal(fills=True)
+    for key, nbytes in enumerate((1024, 4096), 1):
+        one_block(rehearsal, key, nbytes)
+        rehearsal.play(step_of(key, nbytes, freed=key > 1))
+    rehearsal.engine.drop_plan(1)
+    rehearsal.engine.drop_plan(2)
+    rehearsal.play([(EventKind.BEGIN_STEP, 9, 0, 0, 0), (EventKind.END_STEP, 1, 0, 0, 0)])
+    assert rehearsal.wrong == 0, rehearsal.first_wrong
+    assert len(rehearsal.engine.live_blocks()) == 1 and rehearsal.arena_bytes == 1024
+
+
+def test_blocks_in_gaps_count_while_their_step_runs() -> None:
+    rehearsal = Rehearsal(fills=True)
+    zero = np.array([0])
+    rehearsal.engine.add_plan(1, np.array([2048]), zero, zero, zero, np.array([False]), 16384)
+    rehearsal.play(step_of(1, 2048, freed=True))
+    rehearsal.play(
+        [(EventKind.BEGIN_STEP, 5, 0, 0, 0), (EventKind.ALLOCATE, 7, 1000, 0, 0), (EventKind.ALLOCATE, 8, 3000, 0, 0)]
+    )
+    assert sorted(nbytes for _, nbytes, _ in rehearsal.engine.live_blocks()) == [1000, 3000]
+    assert rehearsal.engine.statistics().live_bytes == 4000
