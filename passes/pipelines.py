@@ -131,7 +131,11 @@ class _Wanted:
 
     @property
     def grow(self) -> str:
-        within = "" if self.memory_budget is None or self.library != "cuda" else f"within={self.memory_budget}"
+        budget = self.memory_budget
+        known = (
+            budget.bytes if isinstance(budget, Budget) else budget
+        )  # Of a share, the pass that keeps it alone knows.
+        within = "" if known is None or self.library != "cuda" else f"within={known}"
         return _with("select-workspace", self.no_library, self.beyond, within)
 
     def order(self, effort: Sequence[str], search: Sequence[str]) -> str:

@@ -48,6 +48,14 @@ def test_a_share_with_copies() -> None:
     assert found.report.peak_bytes == 1_064_960
 
 
+@pytest.mark.parametrize("level", [2, 3])
+@pytest.mark.parametrize("offload", ["none", "auto"])
+def test_a_share_on_cuda(level: int, offload: str) -> None:
+    whole = peak(None, target="cuda", opt_level=level)
+    found = peak("85%", target="cuda", opt_level=level, offload=offload)
+    assert found <= 0.85 * whole
+
+
 @pytest.mark.parametrize("options", [{"opt_level": 1}, {"opt_level": 0}, {"pass_pipeline": "assign-addresses"}])
 def test_a_share_needs_passes_that_reach_it(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="memory budget 50%: expected -O2 or -O3 and no pass pipeline"):
