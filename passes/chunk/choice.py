@@ -160,6 +160,8 @@ class Chooser:
         head = "its rows are asked for" if self.limits.by == "rows" else head_of(stretch)
         if isinstance(head, Head):
             ways.append(self._classes(head))
+        elif not ways:
+            return head
         found: list[tuple[Chunked, Trial, Snapshot, list[Op]]] = []
         before = Snapshot.of(self.module, self.function)
         for way in ways:

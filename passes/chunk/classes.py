@@ -13,15 +13,15 @@ It takes the product once more, for slices that a cache may hold. Sums over the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from memc.ir.build import IRBuilder
 from memc.ir.core import Attr, Function, Op, Value, replace_all_uses
 from memc.ir.module import Module
-from memc.ir.op_queries import has
-from memc.ir.ops.shared.op_def import Trait
 from memc.ir.types import DType
+from memc.passes.chunk.class_axis import keeps_classes, sources, with_classes
 from memc.passes.chunk.slices import Bounds, arrange
 from memc.passes.chunk.stretch import Stretch
 
@@ -37,62 +37,108 @@ class Head:
     classes: int
     total: Value
     """The logarithm of the sum of the scores' exponentials, for each row."""
+    greatest: Op
+    """Makes the largest score of each row, ..."""
+    summed: Op
+    """... and this the sum of exponentials."""
+    wide: frozenset[Value]
+    """What has a number for each class, along its last axis."""
 
     def is_wide(self, value: Value) -> bool:
-        """Whether a value has a number for each row and class."""
-        shape = value.type.shape
-        return bool(shape) and shape[-1] == self.classes and value.type.elements == self.classes * self.stretch.rows
+        """Whether a value has a number for each class."""
+        return value in self.wide
+
+    @property
+    def gradients(self) -> list[Op]:
+        """The products of what was made of scores."""
+        return [op for op in self.stretch.forms if op.name == "matmul" and op is not self.product]
+
+    @property
+    def picks(self) -> list[Op]:
+        """What takes the scores of labels."""
+        return [op for op in self.stretch.forms if op.name == "gather_elements"]
 
 
 def head_of(stretch: Stretch) -> Head | str:
     """The head that a stretch is; why it is none."""
     ops = list(stretch.forms)
-    made = {v for op in ops for v in op.results}
-    products = [op for op in ops if op.name == "matmul" and not any(v in made for v in op.operands)]
+    products = [op for op in ops if op.name == "matmul" and not any(v.op in stretch.forms for v in op.operands)]
     if len(products) != 1 or products[0].attrs.get("transpose_a") or products[0].operands[1].type.rank != 2:
         return "its scores are no product with one weight"
     product, total = products[0], _total(stretch)
     if total is None:
         return "its loss is no cross entropy of softmax"
-    head = Head(stretch, product, product.result.type.shape[-1], total)
-    if head.classes == stretch.rows or any(map(head.is_wide, stretch.results)):
+    classes, wide = product.result.type.shape[-1], with_classes(product, ops)
+    head = Head(stretch, product, classes, *total, wide)
+    if classes < 2 or any(map(head.is_wide, stretch.results)):
         return "its scores are a result"
-    wrong = [op for op in ops if op is not product and any(map(head.is_wide, op.operands)) and not _fits(head, op)]
-    sums = [op for op in ops if op.name.startswith("reduce_") and any(map(head.is_wide, op.operands))]
-    if wrong or len(sums) != 2:
-        return f"{wrong[0].name if wrong else 'another sum'} takes all classes of its scores"
-    return head
+    if any(map(head.is_wide, product.operands)):
+        return "what its scores are a product of is read class by class too"
+    wrong = [op for op in ops if op is not product and not _fits(head, op)]
+    if wrong:
+        reads = any(head.is_wide(v) for v in (*wrong[0].operands, *wrong[0].results))
+        return f"{wrong[0].name} takes {'all classes' if reads else 'none'} of its scores"
+    sums = {op for op in ops if op.name.startswith("reduce_") and head.is_wide(op.operands[0])}
+    if sums != {head.greatest, head.summed}:
+        return "its scores have other sums than those of softmax"
+    return _misplaced(head) or head
 
 
-def _total(stretch: Stretch) -> Value | None:
-    """log(sum(exp(z - max(z)))) + max(z)."""
+def _total(stretch: Stretch) -> tuple[Value, Op, Op] | None:
+    """log(sum(exp(z - max(z)))) + max(z), and the ops that make the maximum and the sum."""
     for op in stretch.forms:
         made = [v.op for v in op.operands if v.op in stretch.forms]
         if op.name != "add" or len(made) != 2 or not {"log", "reshape"} == {m.name for m in made if m is not None}:
             continue
-        sources = {m.name: m.operands[0].op for m in made if m is not None}
-        summed, greatest = sources["log"], sources["reshape"]
+        found = {m.name: m.operands[0].op for m in made if m is not None}
+        summed, greatest = found["log"], found["reshape"]
         if summed is not None and greatest is not None and (summed.name, greatest.name) == ("reduce_sum", "reduce_max"):
-            return op.result
+            return op.result, greatest, summed
     return None
 
 
 def _fits(head: Head, op: Op) -> bool:
-    """Whether an op that reads scores, or what was made of them, can do so slice by slice."""
-    wide = head.is_wide(op.result)
-    if op.name in ("reduce_sum", "reduce_max"):
-        return op.attrs["axes"] == (op.operands[0].type.rank - 1,)
-    if op.name == "gather_elements":
-        return op.attrs["axis"] == op.operands[0].type.rank - 1 and not head.is_wide(op.operands[1])
+    """Whether an op that reads or makes scores, or what was made of them, can do so slice by slice."""
+    reads, makes = [v for v in op.operands if head.is_wide(v)], head.is_wide(op.result)
+    if makes:
+        return bool(reads) and keeps_classes(op)
     if op.name == "matmul":
-        side = 0 if head.is_wide(op.operands[0]) else 1
-        scores, other = op.operands[side], op.operands[1 - side]
+        if len(reads) != 1 or op.operands[0] is op.operands[1]:
+            return False
+        side = op.operands.index(reads[0])
+        other = op.operands[1 - side]
         if other.op in head.stretch.forms or other.type.rank != 2:
             return False
         if op.attrs.get("transpose_a"):
-            return scores.type.rank == 2 and not op.attrs.get("transpose_b")
+            return reads[0].type.rank == 2 and not op.attrs.get("transpose_b")
         return side == 0
-    return wide and (op.name == "reshape" or has(op, Trait.ELEMENTWISE))
+    if op.name in ("reduce_sum", "reduce_max") and reads:
+        return op.attrs["axes"] == (op.operands[0].type.rank - 1,)
+    if op.name == "gather_elements":
+        return op.attrs["axis"] == op.operands[0].type.rank - 1 and reads == [op.operands[0]]
+    return not reads
+
+
+def _misplaced(head: Head) -> str | None:
+    """Why ops cannot run in the sequence of slices: the sums and the scores of labels first, gradients once those are whole, and
+    results last; None if they can."""
+    ops, sums = head.stretch.forms, {head.greatest, head.summed}
+    picks, gradients = set(head.picks), set(head.gradients)
+    if sources(head.total.op.operands if head.total.op else (), ops) & (picks | gradients):
+        return "its softmax is of more than scores"
+    if sources([op.operands[0] for op in picks], ops) & (sums | picks | gradients):
+        return "the scores of labels are of more than scores"
+    if sources([op.operands[1] for op in picks], ops) & (sums | picks | gradients | {head.product}):
+        return "which scores are taken depends on scores"
+    known = {head.total, *(op.result for op in picks)}
+    if sources([v for op in gradients for v in op.operands], ops, known) & (sums | gradients):
+        return "a gradient is of more than scores and their softmax"
+    added = {op for op in gradients if op.attrs.get("transpose_a")}
+    ends = [v for v in head.stretch.results if v.op not in added]
+    whole = {*known, *(op.result for op in gradients if op not in added)}
+    if sources(ends, ops, whole) & (sums | added | {head.product}):
+        return "a result is of more than the softmax and gradients"
+    return None
 
 
 def run_in_classes(module: Module, function: Function, head: Head, bounds: Sequence[Bounds]) -> list[Op]:
@@ -116,22 +162,22 @@ class _Writer:
 
     def write(self, bounds: Sequence[Bounds]) -> Env:
         """All slices. The results by what they stand for."""
-        head, forms = self.head, self.head.stretch.forms
-        picks = [op for op in forms if op.name == "gather_elements"]
+        head = self.head
         known: Env = {}
+        positions = [self.made(op.operands[1], known, bounds[0], 0) for op in head.picks]
         totals: list[Value] = []
         for part in bounds:
             local: Env = {}
+            local[head.greatest.result] = self.finite(self.made(head.greatest.result, local, part, 0))
             total = self.made(head.total, local, part, 0)
             totals.append(self.b.op("reshape", [total], shape=(total.type.elements, 1)))
-            for op in picks:
-                self.add(known, op.result, self.picked(op, local, part))
+            for op, at in zip(head.picks, positions):
+                self.add(known, op.result, self.picked(op, at, local, part))
         known[head.total] = self.combined(totals)
-        gradients = [op for op in forms if op.name == "matmul" and op is not head.product]
         parts: dict[Op, list[Value]] = {}
         for part in bounds:
             local = dict(known)
-            for op in gradients:
+            for op in head.gradients:
                 if op.attrs.get("transpose_a"):
                     operands = [self.made(v, local, part, 1) if head.is_wide(v) else v for v in op.operands]
                     made = self.b.op("matmul", operands, op.plan, **op.attrs)
@@ -158,8 +204,7 @@ class _Writer:
             return local[value]
         op = value.op
         if op is None or op not in self.head.stretch.forms:
-            is_row = value.type.rank > 0 and value.type.shape[-1] == self.head.classes
-            return self.cut(value, part, value.type.rank - 1) if is_row else value
+            return self.cut(value, part, value.type.rank - 1) if self.head.is_wide(value) else value
         self.b.location = op.location
         attrs: dict[str, Attr] = dict(op.attrs)
         if op is self.head.product:
@@ -185,9 +230,15 @@ class _Writer:
             self.rows[value, part] = self.b.op("slice", [value], starts=starts, stops=stops, steps=(1,) * len(shape))
         return self.rows[value, part]
 
-    def picked(self, op: Op, local: Env, part: Bounds) -> Value:
+    def finite(self, greatest: Value) -> Value:
+        """What scores are moved by before exp: their maximum, but nothing where all of a slice are -inf, whose sum is 0 then."""
+        b, dtype = self.b, greatest.type.dtype
+        none = b.op("equal", [greatest, b.scalar(-math.inf, dtype)])
+        return b.op("select", [none, b.scalar(0, dtype), greatest])
+
+    def picked(self, op: Op, positions: Value, local: Env, part: Bounds) -> Value:
         """The scores at positions, where a slice holds them, and 0 elsewhere."""
-        b, positions = self.b, op.operands[1]
+        b = self.b
         dtype = positions.type.dtype
         scores = self.made(op.operands[0], local, part, 0)
         at = b.op("sub", [positions, b.scalar(part[0], dtype)])
@@ -231,6 +282,10 @@ def slices_for(head: Head, most: int) -> int:
 def _stored(head: Head) -> DType:
     """The element type that scores are kept in: halves, where they are rounded to those."""
     kinds = {
-        op.result.type.dtype for op in head.stretch.forms if head.is_wide(op.result) and op.result.type.dtype.is_float
+        op.result.type.dtype
+        for op in head.stretch.forms
+        if head.is_wide(op.result)
+        and op.result.type.elements >= head.classes * head.stretch.rows
+        and op.result.type.dtype.is_float
     }
     return min(kinds, key=lambda dtype: dtype.itemsize)
