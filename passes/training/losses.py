@@ -130,7 +130,8 @@ def softmax_cross_entropy(
 def unwidened(logits: Value) -> Value:
     """What logits were before they were made f32: the loss widens halves itself, in registers."""
     op = logits.op
-    if op is not None and op.name == "cast" and op.operands[0].type.dtype in HALF:
+    widens = op is not None and op.name == "cast" and logits.type.dtype is DType.F32
+    if op is not None and widens and op.operands[0].type.dtype in HALF:
         return op.operands[0]
     return logits
 
