@@ -309,7 +309,7 @@ class BuildGradient(Pass):
 
     def apply(self, module: Module) -> Training:
         recognize(module, module.main)
-        require_names(module.main, self.frozen)
+        require_names(module.main, (*self.frozen, *self.no_decay))
         return built_with_attention(module, self._built, self.frozen) if self.attention else self._built(module)
 
     def _built(self, module: Module) -> Training:

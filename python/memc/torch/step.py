@@ -243,10 +243,12 @@ def compile_artifact(
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
     chosen = mapped(optimizer)
     graph = _program(WithLoss(model, loss_of(loss), labels), example)
-    for name in _left_alone(model, chosen, frozen) & set(graph.weights):
+    alone = _left_alone(model, chosen, frozen)
+    for name in alone & set(graph.weights):
         graph.weights[name].trained = False
     options.setdefault("target", _device_of(model))
-    how = BuildGradient(loss="output", **(training or {}), **chosen.for_names(model.named_parameters()))
+    named = [(name, p) for name, p in model.named_parameters() if name in graph.weights and name not in alone]
+    how = BuildGradient(loss="output", **(training or {}), **chosen.for_names(named))
     return driver.compile(graph, output, train=how, **options)
 
 

@@ -79,6 +79,8 @@ def test_an_artifact_written_anew_is_loaded_anew(tmp_path: Path) -> None:
 def test_options_that_do_not_fit() -> None:
     with pytest.raises(UsageError, match="no weight has a name like 'conv"):
         compiled(frozen=("conv*",))
+    with pytest.raises(UsageError, match="no weight has a name like 'bias"):
+        compiled(weight_decay=0.1, no_decay=("b", "bias*"))
     with pytest.raises(UsageError, match="no result is called 'z'; expected one of y"):
         compiled(output="z")
     with pytest.raises(UsageError, match="accumulate: expected a whole number from 1 to 65536, got 0"):
@@ -94,7 +96,10 @@ def test_options_that_do_not_fit() -> None:
         ({"weight_decay": float("nan")}, "weight_decay: expected a finite number, got nan"),
         ({"optimizer": "adam", "beta2": 1.0}, "beta2: expected a number from 0 to below 1, got 1"),
         ({"nesterov": True}, "nesterov needs a momentum"),
-        ({"optimizer": "adam", "momentum": 0.9}, "adam: has no option momentum; it takes weight-decay, beta1, beta2"),
+        (
+            {"optimizer": "adam", "momentum": 0.9},
+            "adam: has no option momentum; it takes weight-decay, no-decay, beta1, beta2",
+        ),
         ({"beta1": 0.5}, "sgd: has no option beta1; it takes momentum, nesterov, weight-decay"),
         ({"optimizer": "none", "momentum": 0.9}, "none: has no option momentum; it takes no options"),
     ],
