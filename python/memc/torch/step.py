@@ -18,6 +18,7 @@ from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.training import RATE, TrainingStep
 
 from .losses import LossLike, WithLoss, loss_of
+from .moments import SharedMoments
 from .optimizers import STATES, Mapped, OptimizerLike, mapped
 from .sharing import state_views
 
@@ -47,51 +48,22 @@ class Step:
         self.learning_rate = rate if rate is not None else executable.learning_rate
         """Of an optimizer by name."""
         self._parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
-        self._taken = torch.zeros((), dtype=torch.float32)
-        """Steps taken, as PyTorch's optimizers count them."""
         self._views = state_views(executable)
         self._share()
+        own = self.optimizer
+        self._moments = None if own is None else SharedMoments(own, self._parameters, self._views)
         self._counters = [
             b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNTER and _training(model, n)
         ]
 
     def _share(self) -> None:
-        """Let the module's parameters and buffers, and the optimizer's state, be the step's states."""
+        """Let the module's parameters and buffers be the step's states."""
         owned = {**self._parameters, **dict(self.model.named_buffers())}
         with torch.no_grad():
             for name, tensor in owned.items():
                 if name in self._views:
                     self._views[name].copy_(tensor)
                     tensor.data = self._views[name]
-            self._adopt()
-
-    def _adopt(self) -> None:
-        """Have the optimizer's state be the step's, which takes over what the optimizer has kept so far."""
-        if self.optimizer is None:
-            return
-        for name, parameter in self._parameters.items():
-            if name not in self._views:
-                continue
-            kept = dict(self.optimizer.state.get(parameter, {}))
-            if "step" in kept:
-                self._set_taken(float(kept["step"]))
-            made: dict[str, Any] = {}
-            for own, theirs in STATES.items():
-                view = self._views.get(f"{name}.{own}")
-                if view is None:
-                    continue
-                if kept.get(theirs) is not None:
-                    view.copy_(kept[theirs])
-                made[theirs] = view
-            if made and "exp_avg" in made:
-                made = {"step": self._taken, **made}
-            if made:
-                self.optimizer.state[parameter] = made
-
-    def _set_taken(self, steps: float) -> None:
-        self._taken.fill_(steps)
-        if "step" in self._views:
-            self._views["step"].fill_(int(steps))
 
     @property
     def report(self) -> Any:
@@ -99,27 +71,29 @@ class Step:
         return None if self.compilation is None else self.compilation.report
 
     def rate(self) -> float:
-        """The learning rate of the next step."""
-        if self.optimizer is None:
-            return self.learning_rate
-        return float(self.optimizer.param_groups[0]["lr"])
+        """The learning rate of the next step. Raises UsageError where the optimizer's groups have unlike ones."""
+        return self.learning_rate if self._moments is None else self._moments.rate()
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step on a batch. Returns the loss, a tensor without axes on the module's device.
 
-        Raises UsageError for inputs of another shape, element type or device than `example` had.
+        What was done to the optimizer since the last call counts: its own steps, and states that were loaded or emptied. Raises
+        UsageError where its options are no longer those that were compiled, or its parameters have taken unlike numbers of steps,
+        and for inputs of another shape, element type or device than `example` had.
         """
         given = dict(kwargs)
+        rate = self.learning_rate if self._moments is None else self._moments.enter()
         names = {spec.name for spec in self.executable.inputs}
         if RATE in names and RATE not in given:
-            given[RATE] = self.rate()
+            given[RATE] = rate
         results = Executable.__call__(
             self.executable, *(_plain(a) for a in args), **{n: _plain(a) for n, a in given.items()}
         )
         with torch.no_grad():
             for buffer in self._counters:
                 buffer.add_(1)
-            self._taken.add_(1)
+        if self._moments is not None:
+            self._moments.leave()
         return _tensor(results["loss"])
 
     def state_dict(self) -> dict[str, Any]:
@@ -131,8 +105,8 @@ class Step:
         """Take over an optimizer's state, of PyTorch's or of another step. Raises UsageError for an optimizer by name, and what
         PyTorch raises for the state of another optimizer."""
         self._own().load_state_dict(dict(state))
-        with torch.no_grad():
-            self._adopt()
+        if self._moments is not None:
+            self._moments.adopt()
 
     def _own(self) -> torch.optim.Optimizer:
         if self.optimizer is None:
@@ -148,8 +122,8 @@ class Step:
     def restore(self, path: str) -> None:
         """Read what `save` wrote."""
         self.executable.restore(path)
-        if "step" in self._views:
-            self._taken.fill_(float(self._views["step"]))
+        if self._moments is not None:
+            self._moments.reread()
 
 
 def _training(model: nn.Module, buffer: str) -> bool:

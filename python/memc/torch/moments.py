@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state of PyTorch's optimizer as a compiled step's: moments over the same bytes, steps counted alike, options as compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+from memc.ir.errors import UsageError
+
+from .optimizers import STATES
+
+STEP = "step"
+
+OPTIONS = (
+    "betas",
+    "momentum",
+    "eps",
+    "weight_decay",
+    "nesterov",
+    "dampening",
+    "amsgrad",
+    "maximize",
+    "differentiable",
+    "decoupled_weight_decay",
+)
+"""Options of a parameter group that a step is compiled for."""
+
+CYCLED = ("betas", "momentum")
+"""Those that OneCycleLR and CyclicLR move, unless they are told not to."""
+
+
+class SharedMoments:
+    """An optimizer's state that lies in a step's memory. Before each call, `enter` sees what was done to the optimizer since the
+    last one, in microseconds if that is nothing; after it, `leave` counts the step for PyTorch, too."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Mapping[str, nn.Parameter],
+        views: Mapping[str, torch.Tensor],
+    ) -> None:
+        self.optimizer = optimizer
+        self._views = views
+        self._compiled = [_options(group) for group in optimizer.param_groups]
+        self._sizes = [len(group["params"]) for group in optimizer.param_groups]
+        self._parameters = dict(parameters)
+        self._own: dict[str, dict[str, torch.Tensor]] = {}
+        """By name of a parameter, its state as PyTorch names it."""
+        for name in parameters:
+            own = {theirs: views[f"{name}.{mine}"] for mine, theirs in STATES.items() if f"{name}.{mine}" in views}
+            if own:
+                self._own[name] = own
+        counted = [name for name, own in self._own.items() if "exp_avg" in own]
+        with torch.inference_mode(False), torch.no_grad():
+            self._steps = torch.zeros(len(counted), dtype=torch.float32, device=self._device_of_steps())
+            """What each parameter's count of steps is an element of: they share a version, which every write moves."""
+            for number, name in enumerate(counted):
+                self._own[name] = {STEP: self._steps[number], **self._own[name]}
+        self._version = -1
+        self._seen: list[int] = []
+        self._reads = STEP in views and (views[STEP].device.type == "cpu" or "loss_scale" in views)
+        """Whether the artifact's count is read after a step: where that waits for no device, or a step may be left out."""
+        self.adopt()
+
+    def enter(self) -> float:
+        """The learning rate of the next step, for which the artifact has the optimizer's state as it is now. Raises UsageError
+        where the optimizer is no longer what was compiled."""
+        self._require_options()
+        rate = self.rate()
+        if self._identities() != self._seen:
+            self.adopt()
+        elif self._steps._version != self._version:
+            self._count(_agreed(zip(self._counted(), self._steps.tolist())))
+        return rate
+
+    def leave(self) -> None:
+        """Have the optimizer count a step that was taken."""
+        with torch.no_grad():
+            if self._reads:
+                self._steps.fill_(float(self._views[STEP]))
+            else:
+                self._steps.add_(1)
+        self._version = self._steps._version
+
+    def reread(self) -> None:
+        """Have the optimizer count as the artifact does, whose state was read from a file."""
+        if STEP in self._views:
+            self._count(float(self._views[STEP]))
+
+    def rate(self) -> float:
+        """The learning rate. Raises UsageError where groups have unlike ones."""
+        groups = self.optimizer.param_groups
+        rate = float(groups[0]["lr"])
+        for number, group in enumerate(groups[1:], 1):
+            if float(group["lr"]) != rate:
+                raise UsageError(
+                    f"optimizer: lr is {rate} in parameter group 0 and {float(group['lr'])} in group {number}:"
+                    " a compiled step has one; give all groups the same"
+                )
+        return rate
+
+    def adopt(self) -> None:
+        """Take over what the optimizer's state is now, zeros where it has none, and have it lie in the step's memory again.
+        Raises UsageError, having changed nothing, where that is no state of these parameters."""
+        state = self.optimizer.state
+        found = {name: dict(state.get(self._parameters[name], {})) for name in self._own}
+        steps = _agreed((name, float(found[name].get(STEP, 0))) for name in self._counted())
+        for name, own in self._own.items():
+            for theirs, view in own.items():
+                given = found[name].get(theirs)
+                if theirs != STEP and given is not None and given.shape != view.shape:
+                    raise UsageError(
+                        f"optimizer: `{theirs}` of `{name}`: expected shape {list(view.shape)}, got {list(given.shape)}"
+                    )
+        with torch.no_grad():
+            for name, own in self._own.items():
+                for theirs, view in own.items():
+                    given = found[name].get(theirs)
+                    if theirs == STEP or given is view:
+                        continue
+                    view.zero_() if given is None else view.copy_(given)
+                state[self._parameters[name]] = dict(own)
+        self._count(steps)
+        self._seen = self._identities()
+
+    def _count(self, steps: float) -> None:
+        """Set the count of steps of both sides."""
+        with torch.no_grad():
+            self._steps.fill_(steps)
+            if STEP in self._views and self._counted():
+                self._views[STEP].fill_(int(steps))
+        self._version = self._steps._version
+
+    def _counted(self) -> list[str]:
+        """The parameters whose steps are counted."""
+        return [name for name, own in self._own.items() if STEP in own]
+
+    def _identities(self) -> list[int]:
+        """Which objects the optimizer's state is of."""
+        return list(map(id, chain.from_iterable(kept.values() for kept in self.optimizer.state.values())))
+
+    def _device_of_steps(self) -> torch.device:
+        """Where PyTorch wants counts of steps."""
+        group = self.optimizer.param_groups[0]
+        on_device = bool(group.get("fused") or group.get("capturable"))
+        return group["params"][0].device if on_device else torch.device("cpu")
+
+    def _require_options(self) -> None:
+        """Raise UsageError unless the options are those that were compiled."""
+        groups = self.optimizer.param_groups
+        sizes = [len(group["params"]) for group in groups]
+        if sizes != self._sizes:
+            raise UsageError(
+                f"optimizer: its parameter groups had {self._sizes} parameters when the step was compiled and have"
+                f" {sizes} now: compile again"
+            )
+        for number, (group, before) in enumerate(zip(groups, self._compiled)):
+            now = _options(group)
+            if now == before:
+                continue
+            option, old, new = next((o, a, b) for o, a, b in zip(OPTIONS, before, now) if a != b)
+            hint = ", or give the scheduler cycle_momentum=False" if option in CYCLED else ""
+            raise UsageError(
+                f"optimizer: {option} of parameter group {number} was {old} when the step was compiled and is {new} now:"
+                f" compile again{hint}"
+            )
+
+
+def _options(group: Mapping[str, Any]) -> tuple[Any, ...]:
+    """A group's values of OPTIONS."""
+    betas = group.get("betas")
+    return (betas if betas is None else tuple(betas), *map(group.get, OPTIONS[1:]))
+
+
+def _agreed(counts: Iterable[tuple[str, float]]) -> float:
+    """The number of steps that all parameters have taken. Raises UsageError where they differ."""
+    listed = list(counts)
+    for name, count in listed:
+        if count != listed[0][1]:
+            raise UsageError(
+                f"optimizer: `{listed[0][0]}` has taken {listed[0][1]:g} steps and `{name}` {count:g}: a compiled step counts"
+                " one for all; set `step` of their states alike"
+            )
+    return listed[0][1] if listed else 0.0
