@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from operator import is_
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from memc.ir.errors import UsageError
 from .optimizers import STATES
 
 STEP = "step"
+
+END = object()
 
 OPTIONS = (
     "betas",
@@ -62,7 +65,7 @@ class SharedMoments:
             for number, name in enumerate(counted):
                 self._own[name] = {STEP: self._steps[number], **self._own[name]}
         self._version = -1
-        self._seen: list[int] = []
+        self._seen: list[object] = []
         self._reads = STEP in views and (views[STEP].device.type == "cpu" or "loss_scale" in views)
         """Whether the artifact's count is read after a step: where that waits for no device, or a step may be left out."""
         self.adopt()
@@ -72,7 +75,7 @@ class SharedMoments:
         where the optimizer is no longer what was compiled."""
         self._require_options()
         rate = self.rate()
-        if self._identities() != self._seen:
+        if not all(map(is_, self._objects(), self._seen)):
             self.adopt()
         elif self._steps._version != self._version:
             self._count(_agreed(zip(self._counted(), self._steps.tolist())))
@@ -126,7 +129,7 @@ class SharedMoments:
                     view.zero_() if given is None else view.copy_(given)
                 state[self._parameters[name]] = dict(own)
         self._count(steps)
-        self._seen = self._identities()
+        self._seen = list(self._objects())
 
     def _count(self, steps: float) -> None:
         """Set the count of steps of both sides."""
@@ -140,9 +143,9 @@ class SharedMoments:
         """The parameters whose steps are counted."""
         return [name for name, own in self._own.items() if STEP in own]
 
-    def _identities(self) -> list[int]:
-        """Which objects the optimizer's state is of."""
-        return list(map(id, chain.from_iterable(kept.values() for kept in self.optimizer.state.values())))
+    def _objects(self) -> Iterator[object]:
+        """What the optimizer's state is of, and END, so that no shorter or longer one is the same."""
+        return chain(chain.from_iterable(map(dict.values, self.optimizer.state.values())), (END,))
 
     def _device_of_steps(self) -> torch.device:
         """Where PyTorch wants counts of steps."""
