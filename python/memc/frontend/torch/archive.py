@@ -119,7 +119,8 @@ def _add_weights(archive: _Archive, folder: str, config: str, weights: dict[str,
             continue
         read = archive.reader(f"{folder}/{payload['path_name']}")
         trained = bool(payload["is_param"] and meta.get("requires_grad"))
-        key = (folder, payload["path_name"], json.dumps(meta["sizes"]), json.dumps(meta["storage_offset"]))
+        lies = (json.dumps(meta[part]) for part in ("sizes", "strides", "storage_offset", "dtype"))
+        key = (folder, payload["path_name"], *lies)
         weights[name] = Weight(_tensor_reader(read, meta, f"{archive.where}: {name}"), key, trained)
 
 

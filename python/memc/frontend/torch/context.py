@@ -46,6 +46,8 @@ class NodeContext:
     state: State
     scope: dict[str, Known]
     metas: dict[str, Meta]
+    read_args: set[str] = field(default_factory=set)
+    """Names of the arguments that the converter asked for."""
 
     @property
     def b(self) -> IRBuilder:
@@ -66,8 +68,14 @@ class NodeContext:
 
     def get(self, name: str, default: Any = None) -> Any:
         """Argument `name`: a handle, a number, text or a list; `default` where it is left out or None."""
+        self.read_args.add(name)
         found = self.resolved(self.node.args.get(name))
         return default if found is None else found
+
+    def unread(self) -> str | None:
+        """A tensor argument that nothing asked for."""
+        tensors = (n for n, a in self.node.args.items() if isinstance(self.scope.get(getattr(a, "name", "")), Handle))
+        return next((name for name in tensors if not name.isdigit() and name not in self.read_args), None)
 
     def has(self, name: str) -> bool:
         """Whether an argument is given and not None."""

@@ -10,7 +10,7 @@ from memc.ir.core import Value
 from memc.ir.errors import InvalidError, MemcError, OpError
 from memc.ir.ops.shared.casts import cast
 
-from .context import Known, NodeContext, State, converter_of
+from .context import Converter, Known, NodeContext, State, converter_of
 from .graph import Graph, Meta, Node, Ref
 from .handles import Handle, fresh
 
@@ -141,7 +141,7 @@ def _import(context: NodeContext, depth: int) -> Any:
         return _inline(context, depth)
     converter = converter_of(node.target)
     if converter is not None:
-        return converter(context)
+        return _converted(context, converter)
     functional = _functional(node.target)
     converter = converter_of(functional) if functional else None
     if converter is not None and functional:
@@ -149,6 +149,15 @@ def _import(context: NodeContext, depth: int) -> Any:
     short = node.target.rpartition(".")[0] or node.target
     why = REFUSED.get(short.removesuffix("_")) or REFUSED.get(node.target)
     raise context.unsupported(why or "memc has no converter of this overload")
+
+
+def _converted(context: NodeContext, converter: Converter) -> Any:
+    """What a converter makes of a node. Raises UnsupportedError for a tensor that it passed over."""
+    result = converter(context)
+    name = context.unread()
+    if name is not None:
+        raise context.unsupported(f"memc has no meaning for its argument `{name}`")
+    return result
 
 
 def _functional(target: str) -> str | None:
@@ -166,7 +175,7 @@ def _in_place(context: NodeContext, functional: str) -> Handle:
     name = next(iter(context.node.args))
     target = context.handle(name)
     node = Node(context.node.name, functional, context.node.args, context.node.results, context.node.location)
-    result = converter(NodeContext(node, context.state, context.scope, context.metas))
+    result = _converted(NodeContext(node, context.state, context.scope, context.metas), converter)
     write(context, target, context.read(result))
     return target
 

@@ -21,7 +21,8 @@ from .views import reshaped
 @converts("aten.scaled_dot_product_attention.default")
 def scaled_dot_product_attention(ctx: NodeContext) -> Value:
     q, k, v = (ctx.value(name) for name in ("query", "key", "value"))
-    mask = ctx.value("attn_mask") if ctx.has("attn_mask") else None
+    given = next((name for name in ("attn_mask", "attn_bias") if ctx.has(name)), None)
+    mask = ctx.value(given) if given else None
     ratio = float(ctx.get("dropout_p", 0.0))
     scale = ctx.get("scale")
     scale = 1 / math.sqrt(q.type.shape[-1]) if scale is None else float(scale)

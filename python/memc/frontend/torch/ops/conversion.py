@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 from ..context import NodeContext, converts
 from ..handles import Handle, View, fresh
-from .views import is_strided_view
+from ..sizes import evaluated
+from .views import is_row_major
 
 
 def _itself(ctx: NodeContext) -> Handle:
@@ -19,8 +21,8 @@ def _itself(ctx: NodeContext) -> Handle:
 @converts("aten.alias.default", "aten.view.dtype", "aten.detach.default")
 def alias(ctx: NodeContext) -> Handle:
     if ctx.node.target == "aten.view.dtype":
-        return fresh(_bits(ctx))
-    if ctx.node.target in ("aten.detach.default") and ctx.trainable:
+        return ctx.view(ctx.handle("self"), _bits(ctx))
+    if ctx.node.target == "aten.detach.default" and ctx.trainable:
         return without_gradient(ctx, ctx.handle("self"))
     return _itself(ctx)
 
@@ -30,11 +32,16 @@ def detach_(ctx: NodeContext) -> Handle:
     return ctx.handle("self")
 
 
-def _bits(ctx: NodeContext) -> Value:
-    x, to = ctx.value("self"), ctx.get("dtype")
-    if not isinstance(to, DType) or to.itemsize != x.type.dtype.itemsize:
+def _bits(ctx: NodeContext) -> View:
+    """The same bytes as elements of another type."""
+    own, to = ctx.value("self").type.dtype, ctx.get("dtype")
+    if not isinstance(to, DType) or to.itemsize != own.itemsize:
         raise ctx.unsupported("a view as elements of another size")
-    return x if to is x.type.dtype else ctx.b.op("bitcast", [x], to=to)
+
+    def seen(b: IRBuilder, x: Value, dtype: DType) -> Value:
+        return x if dtype is x.type.dtype else b.op("bitcast", [x], to=dtype)
+
+    return View(lambda b, x: seen(b, x, to), lambda b, base, new: seen(b, new, own))
 
 
 _INTEGERS = {2: DType.I16, 4: DType.I32, 8: DType.I64}
@@ -50,13 +57,22 @@ def without_gradient(ctx: NodeContext, handle: Handle) -> Handle:
 
 @converts("aten.contiguous.default")
 def contiguous(ctx: NodeContext) -> Handle:
-    """The tensor itself; written to later, only one that is contiguous already is written to as well."""
-    arg = ctx.node.args["self"]
-    meta = ctx.metas.get(getattr(arg, "name", ""))
-    x = ctx.value("self")
-    if is_strided_view(meta, (x.type.elements,), ctx.state.symbols):
-        return _itself(ctx)
-    return fresh(x)
+    """The tensor itself where it lies as asked already; else a copy."""
+    return _itself(ctx) if _lies_as_asked(ctx) else fresh(ctx.value("self"))
+
+
+def _lies_as_asked(ctx: NodeContext) -> bool:
+    """Whether a tensor need not be moved for the node's result: its strides are the result's, or row-major without a result's."""
+    arg = ctx.node.args.get("self")
+    meta, out = ctx.metas.get(getattr(arg, "name", "")), ctx.out()
+    if meta is None or meta.strides is None:
+        return True
+    if out is None or out.strides is None:
+        return is_row_major(meta, ctx.state.symbols)
+    sizes, *strides = (
+        [evaluated(d, ctx.state.symbols) for d in dims] for dims in (meta.shape, meta.strides, out.strides)
+    )
+    return all(old == new for size, old, new in zip(sizes, *strides) if size > 1)
 
 
 @converts("aten.to.dtype", "aten.to.dtype_layout", "aten.to.device", "aten.to.other", "aten.type_as.default")
@@ -65,7 +81,7 @@ def to(ctx: NodeContext) -> Handle:
     wanted = ctx.value("other").type.dtype if ctx.has("other") else ctx.get("dtype", x.type.dtype)
     if not isinstance(wanted, DType):
         raise ctx.unsupported(f"elements of type {wanted}")
-    if wanted is x.type.dtype and not ctx.get("copy", False):
+    if wanted is x.type.dtype and not ctx.get("copy", False) and _lies_as_asked(ctx):
         return _itself(ctx)
     return fresh(converted(ctx, x, wanted))
 

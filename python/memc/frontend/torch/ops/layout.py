@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.types import DType
 
 from ..context import NodeContext, converts, promoted
+from ..handles import Handle, View, fresh
 from .conversion import converted
 from .elementwise import number
-from .views import cut, pasted, reshaped, slice_bounds
+from .views import cut, is_row_major, one_way, pasted, reshaped, scattered, slice_bounds
 
 
 @converts("aten.clone.default", "aten.lift_fresh_copy.default", "aten.alias_copy.default", "aten.positive.default")
@@ -176,39 +178,73 @@ def triangle(ctx: NodeContext) -> Value:
 
 
 @converts("aten.diagonal.default", "aten.diagonal_copy.default")
-def diagonal(ctx: NodeContext) -> Value:
-    b, x = ctx.b, ctx.value("self")
-    rank, offset = x.type.rank, int(ctx.get("offset", 0))
+def diagonal(ctx: NodeContext) -> Handle:
+    shape = ctx.value("self").type.shape
+    rank, offset = len(shape), int(ctx.get("offset", 0))
     first, second = (ctx.axis(int(ctx.get(n, d)), rank) for n, d in (("dim1", 0), ("dim2", 1)))
-    rest = [a for a in range(rank) if a not in (first, second)]
-    rows, columns = x.type.shape[first], x.type.shape[second]
+    order = (*(a for a in range(rank) if a not in (first, second)), first, second)
+    back = tuple(order.index(a) for a in range(rank))
+    rows, columns = shape[first], shape[second]
     count = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
-    turned = b.op("transpose", [x], perm=(*rest, first, second))
-    flat = reshaped(b, turned, (*(x.type.shape[a] for a in rest), rows * columns))
     at = (np.arange(count) + max(-offset, 0)) * columns + np.arange(count) + max(offset, 0)
-    return b.op("gather", [flat, b.constant(at.astype(np.int64))], axis=len(rest))
+    turned = tuple(shape[a] for a in order)
+
+    def flat(b: IRBuilder, x: Value) -> Value:
+        return reshaped(b, b.op("transpose", [x], perm=order), (*turned[:-2], rows * columns))
+
+    def take(b: IRBuilder, x: Value) -> Value:
+        return b.op("gather", [flat(b, x), b.constant(at.astype(np.int64))], axis=rank - 2)
+
+    def put(b: IRBuilder, base: Value, new: Value) -> Value:
+        written = scattered(b, flat(b, base), new, rank - 2, at) if count else flat(b, base)
+        return b.op("transpose", [reshaped(b, written, turned)], perm=back)
+
+    return _view_or_copy(ctx, View(take, put))
+
+
+def _view_or_copy(ctx: NodeContext, view: View) -> Handle:
+    made = ctx.view(ctx.handle("self"), view)
+    return fresh(made.read(ctx.b)) if "_copy." in ctx.node.target else made
 
 
 @converts("aten.as_strided.default", "aten.as_strided_copy.default")
-def as_strided(ctx: NodeContext) -> Value:
+def as_strided(ctx: NodeContext) -> Handle:
     """Elements of a contiguous tensor by their distances in it."""
-    b, x = ctx.b, ctx.value("self")
+    count = ctx.value("self").type.elements
     sizes, strides = ctx.ints("size"), ctx.ints("stride")
     at = np.full((), int(ctx.get("storage_offset", 0)), np.int64)
     for size, stride in zip(sizes, strides):
         at = at[..., None] + np.arange(size, dtype=np.int64) * stride
-    if at.size and int(at.max()) >= x.type.elements:
+    of = ctx.handle("self")
+    if not is_row_major(ctx.metas.get(getattr(ctx.node.args["self"], "name", "")), ctx.state.symbols):
+        raise ctx.unsupported("a strided view of a tensor that is not contiguous")
+    if of.parent is not None and of.read(ctx.b).type.elements != of.storage.value.type.elements:
+        raise ctx.unsupported("a strided view of a part of a tensor")
+    at = at.reshape(-1)
+    if at.size and int(at.max()) >= count:
         raise ctx.unsupported("a strided view beyond the tensor that it is given")
-    flat = reshaped(b, x, (x.type.elements,))
-    if at.size == x.type.elements and (at.reshape(-1) == np.arange(at.size)).all():
-        return reshaped(b, flat, sizes)
-    return reshaped(b, b.op("gather", [flat, b.constant(at.reshape(-1))], axis=0), sizes)
+    whole = at.size == count and bool((at == np.arange(at.size)).all())
+
+    def take(b: IRBuilder, x: Value) -> Value:
+        flat = reshaped(b, x, (count,))
+        return reshaped(b, flat if whole else b.op("gather", [flat, b.constant(at)], axis=0), sizes)
+
+    def put(b: IRBuilder, base: Value, new: Value) -> Value:
+        new = reshaped(b, new, (at.size,))
+        written = new if whole else scattered(b, reshaped(b, base, (count,)), new, 0, at)
+        return reshaped(b, written, base.type.shape)
+
+    return _view_or_copy(ctx, View(take, put if at.size and len(np.unique(at)) == at.size else None))
 
 
 @converts("aten.unfold.default")
-def unfold(ctx: NodeContext) -> Value:
+def unfold(ctx: NodeContext) -> Handle:
+    return one_way(ctx, _windows)
+
+
+def _windows(ctx: NodeContext, x: Value) -> Value:
     """Windows of an axis, as a last axis."""
-    b, x = ctx.b, ctx.value("self")
+    b = ctx.b
     axis = ctx.axis(int(ctx.get("dimension")), x.type.rank)
     size, step = int(ctx.get("size")), int(ctx.get("step"))
     count = (x.type.shape[axis] - size) // step + 1

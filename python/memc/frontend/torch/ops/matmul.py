@@ -41,9 +41,9 @@ def addmm(ctx: NodeContext) -> Value:
     alpha, beta = ctx.get("alpha", 1), ctx.get("beta", 1)
     if alpha != 1:
         found = b.op("mul", [found, ctx.typed(alpha, found.type.dtype)])
+    addend = ctx.value("self")
     if beta == 0:
         return found
-    addend = ctx.value("self")
     if beta != 1:
         addend = b.op("mul", [addend, ctx.typed(beta, addend.type.dtype)])
     return b.op("add", [found, addend])

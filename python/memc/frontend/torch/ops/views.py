@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,23 @@ def is_strided_view(meta: Meta | None, shape: Sequence[int], symbols: dict[str, 
     except AttributeError:
         return False
     return True
+
+
+def is_row_major(meta: Meta | None, symbols: dict[str, int]) -> bool:
+    """Whether a tensor lies in row-major order, as far as is known."""
+    if meta is None or meta.strides is None:
+        return True
+    step = 1
+    for size, stride in zip(*([evaluated(d, symbols) for d in reversed(dims)] for dims in (meta.shape, meta.strides))):
+        if size > 1 and stride != step:
+            return False
+        step *= max(size, 1)
+    return True
+
+
+def one_way(ctx: NodeContext, take: Callable[[NodeContext, Value], Value]) -> Handle:
+    """A view of `self` that follows writes to that one, and refuses those to itself."""
+    return ctx.view(ctx.handle("self"), View(lambda b, x: take(ctx, x), None))
 
 
 def _reshape(ctx: NodeContext, shape: Sequence[int], name: str = "self") -> Handle:
@@ -190,7 +207,7 @@ def pasted(b: IRBuilder, base: Value, new: Value, axis: int, bounds: Bounds) -> 
     extent = base.type.shape[axis]
     if step != 1:
         positions = np.arange(start, stop, step)
-        return _scattered(b, base, new, axis, positions)
+        return scattered(b, base, new, axis, positions)
     parts = [cut(b, base, axis, (0, start, 1))] if start else []
     parts.append(new)
     if stop < extent:
@@ -198,7 +215,7 @@ def pasted(b: IRBuilder, base: Value, new: Value, axis: int, bounds: Bounds) -> 
     return b.op("concat", parts, axis=axis) if len(parts) > 1 else new
 
 
-def _scattered(b: IRBuilder, base: Value, new: Value, axis: int, positions: Any) -> Value:
+def scattered(b: IRBuilder, base: Value, new: Value, axis: int, positions: Any) -> Value:
     column = [1] * base.type.rank
     column[axis] = len(positions)
     indices = b.op("broadcast", [b.constant(positions.astype(np.int64).reshape(column))], shape=new.type.shape)

@@ -192,6 +192,28 @@ def test_tied_weights_are_one() -> None:
     assert [w for w in module.weights if "weight" in w] == ["linear.weight"]
 
 
+@pytest.mark.parametrize(
+    ("change", "turn"),
+    [({"strides": [{"as_int": 1}, {"as_int": 4}]}, True), ({"dtype": 4}, False)],
+)
+def test_weights_of_the_same_bytes_seen_differently_are_two(tmp_path: Path, change: Any, turn: bool) -> None:
+    path = tmp_path / "tied.pt2"
+    with zipfile.ZipFile(DATA / "in_place.pt2") as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            data = source.read(name)
+            if name.endswith("model_weights_config.json"):
+                config = json.loads(data)
+                config["config"]["tied.weight"]["tensor_meta"].update(change)
+                data = json.dumps(config).encode()
+            target.writestr(name, data)
+    weights = read_archive(path).weights
+    first, second = weights["linear.weight"], weights["tied.weight"]
+    assert first.key != second.key
+    plain = first.read().reshape(-1)
+    wanted = plain.reshape(3, 4).T if turn else plain.view(np.int32).reshape(4, 3)
+    np.testing.assert_array_equal(second.read(), wanted)
+
+
 def _rewritten(tmp_path: Path, change: Any) -> Path:
     """A file with its program changed."""
     path = tmp_path / "changed.pt2"
@@ -241,3 +263,29 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         import_torch(empty)
     with pytest.raises(UsageError, match="no such file"):
         import_torch(tmp_path / "missing.pt2")
+
+
+@pytest.mark.parametrize(
+    "kind", ["_scaled_dot_product_efficient_attention", "_scaled_dot_product_flash_attention_for_cpu"]
+)
+def test_attention_adds_what_its_overload_calls_a_mask(kind: str) -> None:
+    q, bias = X.reshape(1, 1, 2, 3), np.array([[[[0, 3], [-2, 0]]]], np.float32)
+    name = "attn_bias" if "efficient" in kind else "attn_mask"
+    args = {**{n: Ref("q") for n in ("query", "key", "value")}, name: Ref("bias")}
+    node = Node("y", f"aten.{kind}.default", args, ["y", None])
+    found = evaluate(import_torch(graph(node, result="y", q=q, bias=bias)), {"x": X})["output"]
+    scores = X @ X.T / np.sqrt(3) + bias[0, 0]
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(found[0, 0], weights / weights.sum(axis=1, keepdims=True) @ X, rtol=1e-5)
+
+
+def test_a_tensor_that_a_converter_passes_over_is_refused() -> None:
+    node = call("y", "aten.relu.default", self=Ref("x"), scales=Ref("x"))
+    with pytest.raises(UnsupportedError, match="has no meaning for its argument `scales`"):
+        import_torch(graph(node, result="y"))
+
+
+def test_an_addend_times_nothing() -> None:
+    node = call("y", "aten.addmm.default", self=Ref("w"), mat1=Ref("x"), mat2=Ref("w"), beta=0)
+    found = evaluate(import_torch(graph(node, result="y", w=np.eye(3, dtype=np.float32))), {"x": X})["output"]
+    np.testing.assert_array_equal(found, X)
