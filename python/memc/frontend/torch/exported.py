@@ -16,7 +16,7 @@ from memc.ir.core import Array
 from memc.ir.errors import UnsupportedError
 from memc.ir.types import DType
 
-from .graph import Arg, Dim, Graph, Input, Location, Meta, Node, Output, Ref, Weight
+from .graph import LITERAL, Arg, Dim, Graph, Input, Location, Meta, Node, Output, Ref, Weight
 from .sizes import parse_size
 from .stack_traces import user_line, without_local
 
@@ -135,7 +135,11 @@ class Reader:
             if meta is not None:
                 self.metas[node.name] = meta
             if node.op == "get_attr":
-                self.attributes[node.name] = self.attribute(node)
+                held = self.attribute(node)
+                if isinstance(held, Graph):
+                    self.attributes[node.name] = held
+                else:
+                    yield Node(node.name, LITERAL, {"value": array_of(held)}, [node.name])
             elif node.op == "call_function":
                 packed = isinstance(value, (list, tuple)) or (value is None and "getitem" in str(list(node.users)))
                 location = Location(
@@ -145,17 +149,17 @@ class Reader:
             elif node.op not in ("placeholder", "output"):
                 raise UnsupportedError(f"unsupported: a {node.op} of {node.target}: export the module first")
 
-    def attribute(self, node: Any) -> Arg:
-        """What a module holds: a graph of its own, or a tensor, which becomes a constant."""
+    def attribute(self, node: Any) -> Any:
+        """What a module holds: a graph of its own, or a tensor."""
         held = self.module
         for part in str(node.target).split("."):
             held = getattr(held, part)
-        if hasattr(held, "graph"):
-            inner = Reader(held)
-            nodes = list(inner.nodes())
-            inputs = [Input(n.name, "input") for n in held.graph.nodes if n.op == "placeholder"]
-            return Graph(inputs, nodes, [Output(arg) for arg in inner.outputs()], inner.metas)
-        return Ref(node.name)
+        if not hasattr(held, "graph"):
+            return held
+        inner = Reader(held)
+        nodes = list(inner.nodes())
+        inputs = [Input(n.name, "input") for n in held.graph.nodes if n.op == "placeholder"]
+        return Graph(inputs, nodes, [Output(arg) for arg in inner.outputs()], inner.metas)
 
     def outputs(self) -> Sequence[Arg]:
         """What the graph returns."""

@@ -31,6 +31,9 @@ class Size:
 
 Dim = Union[int, Size]
 
+LITERAL = "memc.literal"
+"""The target of a node whose result is the array that it is given as `value`."""
+
 Arg = Any
 """An argument: Ref, None, bool, int, float, str, DType, a Graph, or a list of such."""
 

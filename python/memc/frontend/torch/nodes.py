@@ -11,7 +11,7 @@ from memc.ir.errors import InvalidError, MemcError, OpError
 from memc.ir.ops.shared.casts import cast
 
 from .context import Converter, Known, NodeContext, State, converter_of
-from .graph import Graph, Meta, Node, Ref
+from .graph import LITERAL, Graph, Meta, Node, Ref
 from .handles import Handle, fresh
 
 REFUSED = {
@@ -134,6 +134,8 @@ def _import(context: NodeContext, depth: int) -> Any:
     node = context.node
     if node.target in NOTHING:
         return None
+    if node.target == LITERAL:
+        return context.b.constant(node.args["value"])
     if node.target == "operator.getitem":
         source, index = (context.resolved(arg) for arg in node.args.values())
         return source[index]

@@ -20,6 +20,7 @@ from . import (  # noqa: F401
     reduction,
     resize,
     sorting,
+    special,
     symbolic,
     views,
     vision,

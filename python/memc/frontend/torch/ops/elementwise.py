@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from memc.ir.core import Value
@@ -19,8 +18,7 @@ FLOATS = {
 """Overloads `aten.NAME.default` whose results are floats, and their ops."""
 
 SAME = {
-    **{name: name for name in ("abs", "neg", "sign", "floor", "ceil", "round", "trunc", "relu")},
-    "sgn": "sign",
+    **{name: name for name in ("abs", "neg", "floor", "ceil", "round", "trunc", "relu")},
     "bitwise_not": "bitwise_not",
 }
 """Overloads whose results have their operand's type."""
@@ -47,6 +45,16 @@ def _same_unary(name: str) -> None:
         return ctx.b.op(SAME[name], [x])
 
 
+@converts("aten.sign.default", "aten.sgn.default")
+def sign(ctx: NodeContext) -> Value:
+    """0 of nan, as in PyTorch."""
+    b, x = ctx.b, ctx.value("self")
+    if x.type.dtype is DType.BOOL:
+        return x
+    found = b.op("sign", [x])
+    return b.op("select", [b.op("is_nan", [x]), number(ctx, 0, x), found]) if x.type.dtype.is_float else found
+
+
 for _name in FLOATS:
     _float_unary(_name)
 for _name in SAME:
@@ -56,6 +64,12 @@ for _name in SAME:
 def number(ctx: NodeContext, value: float, x: Value) -> Value:
     """A number of the type of x."""
     return ctx.b.scalar(value, x.type.dtype)
+
+
+def floating(ctx: NodeContext) -> Value:
+    """The operand `self`; integers and booleans as f32."""
+    x = ctx.value("self")
+    return x if x.type.dtype.is_float else cast(ctx.b, x, DType.F32)
 
 
 def operands(ctx: NodeContext, left: str = "self", right: str = "other") -> tuple[Value, Value]:
@@ -119,10 +133,22 @@ def _truncated(ctx: NodeContext, x: Value, y: Value) -> Value:
 
 
 def _floored(ctx: NodeContext, x: Value, y: Value) -> Value:
+    """The greatest whole number not above the quotient. Of floats by their remainder, as in PyTorch: the rounded quotient may
+    be a whole number that the exact one does not reach."""
     b = ctx.b
-    if x.type.dtype.is_float:
-        return b.op("floor", [b.op("div", [x, y])])
-    return b.op("div", [b.op("sub", [x, b.op("mod", [x, y])]), y])
+    if not x.type.dtype.is_float:
+        return b.op("div", [b.op("sub", [x, b.op("mod", [x, y])]), y])
+    dtype, x, y = x.type.dtype, widen(b, x), widen(b, y)
+    zero = number(ctx, 0, x)
+    rest = b.op("fmod", [x, y])
+    whole = b.op("div", [b.op("sub", [x, rest]), y])
+    differ = b.op("not_equal", [b.op("less", [y, zero]), b.op("less", [rest, zero])])
+    below = b.op("logical_and", [b.op("not_equal", [rest, zero]), differ])
+    whole = b.op("sub", [whole, cast(b, below, x.type.dtype)])
+    low = b.op("floor", [whole])
+    high = b.op("greater", [b.op("sub", [whole, low]), number(ctx, 0.5, x)])
+    found = b.op("add", [low, cast(b, high, x.type.dtype)])
+    return cast(b, b.op("select", [b.op("equal", [y, zero]), b.op("div", [x, y]), found]), dtype)
 
 
 @converts("aten.floor_divide.default", "aten.floor_divide.Scalar")
@@ -140,14 +166,25 @@ def fmod(ctx: NodeContext) -> Value:
     return ctx.b.op("fmod", list(operands(ctx)))
 
 
-@converts("aten.maximum.default", "aten.max.other", "aten.fmax.default")
+@converts("aten.maximum.default", "aten.max.other")
 def maximum(ctx: NodeContext) -> Value:
     return ctx.b.op("max", list(operands(ctx)))
 
 
-@converts("aten.minimum.default", "aten.min.other", "aten.fmin.default")
+@converts("aten.minimum.default", "aten.min.other")
 def minimum(ctx: NodeContext) -> Value:
     return ctx.b.op("min", list(operands(ctx)))
+
+
+@converts("aten.fmax.default", "aten.fmin.default")
+def extremum_of_numbers(ctx: NodeContext) -> Value:
+    """The other operand where one is nan."""
+    b, (x, y) = ctx.b, operands(ctx)
+    found = b.op("max" if ".fmax." in ctx.node.target else "min", [x, y])
+    if not x.type.dtype.is_float:
+        return found
+    found = b.op("select", [b.op("is_nan", [y]), x, found])
+    return b.op("select", [b.op("is_nan", [x]), y, found])
 
 
 def square(ctx: NodeContext, x: Value) -> Value:
@@ -182,48 +219,6 @@ def pow_tensor(ctx: NodeContext) -> Value:
     return ctx.b.op("pow", list(operands(ctx, "self", "exponent")))
 
 
-@converts("aten.exp2.default")
-def exp2(ctx: NodeContext) -> Value:
-    x = ctx.value("self")
-    return ctx.b.op("exp", [ctx.b.op("mul", [x, number(ctx, math.log(2), x)])])
-
-
-@converts("aten.log2.default", "aten.log10.default")
-def other_logarithms(ctx: NodeContext) -> Value:
-    base = 2 if ".log2." in ctx.node.target else 10
-    x = ctx.b.op("log", [ctx.value("self")])
-    return ctx.b.op("mul", [x, number(ctx, 1 / math.log(base), x)])
-
-
-@converts("aten.expm1.default")
-def expm1(ctx: NodeContext) -> Value:
-    """tanh(x / 2) (e^x + 1), exact near 0, and for large x, where that overflows early, e^x - 1."""
-    b, x = ctx.b, widen(ctx.b, ctx.value("self"))
-    half = b.op("tanh", [b.op("mul", [x, number(ctx, 0.5, x)])])
-    power = b.op("exp", [x])
-    found = b.op("mul", [half, b.op("add", [power, number(ctx, 1, x)])])
-    return cast(b, found, ctx.value("self").type.dtype)
-
-
-@converts("aten.log1p.default")
-def log1p(ctx: NodeContext) -> Value:
-    """2 atanh(x / (2 + x)), exact near 0, and elsewhere log(1 + x)."""
-    b, x = ctx.b, widen(ctx.b, ctx.value("self"))
-    near = b.op("less", [b.op("abs", [x]), number(ctx, 0.5, x)])
-    small = b.op("select", [near, x, number(ctx, 0, x)])
-    ratio = b.op("div", [small, b.op("add", [small, number(ctx, 2, x)])])
-    first = b.op("mul", [b.op("atanh", [ratio]), number(ctx, 2, x)])
-    large = b.op("select", [near, number(ctx, 0, x), x])
-    second = b.op("log", [b.op("add", [large, number(ctx, 1, x)])])
-    return cast(b, b.op("select", [near, first, second]), ctx.value("self").type.dtype)
-
-
-@converts("aten.erfc.default")
-def erfc(ctx: NodeContext) -> Value:
-    x = ctx.b.op("erf", [ctx.value("self")])
-    return ctx.b.op("sub", [number(ctx, 1, x), x])
-
-
 @converts("aten.addcmul.default", "aten.addcdiv.default")
 def addc(ctx: NodeContext) -> Value:
     b, x = ctx.b, ctx.value("self")
@@ -234,9 +229,16 @@ def addc(ctx: NodeContext) -> Value:
 
 @converts("aten.lerp.Scalar", "aten.lerp.Tensor")
 def lerp(ctx: NodeContext) -> Value:
+    """Counted from the nearer end, so that a weight of 1 is exactly `end`."""
     b, x = ctx.b, ctx.value("self")
     end, weight = ctx.operand("end", x.type.dtype), ctx.operand("weight", x.type.dtype)
-    return b.op("add", [x, b.op("mul", [weight, b.op("sub", [end, x])])])
+    apart = b.op("sub", [end, x])
+    low = b.op("add", [x, b.op("mul", [weight, apart])])
+    high = b.op("sub", [end, b.op("mul", [apart, b.op("sub", [number(ctx, 1, x), weight])])])
+    known = ctx.get("weight")
+    if isinstance(known, (int, float)):
+        return low if abs(known) < 0.5 else high
+    return b.op("select", [b.op("less", [b.op("abs", [weight]), number(ctx, 0.5, x)]), low, high])
 
 
 @converts("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp_max.default")
@@ -288,18 +290,3 @@ def bitwise(ctx: NodeContext) -> Value:
 def shift(ctx: NodeContext) -> Value:
     kind = "shift_left" if "left" in ctx.node.target else "shift_right"
     return ctx.b.op(kind, list(operands(ctx)))
-
-
-@converts("aten.atan2.default")
-def atan2(ctx: NodeContext) -> Value:
-    """The angle of (x, y): atan of the quotient, moved by half a turn to the left of the origin."""
-    b = ctx.b
-    y, x = operands(ctx)
-    zero = number(ctx, 0, x)
-    up = b.op("greater_equal", [y, zero])
-    quotient = b.op("atan", [b.op("div", [y, x])])
-    turn = b.op("select", [up, number(ctx, math.pi, x), number(ctx, -math.pi, x)])
-    left = b.op("less", [x, zero])
-    found = b.op("select", [left, b.op("add", [quotient, turn]), quotient])
-    level = b.op("equal", [b.op("max", [b.op("abs", [x]), b.op("abs", [y])]), zero])
-    return b.op("select", [level, zero, found])

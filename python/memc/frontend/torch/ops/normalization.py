@@ -190,8 +190,9 @@ def rms_norm(ctx: NodeContext) -> Value:
 def weight_norm(ctx: NodeContext) -> list[Value] | Value:
     """v scaled so that each of its slices along an axis has the norm that g says."""
     b, v, g = ctx.b, ctx.value("v"), ctx.value("g")
-    axis = ctx.axis(int(ctx.get("dim", 0)), v.type.rank)
-    axes = tuple(a for a in range(v.type.rank) if a != axis)
+    dim = int(ctx.get("dim", 0))
+    # -1 is no last axis here, but what weight_norm(dim=None) says: one norm of all.
+    axes = tuple(a for a in range(v.type.rank) if dim == -1 or a != ctx.axis(dim, v.type.rank))
     total = b.op("reduce_sum", [square(ctx, widen(b, v))], axes=axes, keepdims=True)
     norm = b.op("sqrt", [total])
     w = b.op("mul", [v, cast(b, b.op("div", [widen(b, g), norm]), v.type.dtype)])
