@@ -58,6 +58,14 @@ def array_of(tensor: Any) -> Array:
     return np.asarray(plain.numpy())
 
 
+def literal(tensor: Any) -> Array:
+    """The data of a tensor in a graph, also while a tracer stands between and wants tensors without data."""
+    if type(tensor).__name__ == "FakeTensor":
+        raise UnsupportedError("unsupported: a tensor in the graph that has no data")
+    with sys.modules["torch.utils._python_dispatch"]._disable_current_modes():
+        return array_of(tensor)
+
+
 def _dim(size: Any) -> Dim:
     if isinstance(size, int):
         return size
@@ -139,7 +147,7 @@ class Reader:
                 if isinstance(held, Graph):
                     self.attributes[node.name] = held
                 else:
-                    yield Node(node.name, LITERAL, {"value": array_of(held)}, [node.name])
+                    yield Node(node.name, LITERAL, {"value": literal(held)}, [node.name])
             elif node.op == "call_function":
                 packed = isinstance(value, (list, tuple)) or (value is None and "getitem" in str(list(node.users)))
                 location = Location(

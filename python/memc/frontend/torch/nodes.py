@@ -48,6 +48,12 @@ NOTHING = frozenset(
 )
 """Targets that compute nothing."""
 
+SHAPES = frozenset(
+    f"aten.{name}"
+    for name in ("squeeze.default", "squeeze.dim", "squeeze.dims", "unsqueeze.default", "t.default", "transpose.int")
+)
+"""Overloads whose variants in place move nothing: the tensor is another view from then on."""
+
 MAX_DEPTH = 20
 """Bodies of higher-order ops nested deeper than this are refused."""
 
@@ -147,7 +153,7 @@ def _import(context: NodeContext, depth: int) -> Any:
     functional = _functional(node.target)
     converter = converter_of(functional) if functional else None
     if converter is not None and functional:
-        return _in_place(context, functional)
+        return _converted(context, converter) if functional in SHAPES else _in_place(context, functional)
     short = node.target.rpartition(".")[0] or node.target
     why = REFUSED.get(short.removesuffix("_")) or REFUSED.get(node.target)
     raise context.unsupported(why or "memc has no converter of this overload")

@@ -14,6 +14,7 @@ from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from ..context import NodeContext, converts
+from .elementwise import number
 from .matmul import product
 from .views import reshaped
 
@@ -27,9 +28,30 @@ def scaled_dot_product_attention(ctx: NodeContext) -> Value:
     scale = ctx.get("scale")
     scale = 1 / math.sqrt(q.type.shape[-1]) if scale is None else float(scale)
     causal = bool(ctx.get("is_causal", False))
+    blind = _blind_rows(ctx, mask) if mask is not None else None
     if ctx.trainable or ratio:
-        return _written_out(ctx, (q, k, v), mask, (scale, causal, ratio))
-    return attention(ctx, (q, k, v), mask, scale, causal)
+        # Such rows see all, so that gradients are numbers, too.
+        mask = _seeing(ctx, mask, blind) if mask is not None and blind is not None else mask
+        found = _written_out(ctx, (q, k, v), mask, (scale, causal, ratio))
+    else:
+        found = attention(ctx, (q, k, v), mask, scale, causal)
+    return found if blind is None else ctx.b.op("select", [blind, number(ctx, 0, found), found])
+
+
+def _blind_rows(ctx: NodeContext, mask: Value) -> Value:
+    """Where a mask hides every key: the result is 0 there, as in PyTorch, not the nan of a softmax of nothing."""
+    b = ctx.b
+    most = b.op("reduce_max", [mask], axes=(mask.type.rank - 1,), keepdims=True)
+    if mask.type.dtype is DType.BOOL:
+        return b.op("logical_not", [most])
+    return b.op("equal", [most, number(ctx, -math.inf, most)])
+
+
+def _seeing(ctx: NodeContext, mask: Value, blind: Value) -> Value:
+    """A mask whose blind rows see every key."""
+    if mask.type.dtype is DType.BOOL:
+        return ctx.b.op("logical_or", [mask, blind])
+    return ctx.b.op("select", [blind, number(ctx, 0, mask), mask])
 
 
 @converts(
@@ -45,7 +67,7 @@ def chosen_attention(ctx: NodeContext) -> Sequence[Value]:
 def attention(
     ctx: NodeContext, heads: tuple[Value, Value, Value], mask: Value | None, scale: float, causal: bool
 ) -> Value:
-    """The op, on the last two axes. A row that sees no key is 0, as in PyTorch, where it can be told that there is one."""
+    """The op, on the last two axes. A row that sees no key is nan; `scaled_dot_product_attention` makes it 0."""
     q, k, v = heads
     b, rank = ctx.b, q.type.rank
     if k.type.rank != rank or v.type.rank != rank:

@@ -55,17 +55,25 @@ def logical(ctx: NodeContext) -> Value:
 
 @converts("aten.isnan.default")
 def isnan(ctx: NodeContext) -> Value:
-    return ctx.b.op("is_nan", [ctx.value("self")])
+    return _of_floats(ctx, "is_nan")
 
 
 @converts("aten.isinf.default")
 def isinf(ctx: NodeContext) -> Value:
-    return ctx.b.op("is_inf", [ctx.value("self")])
+    return _of_floats(ctx, "is_inf")
+
+
+def _of_floats(ctx: NodeContext, name: str) -> Value:
+    """What no integer is."""
+    b, x = ctx.b, ctx.value("self")
+    return b.op(name, [x]) if x.type.dtype.is_float else b.op("not_equal", [x, x])
 
 
 @converts("aten.isfinite.default")
 def isfinite(ctx: NodeContext) -> Value:
     b, x = ctx.b, ctx.value("self")
+    if not x.type.dtype.is_float:
+        return b.op("equal", [x, x])
     return b.op("less", [b.op("abs", [x]), number(ctx, math.inf, x)])
 
 
@@ -83,6 +91,8 @@ def masked_fill(ctx: NodeContext) -> Value:
 @converts("aten.nan_to_num.default")
 def nan_to_num(ctx: NodeContext) -> Value:
     b, x = ctx.b, ctx.value("self")
+    if not x.type.dtype.is_float:
+        return x
     import ml_dtypes
 
     limits = ml_dtypes.finfo(x.type.dtype.numpy)

@@ -139,15 +139,15 @@ def _floored(ctx: NodeContext, x: Value, y: Value) -> Value:
     if not x.type.dtype.is_float:
         return b.op("div", [b.op("sub", [x, b.op("mod", [x, y])]), y])
     dtype, x, y = x.type.dtype, widen(b, x), widen(b, y)
-    zero = number(ctx, 0, x)
+    zero, one = number(ctx, 0, x), number(ctx, 1, x)
     rest = b.op("fmod", [x, y])
     whole = b.op("div", [b.op("sub", [x, rest]), y])
     differ = b.op("not_equal", [b.op("less", [y, zero]), b.op("less", [rest, zero])])
     below = b.op("logical_and", [b.op("not_equal", [rest, zero]), differ])
-    whole = b.op("sub", [whole, cast(b, below, x.type.dtype)])
+    whole = b.op("select", [below, b.op("sub", [whole, one]), whole])
     low = b.op("floor", [whole])
     high = b.op("greater", [b.op("sub", [whole, low]), number(ctx, 0.5, x)])
-    found = b.op("add", [low, cast(b, high, x.type.dtype)])
+    found = b.op("select", [high, b.op("add", [low, one]), low])
     return cast(b, b.op("select", [b.op("equal", [y, zero]), b.op("div", [x, y]), found]), dtype)
 
 

@@ -80,7 +80,8 @@ def argmax(ctx: NodeContext) -> Value:
     x = ctx.value("self")
     x = cast(ctx.b, x, DType.I32) if x.type.dtype is DType.BOOL else x
     if not ctx.has("dim"):
-        x = reshaped(ctx.b, x, (x.type.elements,))
+        rank = x.type.rank if ctx.get("keepdim", False) else 0
+        return reshaped(ctx.b, _arg(ctx, reshaped(ctx.b, x, (x.type.elements,)), 0, name, False), (1,) * rank)
     return _arg(ctx, x, ctx.axis(int(ctx.get("dim", 0)), x.type.rank), name, bool(ctx.get("keepdim", False)))
 
 

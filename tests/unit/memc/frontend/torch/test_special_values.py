@@ -90,6 +90,30 @@ def test_functions_of_integers_are_f32(name: str, wanted: Any) -> None:
     np.testing.assert_allclose(found, wanted(x.astype(np.float64)), rtol=1e-5)
 
 
+def test_integers_are_finite_numbers() -> None:
+    x = np.array([[3, -1]])
+    for name, wanted in (("isnan", False), ("isinf", False), ("isfinite", True)):
+        np.testing.assert_array_equal(result(f"aten.{name}.default", x), [[wanted, wanted]])
+    np.testing.assert_array_equal(result("aten.nan_to_num.default", x), x)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_the_place_of_the_greatest_of_all(keep: bool) -> None:
+    found = result("aten.argmax.default", f32(1, 5, 2, 3).reshape(2, 2), keepdim=keep)
+    np.testing.assert_array_equal(found, np.array([[1]] if keep else 1), strict=True)
+
+
+@pytest.mark.parametrize("boolean", [True, False])
+@pytest.mark.parametrize("kind", ["scaled_dot_product_attention", "_scaled_dot_product_efficient_attention"])
+def test_rows_of_attention_that_see_nothing_are_0(kind: str, boolean: bool) -> None:
+    q = np.arange(6, dtype=np.float32).reshape(1, 1, 2, 3)
+    seen = np.array([[True, False], [False, False]])
+    mask = seen if boolean else np.where(seen, 0, -INF).astype(np.float32)
+    names = ("query", "key", "value", "attn_bias" if "efficient" in kind else "attn_mask")
+    found = result(f"aten.{kind}.default", q, q, q, mask, names=names)
+    np.testing.assert_allclose(found, [[[[0, 1, 2], [0, 0, 0]]]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["Scalar", "Tensor"])
 @pytest.mark.parametrize("weight", [0.0, 0.25, 0.75, 1.0])
 def test_interpolation_reaches_its_ends(kind: str, weight: float) -> None:

@@ -85,6 +85,24 @@ def test_refusals(target: str, of: str, named: dict[str, Any], why: str) -> None
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("target", "named", "row"),
+    [
+        ("aten.t_.default", {}, [2, 10, 18]),
+        ("aten.transpose_.int", {"dim0": 0, "dim1": 1}, [2, 10, 18]),
+        ("aten.unsqueeze_.default", {"dim": 1}, [[2, 4, 6, 8]]),
+    ],
+)
+def test_another_view_from_then_on(target: str, named: dict[str, Any], row: Any) -> None:
+    nodes = [
+        Node("y", "aten.mul.Tensor", {"self": Ref("x"), "other": 2}, ["y"]),
+        Node("z", target, {"self": Ref("y"), **named}, ["z"]),
+        Node("first", "aten.select.int", {"self": Ref("z"), "dim": 0, "index": 0}, ["first"]),
+    ]
+    program = Graph([Input("x", "input")], nodes, [Output(Ref("first"))], {"x": Meta(DType.F32, (3, 4), (4, 1))})
+    np.testing.assert_array_equal(evaluate(import_torch(program), {"x": X})["output"], row)
+
+
 def test_windows_follow_writes_to_their_source() -> None:
     nodes = [
         Node("y", "aten.mul.Tensor", {"self": Ref("x"), "other": 2}, ["y"]),
