@@ -59,12 +59,16 @@ def amin(ctx: NodeContext) -> Value:
 @converts("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_node(ctx: NodeContext) -> Value:
     x = truth(ctx, ctx.value("self"))
+    if ctx.get("dim") == []:
+        return x  # Unlike other reductions, over no axis.
     return reduce(ctx.b, "max", x, ctx.axes("dim", x.type.rank), bool(ctx.get("keepdim", False)))
 
 
 @converts("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_node(ctx: NodeContext) -> Value:
     x = truth(ctx, ctx.value("self"))
+    if ctx.get("dim") == []:
+        return x
     return reduce(ctx.b, "min", x, ctx.axes("dim", x.type.rank), bool(ctx.get("keepdim", False)))
 
 

@@ -97,6 +97,12 @@ def test_integers_are_finite_numbers() -> None:
     np.testing.assert_array_equal(result("aten.nan_to_num.default", x), x)
 
 
+@pytest.mark.parametrize(("dim", "wanted"), [([], [[True, False]]), (None, True), ([0], [True, False])])
+def test_any_over_no_axis(dim: list[int] | None, wanted: Any) -> None:
+    found = result("aten.any.dims", np.array([[2, 0]]), dim=dim)
+    np.testing.assert_array_equal(found, np.array(wanted), strict=True)
+
+
 @pytest.mark.parametrize("keep", [False, True])
 def test_the_place_of_the_greatest_of_all(keep: bool) -> None:
     found = result("aten.argmax.default", f32(1, 5, 2, 3).reshape(2, 2), keepdim=keep)

@@ -80,6 +80,17 @@ with torch.no_grad():
     )
 
 
+def test_tensors_written_in_the_program(site) -> None:
+    site.run(
+        """
+compiled = torch.compile(lambda x: x + torch.tensor([1., 2., 3.]), backend=memc.torch.backend)
+with torch.no_grad():
+    for _ in range(2):
+        assert compiled(torch.ones(3)).tolist() == [2, 3, 4]
+"""
+    )
+
+
 def test_refusals(site) -> None:
     site.run(
         """
