@@ -212,7 +212,7 @@ def as_strided(ctx: NodeContext) -> Handle:
     """Elements of a contiguous tensor by their distances in it."""
     count = ctx.value("self").type.elements
     sizes, strides = ctx.ints("size"), ctx.ints("stride")
-    at = np.full((), int(ctx.get("storage_offset", 0)), np.int64)
+    at: Any = np.full((), int(ctx.get("storage_offset", 0)), np.int64)
     for size, stride in zip(sizes, strides):
         at = at[..., None] + np.arange(size, dtype=np.int64) * stride
     of = ctx.handle("self")
