@@ -3,87 +3,16 @@
 
 from __future__ import annotations
 
-import zlib
-from dataclasses import dataclass, field
-
 import numpy as np
 import pytest
 import tvm_ffi
-from attention_cases import causal
 from library_groups import Array
+from training_cases import CASES, Training, hidden_rows, no_key_beyond
 
 from memc import native
-from memc.ir.build import IRBuilder
-from memc.ir.core import Function, Op, Value
+from memc.ir.core import Op
 from memc.ir.evaluate import run_op
-from memc.ir.module import Module
-from memc.ir.types import DType, TensorType
 from memc.passes.kernels.select_kernels import library_kernel
-
-LANES_AND_TILES = 70
-"""Neither a multiple of a register's floats nor of a tile's queries."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """Queries and keys of a shape, values with `width` columns, and a mask, or the shape of a random one."""
-
-    q: tuple[int, ...]
-    k: tuple[int, ...]
-    width: int
-    axis: int
-    mask: Array | tuple[int, ...] | None = None
-    attrs: dict[str, int] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        mask = f"{self.mask.dtype}" if isinstance(self.mask, np.ndarray) else self.mask
-        return f"{self.q}-{self.k}-{self.width}-{self.axis}-{mask}-{self.attrs}".replace(" ", "")
-
-    @property
-    def operands(self) -> list[Array]:
-        """q, k, v, maybe a mask, and g."""
-        rng = np.random.default_rng(zlib.crc32(str(self).encode()))
-        shapes = [self.q, self.k, (*self.k[:-1], self.width), (*self.q[:-1], self.width)]
-        q, k, v, g = (np.asarray(rng.standard_normal(shape), np.float32) for shape in shapes)
-        if self.mask is None:
-            return [q, k, v, g]
-        mask = self.mask if isinstance(self.mask, np.ndarray) else rng.standard_normal(self.mask).astype(np.float32)
-        return [q, k, v, mask, g]
-
-    def op(self, name: str, arrays: list[Array]) -> Op:
-        attrs = {"axis": self.axis, "scale": self.q[-1] ** -0.5, **self.attrs}
-        params = [Value(f"x{n}", TensorType(DType.from_numpy(a.dtype), a.shape)) for n, a in enumerate(arrays)]
-        function = Function(list(params))
-        return IRBuilder(Module([function]), function, function.ops).multi(name, params, **attrs)
-
-    def expected(self) -> tuple[list[Array], list[Array]]:
-        """Of f64: result and log-sum-exp; and the gradients in q, k and v."""
-        wide = [x if x.dtype == bool else x.astype(np.float64) for x in self.operands]
-        forward = run_op(self.op("attention_training", wide[:-1]), wide[:-1])
-        given = [*wide[:-1], forward[1], (wide[-1] * forward[0]).sum(axis=-1), wide[-1]]
-        return list(forward), list(run_op(self.op("attention_grad", given), given))
-
-
-def seen(rows: int, columns: int) -> Array:
-    """A mask of bool in which each query sees its first key, at least."""
-    found = np.random.default_rng(8).random((rows, columns)) < 0.7
-    found[:, 0] = True
-    return found
-
-
-N = LANES_AND_TILES
-CASES = [
-    Training((2, 3, 128, 64), (2, 3, 128, 64), 64, 2),
-    Training((2, N, 3, 64), (2, 2 * N, 3, 64), 64, 1, None, {"diagonal": 0}),
-    Training((2, N, 3, 64), (2, 2 * N, 3, 64), 64, 1, None, {"diagonal": N}),
-    Training((N, 2, 3, 20), (3, 2, 3, 20), 9, 0, (2, 1, 1, 3)),
-    Training((2, 6, 130, 33), (2, 2, N, 33), 17, 2, (6, 130, N)),  # Three heads of q to each of k.
-    Training((N, 4, 2, 16), (130, 2, 1, 16), 16, 0, seen(N, 130)),  # Heads shared along two axes.
-    Training((4, N, 256), (4, N, 256), 256, 1, causal(N, N)),
-    Training((2, 65, 5), (2, 1, 5), 130, 1),
-    Training((1, 1), (1, 1), 1, 0),
-    Training((2, 1, 3, 8), (2, 130, 3, 8), 8, 1, None, {"diagonal": 129}),
-]
 
 
 @pytest.fixture(autouse=True)
@@ -148,12 +77,7 @@ def test_the_same_bits_with_any_number_of_threads(threads: int) -> None:
 
 def test_rows_that_see_no_key_and_other_infinities() -> None:
     """As softmax: a row of only -inf gives nan, +inf and nan spread in their row, and -inf elsewhere counts nothing."""
-    mask = np.zeros((40, 130), np.float32)
-    mask[0] = -np.inf
-    mask[1, :100] = -np.inf
-    mask[2, 3] = np.inf
-    mask[3, 129] = np.nan
-    case = Training((2, 40, 8), (2, 130, 8), 8, 1, mask)
+    case = hidden_rows()
     (result, log_sum), gradients = case.expected()
     *forward, g = case.operands
     op = case.op("attention_training", forward)
@@ -174,9 +98,7 @@ def test_rows_that_see_no_key_and_other_infinities() -> None:
 
 def test_keys_beyond_the_diagonal_of_a_row_that_sees_none() -> None:
     """A row that sees no key makes the gradients of all keys of its head nan, tiles beyond the diagonal too."""
-    mask = np.ones((2, 70, 130), bool)
-    mask[0, 5] = False
-    case = Training((2, 70, 8), (2, 130, 8), 8, 1, mask, {"diagonal": 0})
+    case = no_key_beyond()
     (result, log_sum), gradients = case.expected()
     *forward, g = case.operands
     given = [*forward, log_sum.astype(np.float32), (g * result).sum(axis=-1).astype(np.float32), g]

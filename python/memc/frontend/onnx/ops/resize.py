@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from memc.frontend.resize_kernels import cubic_kernel, linear_kernel
 from memc.ir.core import Array, Value
 from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
@@ -73,24 +74,10 @@ def nearest_index(at: Array, size: int, rule: str) -> Array:
     return np.clip(rules[rule](at), 0, size - 1).astype(np.int32)
 
 
-def _linear(distance: Array) -> Array:
-    return np.asarray(np.clip(1 - np.abs(distance), 0, None))
-
-
-def _cubic(a: float) -> Callable[[Array], Array]:
-    def kernel(distance: Array) -> Array:
-        d = np.abs(distance)
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-    return kernel
-
-
 def weight_tables(at: Array, plan: AxisPlan, options: Options) -> tuple[Array, Array]:
     """Index [target, taps] (i32) and weight [target, taps] (f64) of each result element."""
     radius = 2 if options.mode == "cubic" else 1
-    kernel = _cubic(options.cubic_a) if options.mode == "cubic" else _linear
+    kernel = cubic_kernel(options.cubic_a) if options.mode == "cubic" else linear_kernel
     # Downsampling with antialiasing stretches the kernel over as many elements as one result element covers.
     scale = min(plan.scale, 1.0) if options.antialias else 1.0
     start = int(np.floor(-radius / scale)) + 1

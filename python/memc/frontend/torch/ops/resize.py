@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from memc.frontend.resize_kernels import cubic_kernel, linear_kernel
 from memc.ir.core import Array, Value
 from memc.ir.ops.shared.casts import cast, widen
 
@@ -63,22 +64,6 @@ def _nearest(ctx: NodeContext, shift: float) -> Value:
     return ctx.b.op("resize_nearest", [x, *tables], axes=tuple(axes))
 
 
-def _triangle(distance: Array) -> Array:
-    return np.asarray(np.clip(1 - np.abs(distance), 0, None))
-
-
-def _cubic(a: float) -> Callable[[Array], Array]:
-    """The kernel of cubic convolution (Keys, 1981, equation 15)."""
-
-    def kernel(distance: Array) -> Array:
-        d = np.abs(distance)
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-    return kernel
-
-
 def _table(at: Array, source: int, kernel: Callable[[Array], Array], radius: int) -> tuple[Array, Array]:
     """Positions and weights around each coordinate; positions outside are those of the edge."""
     index = np.floor(at)[:, None] + np.arange(1 - radius, radius + 1)
@@ -125,19 +110,19 @@ def _weighted(ctx: NodeContext, kernel: Callable[[Array], Array], radius: int, s
     )
 )
 def linear(ctx: NodeContext) -> Value:
-    return _weighted(ctx, _triangle, 1, smooth=False, clamped=True)
+    return _weighted(ctx, linear_kernel, 1, smooth=False, clamped=True)
 
 
 @converts("aten.upsample_bicubic2d.default", "aten.upsample_bicubic2d.vec")
 def bicubic(ctx: NodeContext) -> Value:
-    return _weighted(ctx, _cubic(-0.75), 2, smooth=False, clamped=False)
+    return _weighted(ctx, cubic_kernel(-0.75), 2, smooth=False, clamped=False)
 
 
 @converts("aten._upsample_bilinear2d_aa.default", "aten._upsample_bilinear2d_aa.vec")
 def bilinear_smooth(ctx: NodeContext) -> Value:
-    return _weighted(ctx, _triangle, 1, smooth=True, clamped=False)
+    return _weighted(ctx, linear_kernel, 1, smooth=True, clamped=False)
 
 
 @converts("aten._upsample_bicubic2d_aa.default", "aten._upsample_bicubic2d_aa.vec")
 def bicubic_smooth(ctx: NodeContext) -> Value:
-    return _weighted(ctx, _cubic(-0.5), 2, smooth=True, clamped=False)
+    return _weighted(ctx, cubic_kernel(-0.5), 2, smooth=True, clamped=False)
