@@ -92,7 +92,7 @@ def model(path: Path) -> Path:
     ]
     nodes[0].metadata_props.add(
         key="pkg.torch.onnx.stack_trace",
-        value='File "/home/u/net.py", line 12, in forward\n  File "/s/torch/nn/l.py", line 3',
+        value='File "net.py", line 12, in forward\n  File "/s/torch/nn/l.py", line 3',
     )
     nodes[1].metadata_props.add(key="memc.ops", value="of an earlier plan")
     shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, 8]) for name in ("x", "y")]
