@@ -25,6 +25,7 @@ MAY_INCLUDE = {
     "replay": set[str](),
     "replay/rehearsal": {"replay"},
     "cuda": set[str](),
+    "verify": set[str](),
     "phantom": set[str](),
     "phantom/headers": set[str](),
     "phantom/headers/crt": set[str](),
@@ -32,7 +33,7 @@ MAY_INCLUDE = {
     "torch": {"replay"},
     "exports": {
         *("solvers/placement", "solvers/order", "solvers/recompute", "solvers/offload", COMMON),
-        *("allocators", "kernels", "copies", "replay", "replay/rehearsal", "cuda"),
+        *("allocators", "kernels", "copies", "replay", "replay/rehearsal", "cuda", "verify"),
     },
 }
 # Where others' packages may be included, by how the names of their headers begin.

@@ -54,8 +54,8 @@ def test_a_file_of_an_unknown_kind(tmp_path: Path, name: str) -> None:
         with pytest.raises(memc.MemcError) as caught:
             call(tmp_path / name)
         assert str(caught.value) == (
-            f"{tmp_path / name}: expected a file whose name ends in .onnx (an ONNX model), .memir (IR text), .json or .json.gz "
-            "(a dataflow graph)"
+            f"{tmp_path / name}: expected a file whose name ends in .onnx (an ONNX model), .pt2 (an exported program of "
+            "PyTorch), .memir (IR text), .json or .json.gz (a dataflow graph)"
         )
         assert caught.value.exit_code == 3
 
