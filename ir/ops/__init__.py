@@ -25,6 +25,7 @@ from . import (  # noqa: F401
     deform_conv,
     det,
     dropout,
+    dynamic_code,
     gather,
     gather_grad,
     grid_sample,

@@ -13,30 +13,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Optional, Union
 
-import numpy as np
-
 from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Range
 from memc.ir.core import Function, Value, fresh_names
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
-from memc.ir.ops.shared.casts import cast
-from memc.ir.ops.shared.derivatives import scaled, square
+from memc.ir.ops.shared.derivatives import scaled
 from memc.ir.snapshot import is_raw
-from memc.ir.types import DType, TensorType
 from memc.passes.base import Pass
 from memc.passes.precision.mixed_precision import HalfName, MixedPrecision
 from memc.passes.rewrite.recognize import recognize
 from memc.passes.training import loss_scale as scaling
 from memc.passes.training import micro_batches
+from memc.passes.training.append_updates import Clipping, NormName, append_updates
 from memc.passes.training.attention_choice import built_with_attention
 from memc.passes.training.dropout_seeds import MAX_SEED, share_seed, without_dropout
 from memc.passes.training.frozen_weights import fits_some, require_names, train_weights
+from memc.passes.training.groups import Group, parse_groups, patterns_of
 from memc.passes.training.labels import LabelInput, append_outside, label_inputs
 from memc.passes.training.losses import IGNORED, Label, LabelKind, Loss, LossName
 from memc.passes.training.micro_batches import Minimized
 from memc.passes.training.mirror import Depth, Mirror, Policy
-from memc.passes.training.optimizers import Decay, NotNegative, Optimizer, OptimizerName, Positive, append_updates
+from memc.passes.training.optimizers import Optimizer, OptimizerName, OptimizerOptions, Positive, options_of
 from memc.passes.training.scores import Scores, scores_of, without_unread
 from memc.passes.training.step_builder import DRAWS, LABELS, LOSS, OUTSIDE, RATE, STEP, Training, TrainingStep
 
@@ -48,7 +46,8 @@ def build_gradient(
     *,
     output: str | None = None,
     frozen: Sequence[str] = (),
-    clip_norm: float | None = None,
+    groups: Sequence[Group] = (),
+    clipping: Clipping = Clipping(),
     accumulate: int = 1,
     dropout: bool = True,
     seed: int = 0,
@@ -62,7 +61,8 @@ def build_gradient(
             softmax-cross-entropy, whose axis is 1, else a tensor of the result's type. It takes the scores before a
             sigmoid or softmax that it applies itself (`scores.py`). A result without axes is the loss already.
         frozen: patterns (as in shells) of names of weights that are not trained.
-        clip_norm: scale the gradients so that the norm of all of them together is at most this.
+        groups: weights whose optimizer differs in options.
+        clipping: what the gradients are limited to.
         accumulate: micro-batches. The step takes that many batches along axis 0 of its inputs, runs them one after
             another, and updates once by the mean gradient.
         dropout: whether dropout drops anything. Where its seed is a constant, as in imported models, it draws from the
@@ -97,7 +97,7 @@ def build_gradient(
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
     _require_gradients(gradients, scores.value, frozen)
-    gradients = _append_updates(step, optimizer, gradients, scale, clip_norm, outside)
+    gradients = append_updates(step, optimizer, groups, gradients, scale, clipping, outside)
     _set_results(step, total, outside, gradients if optimizer.kind == "none" else [])
     return _training(named, scores, result, found)
 
@@ -115,35 +115,6 @@ def _require_gradients(gradients: Sequence[object], result: Value, frozen: Seque
     if not gradients:
         alive = " that is not frozen" if frozen else ""
         raise UsageError(f"build-gradient: nothing to train: result `{result.name}` depends on no weight{alive}")
-
-
-def _append_updates(
-    step: TrainingStep,
-    optimizer: Optimizer,
-    gradients: list[tuple[Value, Value]],
-    scale: scaling.LossScale | None,
-    clip_norm: float | None,
-    outside: Value | None,
-) -> list[tuple[Value, Value]]:
-    """The optimizer's updates by the gradients, which are skipped where a gradient is not finite or labels lie `outside` the
-    classes. Returns the gradients as the optimizer takes them."""
-    b = step.builder
-    finite = None
-    if scale is not None:
-        gradients, finite = scaling.unscaled(b, scale, gradients)
-    if clip_norm is not None:
-        gradients = _clipped(b, gradients, clip_norm)
-    counter = _counter(step) if optimizer.counts_steps else None
-    good = None if outside is None else b.op("equal", [outside, b.scalar(0, DType.I64)])
-    if good is not None:
-        finite = good if finite is None else b.op("logical_and", [finite, good])
-    if optimizer.kind != "none":
-        rate = step.input(RATE, TensorType(DType.F32, ()))
-        step.finite = finite
-        append_updates(b, optimizer, gradients, rate, counter, step.state, step.update)
-    if finite is not None:
-        _skip_unless(step, scale, finite, good)
-    return gradients
 
 
 def _set_results(
@@ -206,44 +177,8 @@ def _divided(b: IRBuilder, value: Value, count: int) -> Value:
     return value if count == 1 else scaled(b, value, 1 / count)
 
 
-def _clipped(b: IRBuilder, gradients: list[tuple[Value, Value]], limit: float) -> list[tuple[Value, Value]]:
-    """Gradients scaled by min(1, limit / (norm + 1e-6)), as PyTorch's clip_grad_norm_ does."""
-    squares = None
-    for _, g in gradients:
-        term = square(b, cast(b, g, DType.F32))
-        if g.type.rank:
-            term = b.op("reduce_sum", [term], axes=tuple(range(g.type.rank)), keepdims=False)
-        squares = term if squares is None else b.op("add", [squares, term])
-    if squares is None:
-        return gradients
-    norm = b.op("add", [b.op("sqrt", [squares]), b.scalar(1e-6, DType.F32)])
-    factor = b.op("min", [b.op("div", [b.scalar(limit, DType.F32), norm]), b.scalar(1.0, DType.F32)])
-    return [(w, b.op("mul", [g, cast(b, factor, g.type.dtype)])) for w, g in gradients]
-
-
-def _skip_unless(step: TrainingStep, scale: scaling.LossScale | None, finite: Value, good: Value | None) -> None:
-    """Leave all states as they are where a gradient is not finite, but for dropout's counter and the scale's own; that too
-    where a label is not `good`."""
-    for state, content in step.assigned.items():
-        if state.name != DRAWS and not step.is_written(content):
-            step.assign(state, scaling.kept_unless(step.builder, finite, state, content))
-    if scale is None:
-        return
-    for state, content in scaling.moved(step.builder, scale, finite).items():
-        step.assign(state, content if good is None else scaling.kept_unless(step.builder, good, state, content))
-
-
-def _counter(step: TrainingStep) -> Value:
-    """The number of this step, from 1, as f64; the state holds how many were taken."""
-    b = step.builder
-    taken = step.state(STEP, TensorType(DType.I64, ()), np.zeros((), np.int64))
-    now = b.op("add", [taken, b.scalar(1, DType.I64)])
-    step.assign(taken, now)
-    return cast(b, now, DType.F64)
-
-
 @dataclass(frozen=True)
-class BuildGradient(Pass):
+class BuildGradient(OptimizerOptions, Pass):
     """Make the main function one training step: forward, loss, backward and update."""
 
     name: ClassVar[str] = "build-gradient"
@@ -253,16 +188,14 @@ class BuildGradient(Pass):
     """The result that is trained; the first by default."""
     optimizer: OptimizerName = "sgd"
     """`none` returns the gradients instead of updating."""
-    momentum: Decay = Optimizer.momentum
-    nesterov: bool = Optimizer.nesterov
-    weight_decay: NotNegative = Optimizer.weight_decay
-    no_decay: tuple[str, ...] = ()
-    """Name patterns of weights that weight decay leaves alone, such as biases."""
-    beta1: Decay = Optimizer.beta1
-    beta2: Decay = Optimizer.beta2
-    epsilon: Positive = Optimizer.epsilon
+    groups: tuple[str, ...] = ()
+    """Weights with options of their own, as in `groups.py`: `'*.bias: weight-decay=0'`."""
     clip_norm: Optional[Positive] = None
     """Largest norm of all gradients together."""
+    clip_norm_type: NormName = "2"
+    """The norm that `clip_norm` is of: `inf` is the largest magnitude."""
+    clip_value: Optional[Positive] = None
+    """Largest magnitude of an element of a gradient, which is limited to it before the norm is."""
     accumulate: Annotated[int, Range(least=1, most=2**16)] = 1
     """Micro-batches to one update."""
     frozen: tuple[str, ...] = ()
@@ -293,23 +226,17 @@ class BuildGradient(Pass):
         """Raise UsageError for a loss scale that is none, and for options that the optimizer does not have."""
         if self.loss_scale is not None:
             scaling.first_scale(self.loss_scale)
-        self._optimizer()
+        parse_groups(self.groups, self._optimizer())
+        if self.clip_norm is None and self.clip_norm_type != "2":
+            raise UsageError(f"build-gradient: clip-norm-type {self.clip_norm_type} needs clip-norm")
 
     def _optimizer(self) -> Optimizer:
-        return Optimizer(
-            kind=self.optimizer,
-            momentum=self.momentum,
-            nesterov=self.nesterov,
-            weight_decay=self.weight_decay,
-            no_decay=self.no_decay,
-            beta1=self.beta1,
-            beta2=self.beta2,
-            epsilon=self.epsilon,
-        )
+        return Optimizer(kind=self.optimizer, **options_of(self))
 
     def apply(self, module: Module) -> Training:
         recognize(module, module.main)
-        require_names(module.main, (*self.frozen, *self.no_decay))
+        named = [pattern for text in self.groups for pattern in patterns_of(text)]
+        require_names(module.main, (*self.frozen, *self.no_decay, *named))
         return built_with_attention(module, self._built, self.frozen) if self.attention else self._built(module)
 
     def _built(self, module: Module) -> Training:
@@ -326,7 +253,8 @@ class BuildGradient(Pass):
             self._optimizer(),
             output=self.output,
             frozen=frozen,
-            clip_norm=self.clip_norm,
+            groups=parse_groups(self.groups, self._optimizer()),
+            clipping=Clipping(self.clip_norm, self.clip_norm_type, self.clip_value),
             accumulate=self.accumulate,
             dropout=self.dropout,
             seed=self.seed,

@@ -23,7 +23,7 @@ from memc.ir.messages import nearest
 from memc.ir.ops.shared.casts import HALF, cast
 from memc.ir.ops.shared.derivatives import again, scaled
 from memc.ir.types import DType, TensorType
-from memc.passes.training.optimizers import StateFn
+from memc.passes.training.updates.rule import StateFn
 
 SCALE, GOOD = "loss_scale", "loss_scale.good_steps"
 """Names of the states."""

@@ -1,56 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer updates as ops: SGD with momentum (Sutskever et al. 2013), Adam (Kingma and Ba 2015), AdamW (Loshchilov and
-Hutter 2019), in the form and with the defaults of PyTorch."""
+"""Optimizers and their options, with PyTorch's defaults. `updates/` has what they compute."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Optional
 
 import numpy as np
 
-from memc.ir.build import IRBuilder
 from memc.ir.checked_options import F32_LEAST, F32_MOST, Checked, Range
-from memc.ir.core import Array, Value
 from memc.ir.errors import UsageError
-from memc.ir.ops.shared.casts import cast
-from memc.ir.ops.shared.derivatives import scaled, square
-from memc.ir.types import DType, TensorType
 
-OptimizerName = Literal["none", "sgd", "adam", "adamw"]
-OPTIMIZERS: tuple[OptimizerName, ...] = ("none", "sgd", "adam", "adamw")
+OptimizerName = Literal[
+    "none",
+    "sgd",
+    "adam",
+    "adamw",
+    "rmsprop",
+    "adagrad",
+    "adadelta",
+    "adamax",
+    "nadam",
+    "radam",
+    "adafactor",
+    "lion",
+    "adamw8bit",
+]
+OPTIMIZERS: tuple[OptimizerName, ...] = OptimizerName.__args__  # type: ignore[attr-defined]
 
 Decay = Annotated[float, Range(least=0, below=1)]
 """What remains of a running average after a step."""
 NotNegative = Annotated[float, Range(least=0, most=F32_MOST)]
 Positive = Annotated[float, Range(least=F32_LEAST, most=F32_MOST)]
 """More than 0, as f32 too, in which updates are computed."""
+AtLeastOne = Annotated[float, Range(least=1, most=F32_MOST)]
 
-_ADAM = ("weight_decay", "no_decay", "beta1", "beta2", "epsilon")
-_TAKES: dict[OptimizerName, tuple[str, ...]] = {
+_ALL = ("weight_decay", "no_decay", "maximize")
+_BETAS = ("beta1", "beta2")
+TAKES: Mapping[OptimizerName, tuple[str, ...]] = {
     "none": (),
-    "sgd": ("momentum", "nesterov", "weight_decay", "no_decay"),
-    "adam": _ADAM,
-    "adamw": _ADAM,
+    "sgd": ("momentum", "nesterov", *_ALL),
+    "adam": ("weight_decay", "no_decay", *_BETAS, "epsilon", "amsgrad", "maximize"),
+    "adamw": ("weight_decay", "no_decay", *_BETAS, "epsilon", "amsgrad", "maximize"),
+    "rmsprop": ("momentum", "alpha", "centered", "epsilon", *_ALL),
+    "adagrad": ("lr_decay", "initial_accumulator", "epsilon", *_ALL),
+    "adadelta": ("rho", "epsilon", *_ALL),
+    "adamax": (*_BETAS, "epsilon", *_ALL),
+    "nadam": (*_BETAS, "epsilon", "momentum_decay", "decoupled", *_ALL),
+    "radam": (*_BETAS, "epsilon", "decoupled", *_ALL),
+    "adafactor": ("decay_exponent", "epsilon", "least_scale", "clip_threshold", *_ALL),
+    "lion": (*_BETAS, *_ALL),
+    "adamw8bit": (*_BETAS, "epsilon", *_ALL),
 }
 """Options by optimizer."""
 
+DEFAULT_BETA2 = 0.999
+BETA2: Mapping[str, float] = {"lion": 0.99}
+"""beta2 where it is not given, by optimizer, and `DEFAULT_BETA2` for others; so is EPSILON."""
 
-@dataclass(frozen=True)
-class Optimizer(Checked):
-    """What is computed from each weight w and its gradient g at learning rate r in step t = 1, 2 ..."""
+DEFAULT_EPSILON = 1e-8
+EPSILON: Mapping[str, float] = {"adagrad": 1e-10, "adadelta": 1e-6, "adafactor": float(np.finfo(np.float32).eps)}
 
-    kind: OptimizerName = "sgd"
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerOptions(Checked):
+    """The options of all optimizers; `TAKES` has which of them takes which."""
+
     momentum: Decay = 0.0
     nesterov: bool = False
     weight_decay: NotNegative = 0.0
     no_decay: tuple[str, ...] = ()
     """Name patterns of weights that do not decay."""
     beta1: Decay = 0.9
-    beta2: Decay = 0.999
-    epsilon: Positive = 1e-8
+    beta2: Optional[Decay] = None
+    """None: `DEFAULT_BETA2`, or what `BETA2` has."""
+    epsilon: Optional[Positive] = None
+    """None: `DEFAULT_EPSILON`, or what `EPSILON` has."""
+    amsgrad: bool = False
+    """Divide by the largest second moment so far."""
+    maximize: bool = False
+    """Step along the gradient, not against it."""
+    alpha: Decay = 0.99
+    """Of RMSprop: what remains of its mean square."""
+    centered: bool = False
+    """Of RMSprop: divide by the deviation of gradients instead of their mean square."""
+    lr_decay: NotNegative = 0.0
+    """Of Adagrad: the rate is r / (1 + (t - 1) lr_decay)."""
+    initial_accumulator: NotNegative = 0.0
+    """Of Adagrad: what its sums of squares begin with."""
+    rho: Decay = 0.9
+    """Of Adadelta: what remains of its mean squares."""
+    momentum_decay: NotNegative = 4e-3
+    """Of NAdam."""
+    decoupled: bool = False
+    """Of NAdam and RAdam: weight decay as in AdamW."""
+    decay_exponent: NotNegative = 0.8
+    """Of Adafactor: a step's square has the weight 1 / t^decay_exponent in its means."""
+    least_scale: NotNegative = 1e-3
+    """Of Adafactor: the least root mean square of a weight that its rate is multiplied by."""
+    clip_threshold: AtLeastOne = 1.0
+    """Of Adafactor: the largest root mean square of an update."""
+
+
+@dataclass(frozen=True)
+class Optimizer(OptimizerOptions):
+    """What is computed from each weight w and its gradient g at learning rate r in step t = 1, 2 ..."""
+
+    kind: OptimizerName = "sgd"
 
     def owner(self) -> str:
         """What messages call it."""
@@ -58,103 +116,31 @@ class Optimizer(Checked):
 
     def check(self) -> None:
         """Raise UsageError for an option that the optimizer does not have."""
-        for option in fields(self)[1:]:
-            if getattr(self, option.name) != option.default and option.name not in _TAKES[self.kind]:
-                takes = ", ".join(_TAKES[self.kind]).replace("_", "-") or "no options"
+        for option in fields(OptimizerOptions):
+            if getattr(self, option.name) != option.default and option.name not in TAKES[self.kind]:
+                takes = ", ".join(TAKES[self.kind]).replace("_", "-") or "no options"
                 name = option.name.replace("_", "-")
                 raise UsageError(f"optimizer {self.kind}: has no option {name}; it takes {takes}")
         if self.nesterov and not self.momentum:
             raise UsageError("optimizer sgd: nesterov needs a momentum above 0")
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        """Names of the states kept for each weight."""
-        if self.kind in ("adam", "adamw"):
-            return ("exp_avg", "exp_avg_sq")
-        return ("momentum",) if self.kind == "sgd" and self.momentum else ()
+    def second_decay(self) -> float:
+        """beta2, given or not."""
+        return self.beta2 if self.beta2 is not None else BETA2.get(self.kind, DEFAULT_BETA2)
+
+    @property
+    def added(self) -> float:
+        """epsilon, given or not."""
+        return self.epsilon if self.epsilon is not None else EPSILON.get(self.kind, DEFAULT_EPSILON)
 
     def of(self, weight: str) -> Optimizer:
         """What it is for one weight: without decay for one that does not decay."""
         if self.weight_decay and any(fnmatch.fnmatchcase(weight, pattern) for pattern in self.no_decay):
             return replace(self, weight_decay=0.0, no_decay=())
-        return self
-
-    @property
-    def counts_steps(self) -> bool:
-        """Whether an update needs the number of the step."""
-        return self.kind in ("adam", "adamw")
+        return replace(self, no_decay=()) if self.no_decay else self
 
 
-StateFn = Callable[[str, TensorType, Array], Value]
-"""Makes a state parameter of a name, a type and its first content."""
-AssignFn = Callable[[Value, Value], Value]
-"""Gives a state its new content, and hands it back as it is read in the state itself: then it needs no other bytes."""
-
-
-def append_updates(
-    b: IRBuilder,
-    optimizer: Optimizer,
-    gradients: Sequence[tuple[Value, Value]],
-    rate: Value,
-    step: Value | None,
-    state: StateFn,
-    assign: AssignFn,
-) -> None:
-    """Update each (weight, gradient). `rate` is f32[]; `step`, an f64[] that is 1 in the first step, only for Adam."""
-    scales = _adam_scales(b, optimizer, rate, step) if step is not None else None
-    for weight, gradient in gradients:
-        states = [state(f"{weight.name}.{name}", weight.type, _zeros(weight.type)) for name in optimizer.state_names]
-        if scales is not None:
-            _adam(b, optimizer.of(weight.name), weight, gradient, rate, scales, states, assign)
-        else:
-            _sgd(b, optimizer.of(weight.name), weight, gradient, rate, states, assign)
-
-
-def _zeros(type: TensorType) -> Array:
-    """Zeros that take no memory."""
-    return np.broadcast_to(np.zeros((), type.dtype.numpy), type.shape)
-
-
-def _by(b: IRBuilder, x: Value, factor: Value) -> Value:
-    """x times a scalar f32."""
-    return b.op("mul", [x, cast(b, factor, x.type.dtype)])
-
-
-def _sgd(
-    b: IRBuilder, o: Optimizer, weight: Value, g: Value, rate: Value, states: Sequence[Value], assign: AssignFn
-) -> None:
-    if o.weight_decay:
-        g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
-    if states:
-        moved = assign(states[0], b.op("add", [scaled(b, states[0], o.momentum), g]))
-        g = b.op("add", [g, scaled(b, moved, o.momentum)]) if o.nesterov else moved
-    assign(weight, b.op("sub", [weight, _by(b, g, rate)]))
-
-
-def _adam_scales(b: IRBuilder, o: Optimizer, rate: Value, step: Value) -> tuple[Value, Value]:
-    """rate / (1 - beta1^t), and 1 / sqrt(1 - beta2^t): by way of f64, for 1 - 0.999 has lost four digits in f32."""
-    one = b.scalar(1.0, DType.F64)
-    first, second = (b.op("sub", [one, b.op("pow", [b.scalar(beta, DType.F64), step])]) for beta in (o.beta1, o.beta2))
-    scales = (b.op("div", [cast(b, rate, DType.F64), first]), b.op("rsqrt", [second]))
-    return cast(b, scales[0], DType.F32), cast(b, scales[1], DType.F32)
-
-
-def _adam(
-    b: IRBuilder,
-    o: Optimizer,
-    weight: Value,
-    g: Value,
-    rate: Value,
-    scales: tuple[Value, Value],
-    states: Sequence[Value],
-    assign: AssignFn,
-) -> None:
-    base = weight
-    if o.weight_decay and o.kind == "adam":
-        g = b.op("add", [g, scaled(b, weight, o.weight_decay)])
-    elif o.weight_decay:
-        base = b.op("sub", [weight, _by(b, scaled(b, weight, o.weight_decay), rate)])
-    first = assign(states[0], b.op("add", [scaled(b, states[0], o.beta1), scaled(b, g, 1 - o.beta1)]))
-    second = assign(states[1], b.op("add", [scaled(b, states[1], o.beta2), scaled(b, square(b, g), 1 - o.beta2)]))
-    deviation = b.op("add", [_by(b, b.op("sqrt", [second]), scales[1]), b.scalar(o.epsilon, g.type.dtype)])
-    assign(weight, b.op("sub", [base, b.op("div", [_by(b, first, scales[0]), deviation])]))
+def options_of(given: OptimizerOptions) -> dict[str, Any]:
+    """The optimizers' options among an object's fields."""
+    return {option.name: getattr(given, option.name) for option in fields(OptimizerOptions)}

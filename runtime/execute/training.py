@@ -50,7 +50,9 @@ class TrainingStep(Stateful):
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[Spec, Any]]:
         """Each input with its value, the learning rate checked where the host can see it."""
-        return [(spec, checked_rate(v) if spec.name == RATE else v) for spec, v in super().bind(args, kwargs)]
+        return [
+            (spec, checked_rate(v, spec.name) if is_rate(spec.name) else v) for spec, v in super().bind(args, kwargs)
+        ]
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """One step on a batch. Returns the loss, a float, or all results by name where there are others too.
@@ -59,9 +61,9 @@ class TrainingStep(Stateful):
         is none.
         """
         self.require_host()
-        names = [spec.name for spec in self.inputs]
-        if RATE in names and RATE not in kwargs and len(args) < len(names):
-            kwargs[RATE] = self.learning_rate
+        for spec in self.inputs[len(args) :]:
+            if is_rate(spec.name) and spec.name not in kwargs:
+                kwargs[spec.name] = self.learning_rate
         results = super().__call__(*args, **kwargs)
         if len(results) > 1:
             return results
@@ -117,14 +119,19 @@ class TrainingStep(Stateful):
             raise UsageError(f"{path}: cannot write the model: {error.strerror or error}") from None
 
 
-def checked_rate(value: Any) -> Any:
+def is_rate(name: str) -> bool:
+    """Whether an input is a learning rate: the step's, or that of a parameter group."""
+    return name == RATE or name.startswith(f"{RATE}.") and name.removeprefix(f"{RATE}.").isdecimal()
+
+
+def checked_rate(value: Any, name: str = RATE) -> Any:
     """A learning rate as the step takes it: numbers as f32, arrays as they are. Raises UsageError for one that is none; the
     content of a tensor on a device is not known here."""
     if is_real(value):
-        return np.float32(require(value, Rate, RATE))
+        return np.float32(require(value, Rate, name))
     array = value if isinstance(value, np.ndarray) else on_host(value)
     if array is not None and array.shape == () and array.dtype.kind == "f":
-        require(array[()], Rate, RATE)
+        require(array[()], Rate, name)
     return value
 
 

@@ -10,6 +10,7 @@ import typer
 
 from memc.passes.training.losses import LABEL_KINDS, LOSSES
 from memc.passes.training.mirror import POLICIES
+from memc.passes.training.optimizers import OPTIMIZERS
 
 TRAINING: Mapping[str, tuple[Any, Any, Any]] = {
     "loss": (
@@ -39,17 +40,39 @@ TRAINING: Mapping[str, tuple[Any, Any, Any]] = {
     "optimizer": (
         Optional[str],
         None,
-        typer.Option("--optimizer", help="With --train: sgd (default), adam, adamw; none for gradients."),
+        typer.Option(
+            "--optimizer",
+            help=f"With --train: {', '.join(name for name in OPTIMIZERS if name != 'none')} (default: the first); none for gradients.",
+        ),
     ),
     "optimizer_options": (
         Optional[str],
         None,
         typer.Option("--optimizer-options", metavar="OPTIONS", help="With --train: 'momentum=0.9 weight-decay=1e-4'."),
     ),
+    "groups": (
+        Optional[list[str]],
+        None,
+        typer.Option(
+            "--group",
+            metavar="'PATTERN: OPTIONS'",
+            help="With --train: weights with optimizer options or a 'rate=' of their own (repeatable).",
+        ),
+    ),
     "clip_norm": (
         Optional[float],
         None,
         typer.Option("--clip-norm", help="With --train: largest norm of all gradients together."),
+    ),
+    "clip_norm_type": (
+        Optional[str],
+        None,
+        typer.Option("--clip-norm-type", metavar="2|inf", help="With --train: the norm of --clip-norm (default: 2)."),
+    ),
+    "clip_value": (
+        Optional[float],
+        None,
+        typer.Option("--clip-value", help="With --train: largest magnitude of an element of a gradient."),
     ),
     "loss_scale": (
         Optional[str],

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import BadZipFile
@@ -25,7 +25,7 @@ from memc.passes.pipeline_text import parse_pipeline
 from memc.passes.training.build_gradient import BuildGradient
 from memc.passes.training.losses import LABEL_KINDS, LOSSES
 from memc.passes.training.mirror import POLICIES
-from memc.passes.training.optimizers import OPTIMIZERS, Decay, NotNegative, Optimizer, Positive
+from memc.passes.training.optimizers import OPTIMIZERS, OptimizerOptions, options_of
 
 from .pairs import parse_pairs
 
@@ -155,22 +155,16 @@ def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str
     for name, choices in (("loss", LOSSES), ("labels", LABEL_KINDS), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
         if name in said:
             require_one_of(said[name], choices, f"--{name} {said[name]}")
-    if "frozen" in said:
-        said["frozen"] = tuple(said["frozen"])
+    for name in {"frozen", "groups"} & set(said):
+        said[name] = tuple(said[name])
     return BuildGradient(**_optimizer_options(optimizer_options or ""), **said)
 
 
 @dataclass(frozen=True)
-class _OptimizerOptions(Pass):
+class _OptimizerOptions(OptimizerOptions, Pass):
     """What `--optimizer-options` may say, read as pipelines are."""
 
     name: ClassVar[str] = "optimizer"
-    momentum: Decay = Optimizer.momentum
-    nesterov: bool = Optimizer.nesterov
-    weight_decay: NotNegative = Optimizer.weight_decay
-    beta1: Decay = Optimizer.beta1
-    beta2: Decay = Optimizer.beta2
-    epsilon: Positive = Optimizer.epsilon
 
 
 def _optimizer_options(text: str) -> dict[str, Any]:
@@ -182,7 +176,8 @@ def _optimizer_options(text: str) -> dict[str, Any]:
     except UsageError as error:
         what = str(error).partition(": ")[2]  # Without the position, which counts from another beginning.
         raise UsageError(f"--optimizer-options {text!r}: {what}") from None
-    return asdict(parsed)
+    assert isinstance(parsed, _OptimizerOptions)
+    return options_of(parsed)
 
 
 def parse_seconds(text: str, option: str) -> Seconds:

@@ -40,6 +40,7 @@ FLAT = {
     **dict.fromkeys(("non_max_suppression", "search_sorted", "sort_ranks"), "positions"),
     **dict.fromkeys(("constant", "iota"), "no operands"),
     **dict.fromkeys(("random_normal", "random_uniform"), "a seed, which is an integer"),
+    **dict.fromkeys(("decode_dynamic", "encode_dynamic"), "bytes that stand for numbers, or their making"),
     "assign": "writes a state, after all gradients",
 }
 
