@@ -13,9 +13,12 @@ from torch import nn
 
 from memc.ir.errors import UsageError
 
-from .optimizers import STATES
+from .optimizers import STATES, Mapped
 
 STEP = "step"
+
+PRODUCT = "mu_product"
+"""The product of NAdam's momenta so far, which PyTorch keeps for each parameter and memc once."""
 
 END = object()
 
@@ -30,6 +33,13 @@ OPTIONS = (
     "maximize",
     "differentiable",
     "decoupled_weight_decay",
+    "alpha",
+    "centered",
+    "lr_decay",
+    "rho",
+    "momentum_decay",
+    "beta2_decay",
+    "d",
 )
 """Options of a parameter group that a step is compiled for."""
 
@@ -43,11 +53,15 @@ class SharedMoments:
 
     def __init__(
         self,
-        optimizer: torch.optim.Optimizer,
+        chosen: Mapped,
         parameters: Mapping[str, nn.Parameter],
         views: Mapping[str, torch.Tensor],
     ) -> None:
+        optimizer = chosen.optimizer
+        assert optimizer is not None
         self.optimizer = optimizer
+        trained = [(name, p) for name, p in parameters.items() if name in views]
+        self._rates = list(chosen.rates(trained).items())
         self._views = views
         self._compiled = [_options(group) for group in optimizer.param_groups]
         self._sizes = [len(group["params"]) for group in optimizer.param_groups]
@@ -55,31 +69,40 @@ class SharedMoments:
         self._own: dict[str, dict[str, torch.Tensor]] = {}
         """By name of a parameter, its state as PyTorch names it."""
         for name in parameters:
-            own = {theirs: views[f"{name}.{mine}"] for mine, theirs in STATES.items() if f"{name}.{mine}" in views}
+            names = STATES[chosen.kind].items()
+            own = {theirs: views[f"{name}.{mine}"] for mine, theirs in names if f"{name}.{mine}" in views}
             if own:
                 self._own[name] = own
-        counted = [name for name, own in self._own.items() if "exp_avg" in own]
+        counted = list(self._own) if chosen.kind != "sgd" else []
+        self._first = float(optimizer.defaults.get("initial_accumulator_value", 0))
+        """What states begin with."""
+        self._products = [view for name, view in views.items() if name.partition(".")[0] == PRODUCT]
         with torch.inference_mode(False), torch.no_grad():
             self._steps = torch.zeros(len(counted), dtype=torch.float32, device=self._device_of_steps())
             """What each parameter's count of steps is an element of: they share a version, which every write moves."""
+            self._shared = torch.ones(len(counted), dtype=torch.float32, device=self._device_of_steps())
+            """So with NAdam's products."""
             for number, name in enumerate(counted):
-                self._own[name] = {STEP: self._steps[number], **self._own[name]}
+                shared = {PRODUCT: self._shared[number]} if self._products else {}
+                self._own[name] = {STEP: self._steps[number], **shared, **self._own[name]}
         self._version = -1
         self._seen: list[object] = []
         self._reads = STEP in views and (views[STEP].device.type == "cpu" or "loss_scale" in views)
         """Whether the artifact's count is read after a step: where that waits for no device, or a step may be left out."""
         self.adopt()
 
-    def enter(self) -> float:
-        """The learning rate of the next step, for which the artifact has the optimizer's state as it is now. Raises UsageError
+    def enter(self) -> dict[str, float]:
+        """The learning rates of the next step by input, for which the artifact has the optimizer's state as it is now. Raises UsageError
         where the optimizer is no longer what was compiled."""
         self._require_options()
-        rate = self.rate()
+        rates = self.rates()
         if not all(map(is_, self._objects(), self._seen)):
             self.adopt()
         elif self._steps._version != self._version:
-            self._count(_agreed(zip(self._counted(), self._steps.tolist())))
-        return rate
+            self._recount(dict(zip(self._counted(), self._steps.tolist())))
+            for view in self._products:
+                view.fill_(float(self._shared[0]))
+        return rates
 
     def leave(self) -> None:
         """Have the optimizer count a step that was taken."""
@@ -88,31 +111,30 @@ class SharedMoments:
                 self._steps.fill_(float(self._views[STEP]))
             else:
                 self._steps.add_(1)
+            if self._products:
+                self._shared.fill_(float(self._products[0]))
         self._version = self._steps._version
 
     def reread(self) -> None:
         """Have the optimizer count as the artifact does, whose state was read from a file."""
         if STEP in self._views:
-            self._count(float(self._views[STEP]))
+            self._recount(dict.fromkeys(self._counted(), float(self._views[STEP])))
+        if self._products:
+            self._shared.fill_(float(self._products[0]))
 
-    def rate(self) -> float:
-        """The learning rate. Raises UsageError where groups have unlike ones."""
+    def rates(self) -> dict[str, float]:
+        """The learning rates by input, as the optimizer's groups have them now."""
         groups = self.optimizer.param_groups
-        rate = float(groups[0]["lr"])
-        for number, group in enumerate(groups[1:], 1):
-            if float(group["lr"]) != rate:
-                raise UsageError(
-                    f"optimizer: lr is {rate} in parameter group 0 and {float(group['lr'])} in group {number}:"
-                    " a compiled step has one; give all groups the same"
-                )
-        return rate
+        return {name: float(groups[number]["lr"]) for name, number in self._rates}
 
     def adopt(self) -> None:
         """Take over what the optimizer's state is now, zeros where it has none, and have it lie in the step's memory again.
         Raises UsageError, having changed nothing, where that is no state of these parameters."""
         state = self.optimizer.state
         found = {name: dict(state.get(self._parameters[name], {})) for name in self._own}
-        steps = _agreed((name, float(found[name].get(STEP, 0))) for name in self._counted())
+        steps = {name: float(found[name].get(STEP, 0)) for name in self._counted()}
+        products = [float(found[name].get(PRODUCT, 1.0)) for name in self._counted()]
+        self._require_one_count(steps)
         for name, own in self._own.items():
             for theirs, view in own.items():
                 given = found[name].get(theirs)
@@ -124,19 +146,28 @@ class SharedMoments:
             for name, own in self._own.items():
                 for theirs, view in own.items():
                     given = found[name].get(theirs)
-                    if theirs == STEP or given is view:
+                    if theirs in (STEP, PRODUCT) or given is view:
                         continue
-                    view.zero_() if given is None else view.copy_(given)
+                    view.fill_(self._first) if given is None else view.copy_(given)
                 state[self._parameters[name]] = dict(own)
-        self._count(steps)
+            for view in self._products:
+                view.fill_(products[0])
+            self._shared.fill_(products[0] if products else 1.0)
+        self._recount(steps)
         self._seen = list(self._objects())
 
-    def _count(self, steps: float) -> None:
-        """Set the count of steps of both sides."""
+    def _require_one_count(self, steps: Mapping[str, float]) -> None:
+        """Raise UsageError where parameters have taken unlike numbers of steps, and the artifact counts for all."""
+        if STEP in self._views:
+            _agreed(steps.items())
+
+    def _recount(self, steps: Mapping[str, float]) -> None:
+        """Set the counts of steps of both sides. Raises UsageError as `_require_one_count` does."""
+        self._require_one_count(steps)
         with torch.no_grad():
-            self._steps.fill_(steps)
-            if STEP in self._views and self._counted():
-                self._views[STEP].fill_(int(steps))
+            self._steps.copy_(torch.tensor(list(steps.values()), dtype=torch.float32))
+            if STEP in self._views and steps:
+                self._views[STEP].fill_(int(next(iter(steps.values()))))
         self._version = self._steps._version
 
     def _counted(self) -> list[str]:
@@ -176,8 +207,8 @@ class SharedMoments:
 
 def _options(group: Mapping[str, Any]) -> tuple[Any, ...]:
     """A group's values of OPTIONS."""
-    betas = group.get("betas")
-    return (betas if betas is None else tuple(betas), *map(group.get, OPTIONS[1:]))
+    found = map(group.get, OPTIONS)
+    return tuple(tuple(value) if isinstance(value, list) else value for value in found)
 
 
 def _agreed(counts: Iterable[tuple[str, float]]) -> float:

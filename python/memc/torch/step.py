@@ -19,7 +19,7 @@ from memc.runtime.execute.training import RATE, TrainingStep
 
 from .losses import LossLike, WithLoss, loss_of
 from .moments import SharedMoments
-from .optimizers import STATES, Mapped, OptimizerLike, mapped
+from .optimizers import STATE_NAMES, Mapped, OptimizerLike, mapped
 from .sharing import state_views
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Step:
         self._views = state_views(executable)
         self._share()
         own = self.optimizer
-        self._moments = None if own is None else SharedMoments(own, self._parameters, self._views)
+        self._moments = None if own is None else SharedMoments(chosen, self._parameters, self._views)
         self._counters = [
             b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNTER and _training(model, n)
         ]
@@ -70,9 +70,10 @@ class Step:
         """The report of the compilation: peak memory, bound, and what was recomputed. None for a step that was loaded."""
         return None if self.compilation is None else self.compilation.report
 
-    def rate(self) -> float:
-        """The learning rate of the next step. Raises UsageError where the optimizer's groups have unlike ones."""
-        return self.learning_rate if self._moments is None else self._moments.rate()
+    def rates(self) -> dict[str, float]:
+        """The learning rates of the next step, by the artifact's inputs: `learning_rate`, and `learning_rate.N` of further parameter
+        groups that have some of what is trained."""
+        return {RATE: self.learning_rate} if self._moments is None else self._moments.rates()
 
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step on a batch. Returns the loss, a tensor without axes on the module's device.
@@ -81,11 +82,13 @@ class Step:
         UsageError where its options are no longer those that were compiled, or its parameters have taken unlike numbers of steps,
         and for inputs of another shape, element type or device than `example` had.
         """
-        given = dict(kwargs)
-        rate = self.learning_rate if self._moments is None else self._moments.enter()
+        if args and callable(args[0]) and not isinstance(args[0], torch.Tensor):
+            raise UsageError(
+                "step: expected a batch, got a function: a compiled step computes the loss itself and takes no closure"
+            )
+        rates = {RATE: self.learning_rate} if self._moments is None else self._moments.enter()
         names = {spec.name for spec in self.executable.inputs}
-        if RATE in names and RATE not in given:
-            given[RATE] = rate
+        given = {**{name: rate for name, rate in rates.items() if name in names}, **kwargs}
         results = Executable.__call__(
             self.executable, *(_plain(a) for a in args), **{n: _plain(a) for n, a in given.items()}
         )
@@ -148,8 +151,11 @@ def compile_step(
     example: Sequence[Any] | Mapping[str, Any],
     labels: int = 1,
     learning_rate: float | None = None,
+    optimizer_options: Mapping[str, Any] | None = None,
     accumulate: int = 1,
     clip_norm: float | None = None,
+    clip_norm_type: float = 2.0,
+    clip_value: float | None = None,
     frozen: Sequence[str] = (),
     seed: int = 0,
     loss_scale: str | float | None = None,
@@ -164,18 +170,29 @@ def compile_step(
         loss: a name (`cross-entropy`, `mse`, `l1`, `smooth-l1`, `huber`, `bce`, `bce-with-logits`, `kl`, `nll`), a loss module, a
             function of the model's result (its `logits`, or its first tensor) and the labels, or `output`: the model
             returns the loss, alone, first, or as `loss`.
-        optimizer: an SGD, Adam or AdamW of torch.optim, or `sgd`, `adam`, `adamw` with `learning_rate`.
+        optimizer: one of torch.optim with its parameter groups (SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam,
+            RAdam, Adafactor), or a name of those or of `lion` and `adamw8bit`, with `learning_rate` and `optimizer_options`.
         example: one batch: the model's inputs and then the labels; or a dict of the model's arguments by name with loss `output`.
             Its shapes, types and device are those of all steps.
         labels: how many tensors at the end of `example` are the loss's.
         accumulate: micro-batches; the step then takes that many batches in one.
-        clip_norm, seed, loss_scale: as in `BuildGradient`.
+        clip_norm, clip_norm_type, clip_value: of `clip_grad_norm_` (norms 2 and inf) and `clip_grad_value_`, on the gradients of all
+            parameters; where both are given, values are clipped first.
+        seed, loss_scale: as in `BuildGradient`.
         output: the artifact's folder, for `load_step`; a temporary one if None.
         frozen: patterns of names of further parameters that are not trained.
         **options: of `memc.compile`: `memory_budget`, `precision`, `offload`, `target` (by default that of the module's device)...
 
     Raises UsageError, UnsupportedError (naming module and source line) and BudgetError, each of one line.
     """
+    training = {
+        "accumulate": accumulate,
+        "clip_norm": clip_norm,
+        "clip_norm_type": _norm_type(clip_norm_type),
+        "clip_value": clip_value,
+        "seed": seed,
+        "loss_scale": loss_scale,
+    }
     compilation = compile_artifact(
         model,
         loss,
@@ -184,12 +201,13 @@ def compile_step(
         labels=labels,
         frozen=frozen,
         output=output,
-        training={"accumulate": accumulate, "clip_norm": clip_norm, "seed": seed, "loss_scale": loss_scale},
+        optimizer_options=optimizer_options,
+        training=training,
         **options,
     )
     executable = compilation.load()
     assert isinstance(executable, TrainingStep)
-    step = Step(model, executable, mapped(optimizer), learning_rate)
+    step = Step(model, executable, mapped(optimizer, optimizer_options), learning_rate)
     step.compilation = compilation
     return step
 
@@ -203,6 +221,7 @@ def compile_artifact(
     labels: int = 1,
     frozen: Sequence[str] = (),
     output: str | Path | None = None,
+    optimizer_options: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Compilation:
@@ -215,7 +234,7 @@ def compile_artifact(
 
     if not isinstance(model, nn.Module):
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
-    chosen = mapped(optimizer)
+    chosen = mapped(optimizer, optimizer_options)
     graph = _program(WithLoss(model, loss_of(loss), labels), example)
     alone = _left_alone(model, chosen, frozen)
     for name in alone & set(graph.weights):
@@ -224,6 +243,14 @@ def compile_artifact(
     named = [(name, p) for name, p in model.named_parameters() if name in graph.weights and name not in alone]
     how = BuildGradient(loss="output", **(training or {}), **chosen.for_names(named))
     return driver.compile(graph, output, train=how, **options)
+
+
+def _norm_type(given: float) -> str:
+    """`norm_type` of PyTorch's clip_grad_norm_ as memc's. Raises UsageError for another than 2 and infinity."""
+    names = {2.0: "2", float("inf"): "inf"}
+    if float(given) not in names:
+        raise UsageError(f"clip_norm_type: expected 2 or inf, got {given}")
+    return names[float(given)]
 
 
 def load_step(
@@ -240,13 +267,14 @@ def load_step(
     if not isinstance(executable, TrainingStep):
         raise UsageError(f"{path}: expected a training step, got a model for inference")
     owned = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers())}
-    extra = {own for own in (*STATES, "step", "loss_scale", "dropout", "good_steps")}
+    extra = {own for own in (*STATE_NAMES, "step", "mu_product", "loss_scale", "dropout", "good_steps")}
     for name, state in executable.states.items():
         if name in owned and tuple(owned[name].shape) != tuple(state.spec.shape):
             raise UsageError(
                 f"{path}: `{name}`: expected shape {list(state.spec.shape)}, got {list(owned[name].shape)}"
             )
         known = name in owned or name.rpartition(".")[0] in owned or name.partition(".")[0] in extra
+        known = known or name.removesuffix(".absmax").rpartition(".")[0] in owned
         if not known:
             raise UsageError(f"{path}: the module has no parameter `{name}`, which the step trains")
     return Step(model, executable, mapped(optimizer), learning_rate)

@@ -213,10 +213,7 @@ def test_refusals(site) -> None:
         """
 model, x, y = nn.Linear(4, 3), torch.randn(6, 4), torch.randint(0, 3, (6,))
 compile = lambda *a, **k: memc.torch.compile_step(*a, **{"example": (x, y), **k})
-assert "expected SGD, Adam or AdamW" in refusal(lambda: compile(model, "mse", torch.optim.Adagrad(model.parameters())))
-assert "amsgrad=True" in refusal(lambda: compile(model, "mse", torch.optim.Adam(model.parameters(), amsgrad=True)))
-groups = [{"params": [model.weight]}, {"params": [model.bias], "lr": 1.0}]
-assert "unlike lr" in refusal(lambda: compile(model, "mse", torch.optim.SGD(groups, 0.1)))
+assert "expected SGD, Adam, AdamW" in refusal(lambda: compile(model, "mse", torch.optim.LBFGS(model.parameters())))
 assert "expected one of" in refusal(lambda: compile(model, "nothing"))
 assert "expected a torch.nn.Module" in refusal(lambda: compile(3))
 
