@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "solvers/common/watch.h"
+
 namespace memc {
 
 // Runs `body`; a C++ exception becomes the Python exception of the same meaning.
@@ -21,6 +23,8 @@ auto Translate(Fn body) {
     TVM_FFI_THROW(ValueError) << error.what();
   } catch (const std::overflow_error& error) {
     TVM_FFI_THROW(OverflowError) << error.what();
+  } catch (const Cancelled& error) {
+    TVM_FFI_THROW(InterruptedError) << error.what();
   } catch (const std::bad_alloc&) {
     TVM_FFI_THROW(MemoryError) << "not enough memory for the solver";
   }
@@ -40,6 +44,11 @@ inline int64_t* Int64s(tvm::ffi::TensorView array, int64_t length, const char* w
                                 " elements, expected " + std::to_string(length));
   }
   return reinterpret_cast<int64_t*>(static_cast<char*>(array.data_ptr()) + array.byte_offset());
+}
+
+// The watch whose numbers an array has. Throws std::invalid_argument for another number of them.
+inline Watch MakeWatch(tvm::ffi::TensorView slots) {
+  return Watch(Int64s(slots, Watch::kSlots, "watch"));
 }
 
 }  // namespace memc

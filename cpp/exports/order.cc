@@ -44,7 +44,7 @@ ffi::Array<int64_t> SolveOrder(ffi::String solver, ffi::TensorView sizes, ffi::T
                                ffi::TensorView after_first, ffi::TensorView after_index,
                                ffi::TensorView scratch, double time_limit, int64_t beam_width,
                                int64_t target, int64_t work, double slack, int64_t worth,
-                               ffi::TensorView order) {
+                               ffi::TensorView watch, ffi::TensorView order) {
   return memc::Translate([&] {
     const memc::OrderProblem problem =
         MakeProblem(sizes, kept, touch_first, touch_index, after_first, after_index, scratch);
@@ -56,6 +56,7 @@ ffi::Array<int64_t> SolveOrder(ffi::String solver, ffi::TensorView sizes, ffi::T
     options.work = work;
     options.slack = slack;
     options.worth = worth;
+    options.watch = memc::MakeWatch(watch);
     const memc::OrderResult result = memc::FindOrderSolver(std::string(solver))(problem, options);
     std::copy(result.order.begin(), result.order.end(), out);
     return ffi::Array<int64_t>{result.peak, result.lower_bound, result.work};

@@ -81,7 +81,7 @@ ffi::Array<int64_t> Solve(ffi::String solver, ffi::TensorView sizes, ffi::Tensor
                           ffi::TensorView uppers, ffi::TensorView fixed, ffi::TensorView own,
                           ffi::TensorView first, ffi::TensorView lives, int64_t alignment,
                           int64_t capacity, double time_limit, int64_t threads, bool one_round,
-                          ffi::TensorView offsets) {
+                          ffi::TensorView watch, ffi::TensorView offsets) {
   return Translate([&] {
     const memc::Problem problem =
         MakeProblem(sizes, lowers, uppers, fixed, own, first, lives, alignment, capacity);
@@ -90,6 +90,7 @@ ffi::Array<int64_t> Solve(ffi::String solver, ffi::TensorView sizes, ffi::Tensor
     options.time_limit = time_limit;
     options.threads = threads;
     options.one_round = one_round;
+    options.watch = memc::MakeWatch(watch);
     const memc::Outcome outcome = memc::FindSolver(std::string(solver))(problem, options);
     std::copy(outcome.solution.offsets.begin(), outcome.solution.offsets.end(), out);
     return ffi::Array<int64_t>{outcome.solution.peak, outcome.lower_bound};
@@ -126,13 +127,15 @@ ffi::Array<int64_t> Check(ffi::TensorView sizes, ffi::TensorView lowers, ffi::Te
 ffi::Array<int64_t> FindConflict(ffi::TensorView sizes, ffi::TensorView lowers,
                                  ffi::TensorView uppers, ffi::TensorView fixed, ffi::TensorView own,
                                  ffi::TensorView first, ffi::TensorView lives, int64_t alignment,
-                                 int64_t capacity, double time_limit, int64_t threads) {
+                                 int64_t capacity, double time_limit, int64_t threads,
+                                 ffi::TensorView watch) {
   return Translate([&] {
     const memc::Problem problem =
         MakeProblem(sizes, lowers, uppers, fixed, own, first, lives, alignment, capacity);
     memc::SolverOptions options;
     options.time_limit = time_limit;
     options.threads = threads;
+    options.watch = memc::MakeWatch(watch);
     const memc::Conflict conflict = memc::FindConflict(problem, options);
     ffi::Array<int64_t> result{conflict.moment.value_or(0), conflict.moment.has_value(),
                                conflict.proven, conflict.minimal};

@@ -35,8 +35,9 @@ ffi::Array<int64_t> Flat(const memc::RecomputePlan& plan) {
 ffi::Array<ffi::Array<int64_t>> RecomputeLadder(Tensors columns, int64_t lowest, int64_t bound) {
   return memc::Translate([&] {
     ffi::Array<ffi::Array<int64_t>> found;
-    for (const memc::RecomputePlan& plan :
-         memc::RecomputeLadder(memc::MakeRecomputeProblem(columns), lowest, bound)) {
+    const memc::RecomputeProblem problem = memc::MakeRecomputeProblem(columns);
+    problem.watch.Expect(memc::Descending::kParts);
+    for (const memc::RecomputePlan& plan : memc::RecomputeLadder(problem, lowest, bound)) {
       found.push_back(Flat(plan));
     }
     return found;

@@ -24,9 +24,9 @@ inline std::vector<int64_t> Numbers(const tvm::ffi::Tensor& array, int64_t lengt
 }
 
 // `columns`: sizes, costs, once, scratch; then first and index of reads, makes, over, parts, until;
-// in_order.
+// in_order; the watch.
 inline RecomputeProblem MakeRecomputeProblem(const Tensors& columns) {
-  if (columns.size() != 15) throw std::invalid_argument("expected 15 columns");
+  if (columns.size() != 16) throw std::invalid_argument("expected 16 columns");
   RecomputeProblem problem;
   problem.sizes = Numbers(columns[0], -1, "sizes");
   problem.costs = Numbers(columns[1], -1, "costs");
@@ -40,6 +40,7 @@ inline RecomputeProblem MakeRecomputeProblem(const Tensors& columns) {
   problem.parts = MakeRows(columns[10], columns[11], ops, "part");
   problem.until = MakeRows(columns[12], columns[13], ops, "last op");
   problem.in_order = Numbers(columns[14], 1, "in_order").front() != 0;
+  problem.watch = MakeWatch(columns[15]);
   return problem;
 }
 

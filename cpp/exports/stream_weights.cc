@@ -21,9 +21,9 @@ using memc::Numbers;
 using memc::Tensors;
 
 // `columns`: items, numbers, live bytes, sizes, first and index of uses, and the lanes with the
-// host budget.
+// host budget; the watch.
 memc::StreamProblem MakeProblem(const Tensors& columns) {
-  if (columns.size() != 7) throw std::invalid_argument("expected 7 columns");
+  if (columns.size() != 8) throw std::invalid_argument("expected 8 columns");
   memc::StreamProblem problem;
   for (const int64_t kind : Numbers(columns[0], -1, "items")) {
     if (kind < 0 || kind > static_cast<int64_t>(memc::StreamItem::kInDone)) {
@@ -45,6 +45,7 @@ memc::StreamProblem MakeProblem(const Tensors& columns) {
   const std::vector<int64_t> numbers = Numbers(columns[6], memc::kLaneNumbers, "lanes");
   problem.lanes = memc::MakeLanes(numbers, sizes);
   if (numbers.back() >= 0) problem.host_budget = numbers.back();
+  problem.watch = memc::MakeWatch(columns[7]);
   return problem;
 }
 

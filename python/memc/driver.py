@@ -20,6 +20,7 @@ from memc.ir.core import Array, Role
 from memc.ir.errors import BudgetError, CheckError, CodegenError, InvalidError, UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
+from memc.ir.progress import Reached, listening
 from memc.ir.sizes import format_size
 from memc.ir.snapshot import Beginning, is_raw
 from memc.passes.budget import Budget, over_budget
@@ -74,7 +75,9 @@ class Compilation:
 
 
 Progress = Callable[[str], None]
-"""Called with the name of each stage as it begins, and within `passes` with that of each pass: `passes: fuse (3 of 14)`."""
+"""Called with the name of each stage as it begins, and within `passes` with that of each pass: `passes: fuse (3 of 14)`. Some times a
+second, while a search or the building of kernels goes on, with what that has reached after two dashes: `passes: assign-addresses (9 of
+14) -- addresses: 40 %, 11.2 MiB so far, 11.0 MiB at least`. What it raises ends the compilation."""
 
 
 def load_module(source: Source, options: Options) -> Module:
@@ -109,7 +112,7 @@ def compile(
         source: path to an .onnx, .pt2 or .memir file, the bytes of an ONNX file, a loaded model, an `ExportedProgram` of
             PyTorch, or a module (which is changed in place).
         output: the artifact folder to write, by convention ending in .memc; a temporary one if None.
-        progress: called with each stage's name as it begins, and with each pass's: `passes: fuse (3 of 14)`.
+        progress: called with each stage's name as it begins, with each pass's: `passes: fuse (3 of 14)`, and with what searches reach.
         **options: the fields of `Options`.
 
     Raises:
@@ -310,20 +313,27 @@ class _Stages:
 
     def __init__(self, progress: Progress | None) -> None:
         self.progress = progress
+        self.stage = ""
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
         if self.progress:
             self.progress(name)
+        self.stage = name
         start = time.perf_counter()
-        with few_collections():
+        with few_collections(), listening(self.on_reached if self.progress else None):
             yield
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def on_pass(self, name: str, number: int, total: int) -> None:
         if self.progress:
-            self.progress(f"passes: {name} ({number} of {total})")
+            self.stage = f"passes: {name} ({number} of {total})"
+            self.progress(self.stage)
+
+    def on_reached(self, reached: Reached) -> None:
+        if self.progress:
+            self.progress(f"{self.stage} -- {reached}")
 
     def rounded(self) -> dict[str, float]:
         named = {name: round(value, 4) for name, value in self.seconds.items()}

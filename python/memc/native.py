@@ -66,7 +66,7 @@ def function(name: str) -> Any:
 @functools.cache
 def load() -> Any:
     """The library as a tvm-ffi module. Loading it registers its kernels (`memc.cpu.*`, `memc.cuda.*`)."""
-    for error in (OverflowError, MemoryError):  # C++ errors of these kinds arrive as themselves.
+    for error in (OverflowError, MemoryError, InterruptedError):  # C++ errors of these kinds arrive as themselves.
         tvm_ffi.register_error(error.__name__, error)
     library = tvm_ffi.load_module(str(library_path()), keep_module_alive=True)
     try:

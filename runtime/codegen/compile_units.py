@@ -19,6 +19,7 @@ from typing import Any
 import tvm
 
 from memc import native
+from memc.ir.progress import Reached, tell
 from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import cubin, kernel_cache
 from memc.runtime.codegen.argument_checks import unchecked
@@ -82,12 +83,21 @@ def compiled_units(units: Sequence[Unit], target: CodeTarget, goal: tvm.target.T
 def side_by_side(work: Callable[[Unit], Code], units: Sequence[Unit]) -> list[Code]:
     """What `work` makes of each unit, on as many threads as this process may use cores: TVM and LLVM do not need Python."""
     threads = min(len(units), len(os.sched_getaffinity(0)))
+    kernels = sum(len(unit.functions) for unit in units)
+    done = 0
+
+    def told(code: Code, unit: Unit) -> Code:
+        nonlocal done
+        done += len(unit.functions)
+        tell(Reached(f"{done} of {kernels} kernels", done / kernels))
+        return code
+
     if threads < 2:
-        return [work(unit) for unit in units]
+        return [told(work(unit), unit) for unit in units]
     with ThreadPoolExecutor(threads, "memc-codegen") as pool:
         pending = [pool.submit(contextvars.copy_context().run, work, unit) for unit in units]
         try:
-            return [each.result() for each in pending]
+            return [told(each.result(), unit) for each, unit in zip(pending, units)]
         finally:
             for each in pending:
                 each.cancel()

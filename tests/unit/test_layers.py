@@ -23,8 +23,8 @@ ALLOWED = {
 }
 """Which parts of memc each layer may import; the rest (driver, CLI, reports) may import all."""
 
-SHARED = {"memc.ir.errors", "memc.ir.interval_index"}
-"""What every layer may import: errors and ranges know nothing of the IR."""
+SHARED = {"memc.ir.errors", "memc.ir.interval_index", "memc.ir.progress"}
+"""What every layer may import: errors, ranges and progress know nothing of the IR."""
 
 PASSES = (
     "",

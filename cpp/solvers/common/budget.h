@@ -8,6 +8,8 @@
 #include <optional>
 #include <thread>
 
+#include "solvers/common/watch.h"
+
 namespace memc {
 
 struct SolverOptions {
@@ -17,14 +19,16 @@ struct SolverOptions {
   // Whether a search ends after its first round, with a small part of its work. More rounds lower
   // what that gives, or leave it.
   bool one_round = false;
+  Watch watch{};
 };
 
 // The time limit as a moment, and the threads.
 struct Budget {
   std::optional<std::chrono::steady_clock::time_point> deadline;
   int64_t threads = 1;
+  Watch watch{};
 
-  explicit Budget(const SolverOptions& options) : threads(options.threads) {
+  explicit Budget(const SolverOptions& options) : threads(options.threads), watch(options.watch) {
     using Clock = std::chrono::steady_clock;
     constexpr double kForever = 1e9;  // Seconds; keeps the sum below the clock's range.
     if (options.time_limit >= 0 && options.time_limit < kForever) {
@@ -35,8 +39,11 @@ struct Budget {
     if (threads <= 0) threads = 1;
   }
 
-  // Looks at the clock if there is a time limit.
-  bool Over() const { return deadline && std::chrono::steady_clock::now() >= *deadline; }
+  // Looks at the clock if there is a time limit. Throws Cancelled if the search is to end.
+  bool Over() const {
+    watch.Check();
+    return deadline && std::chrono::steady_clock::now() >= *deadline;
+  }
 };
 
 }  // namespace memc

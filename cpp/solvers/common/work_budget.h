@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include "solvers/common/watch.h"
+
 namespace memc {
 
 // By counted work, so that a result depends on the problem only, or by the clock if the caller has
@@ -13,13 +15,13 @@ namespace memc {
 class WorkBudget {
  public:
   // A negative time limit (seconds) means that there is none. With one, the work is not bounded.
-  WorkBudget(int64_t work, double time_limit);
+  WorkBudget(int64_t work, double time_limit, const Watch& watch = {});
 
   // For one stage: this much work, or with a time limit this share of the time left. What the stage
   // spends is its own.
   WorkBudget Stage(int64_t work, double share) const;
 
-  // 100,000,000 units take about a second.
+  // 100,000,000 units take about a second. Throws Cancelled if the search is to end.
   void Spend(int64_t work) {
     work_ -= work;
     used_ += work;
@@ -39,7 +41,9 @@ class WorkBudget {
   Clock::time_point end_;
   int64_t work_;
   int64_t used_ = 0;
-  int64_t until_clock_ = 0;  // Work until the clock is read again.
+  int64_t until_clock_ = 0;  // Work until the clock is read again,
+  int64_t told_ = 0;         // and what the watch knows of.
+  Watch watch_;
 };
 
 }  // namespace memc

@@ -198,7 +198,9 @@ std::vector<Schedule> Copied(const OffloadProblem& problem, int64_t lowest, int6
   std::vector<Schedule> copied;
   Descent descent(problem, bound);
   int64_t limit = RecomputeState(problem.ops).peak(), least = limit;
+  Descending descending(problem.ops.watch, limit, std::max(lowest, bound));
   while (limit > bound) {
+    descending.At(limit);
     const int64_t next = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
     // Where all plans to come are below those that there are, none that is the quickest of a lower
     // budget is hidden from a higher one.
@@ -206,6 +208,7 @@ std::vector<Schedule> Copied(const OffloadProblem& problem, int64_t lowest, int6
     limit = next;
     if (!descent.Lower(limit, &copied)) break;
     for (const Schedule& plan : copied) least = std::min(least, plan.peak);
+    if (!copied.empty()) problem.ops.watch.Offer(least);
   }
   return copied;
 }
@@ -225,6 +228,7 @@ std::vector<Schedule> OffloadLadder(const OffloadProblem& problem, int64_t lowes
   }};
   const bool any =
       std::find(problem.movable.begin(), problem.movable.end(), 1) != problem.movable.end();
+  problem.ops.watch.Expect((any ? 2 : 1) * Descending::kParts);
   if (any) tasks.push_back([&] { copied = Copied(problem, lowest, bound); });
   DoAll(problem, tasks);
   const auto computing =

@@ -59,6 +59,7 @@ bool OffloadSearch::Reach(int64_t work) {
     return (attempt < kAttempts || !chosen) && relief_.work() < work;
   };
   for (int attempt = 0; goes_on(attempt); ++attempt) {
+    problem_.ops.watch.Check();
     const RecomputeRandom before = random_;
     if (Attempt(attempt, work)) {
       const int64_t makespan = Dispatch(false, least - 1).makespan;
@@ -141,6 +142,7 @@ void OffloadSearch::Refine(int64_t rounds) {
   int64_t computing = 0;
   for (int64_t cost : problem_.ops.costs) computing += cost;
   for (int64_t round = 0; round < rounds && makespan_ > computing; ++round) {
+    problem_.ops.watch.Check();
     const double left = 1.0 - static_cast<double>(round) / static_cast<double>(rounds);
     const double warmth = kWarmth * left * left * static_cast<double>(makespan_ - computing);
     const double drawn = -std::log(1.0 - random_.Uniform());

@@ -19,6 +19,7 @@
 #include "solvers/common/lanes.h"
 #include "solvers/common/peak_tree.h"
 #include "solvers/common/rows.h"
+#include "solvers/common/watch.h"
 
 namespace memc {
 
@@ -33,6 +34,7 @@ struct StreamProblem {
   Rows uses;                     // The items that read each, at least one, in ascending order.
   Lanes lanes;
   int64_t host_budget = std::numeric_limits<int64_t>::max();  // Bytes of streamed weights.
+  Watch watch{};                                              // Of searches.
 
   int64_t length() const { return static_cast<int64_t>(items.size()); }
   int64_t weights() const { return static_cast<int64_t>(sizes.size()); }

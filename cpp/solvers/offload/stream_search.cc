@@ -248,7 +248,10 @@ std::vector<StreamPlan> StreamLadder(const StreamProblem& problem) {
   const int64_t all = std::accumulate(problem.sizes.begin(), problem.sizes.end(), int64_t{0});
   const int64_t top = all + *std::max_element(problem.live.begin(), problem.live.end());
   std::vector<StreamPlan> plans;
+  problem.watch.Expect(kLimits + 1);
   for (int64_t step = 0; step <= kLimits; ++step) {
+    problem.watch.Check();
+    problem.watch.Add(1);
     const auto part = static_cast<__int128>(top - least) * step / kLimits;
     const size_t before = plans.size();
     for (const auto& search : searches) {

@@ -89,8 +89,9 @@ int64_t OrderPeak(const OrderProblem& problem, const std::vector<int32_t>& order
 }
 
 // The ops as they are numbered, and the largest single op's bytes as bound.
-OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions&) {
+OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result;
+  result.watch = options.watch;
   for (int64_t op = 0; op < problem.ops(); ++op) {
     result.order.push_back(static_cast<int32_t>(op));
     int64_t bytes = problem.scratch[op];
@@ -100,6 +101,7 @@ OrderResult GivenSolver(const OrderProblem& problem, const OrderOptions&) {
     result.lower_bound = std::max(result.lower_bound, bytes);
   }
   result.peak = OrderPeak(problem, result.order);
+  result.watch.Best(result.peak);
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "solvers/common/rows.h"
+#include "solvers/common/watch.h"
 
 namespace memc {
 
@@ -37,6 +38,7 @@ struct OrderOptions {
   double slack = 0;
   // Bytes: `auto` may stop once no order is below it.
   int64_t worth = std::numeric_limits<int64_t>::max();
+  Watch watch{};
 };
 
 struct OrderResult {
@@ -44,6 +46,7 @@ struct OrderResult {
   int64_t peak = 0;            // Bytes.
   int64_t lower_bound = 0;  // Bytes: no order has a lower peak. Equal to the peak: proven optimal.
   int64_t work = 0;         // Steps that `auto` took.
+  Watch watch{};            // Told of better orders.
 };
 
 // Throws std::invalid_argument naming the op or storage if the problem is malformed: indices out

@@ -60,7 +60,8 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
   OrderResult result = GivenSolver(problem, options);
   if (!SumsFit(problem)) return result;
   const int64_t share = options.work / kAll;
-  WorkBudget budget(kBeam * share, options.time_limit);
+  options.watch.Expect(options.work);
+  WorkBudget budget(kBeam * share, options.time_limit, options.watch);
   const auto next_stage = [&](int64_t part) {
     result.work += budget.used();
     budget = budget.Stage(part * share, 1);
@@ -72,6 +73,7 @@ OrderResult AutoOrderSolver(const OrderProblem& problem, const OrderOptions& opt
   const int64_t bound = OrderLowerBound(problem, result.order, &for_bound);
   result.work += for_bound.used();
   result.lower_bound = std::max(result.lower_bound, bound);
+  options.watch.Bound(result.lower_bound);
   // Work of a single beam: a copy of every state, a bit for each op and storage.
   const int64_t bits = problem.ops() + static_cast<int64_t>(problem.sizes.size());
   const bool fits_beam = problem.ops() * (bits / 64 + 1) <= kBeam * share / kNarrowest;

@@ -252,7 +252,7 @@ void ImproveByBeam(const OrderProblem& problem, const OrderGraph& graph, int64_t
 OrderResult BeamSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result = ListSolver(problem, options);
   if (!SumsFit(problem)) return result;
-  WorkBudget budget(kBeamWork, options.time_limit);
+  WorkBudget budget(kBeamWork, options.time_limit, options.watch);
   ImproveByBeam(problem, MakeOrderGraph(problem, Direction::kForward), options.beam_width,
                 options.target, &budget, &result);
   return result;

@@ -98,7 +98,10 @@ class ExactSearch {
     Enter(-1);
     while (!moves_.empty() && !complete_) {
       const Move move = moves_.top();
-      if (move.need > threshold_) threshold_ = best_.lower_bound = move.need;
+      if (move.need > threshold_) {
+        threshold_ = best_.lower_bound = move.need;
+        best_.watch.Bound(move.need);
+      }
       if (memory_ < 0) return End::kMemory;
       if (Spent()) return End::kWork;
       moves_.pop();
@@ -278,7 +281,7 @@ void ImproveExactly(const OrderProblem& problem, int64_t memory, WorkBudget* bud
 }
 
 OrderResult ExactOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
-  WorkBudget budget(kWork, options.time_limit);
+  WorkBudget budget(kWork, options.time_limit, options.watch);
   OrderResult result = ListSolver(problem, options);
   WorkBudget for_bound = budget.Stage(kBoundWork, kBoundShare);
   const int64_t bound = OrderLowerBound(problem, result.order, &for_bound);

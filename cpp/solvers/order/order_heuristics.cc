@@ -10,6 +10,7 @@ void Offer(const OrderProblem& problem, std::vector<int32_t> order, OrderResult*
   if (peak >= result->peak) return;
   result->peak = peak;
   result->order = std::move(order);
+  result->watch.Best(peak);
 }
 
 }  // namespace memc

@@ -112,7 +112,7 @@ void ImproveLocally(const OrderProblem& problem, const OrderGraph& graph, int64_
 OrderResult LocalOrderSolver(const OrderProblem& problem, const OrderOptions& options) {
   OrderResult result = ListSolver(problem, options);
   if (!SumsFit(problem)) return result;
-  WorkBudget budget(kWork, options.time_limit);
+  WorkBudget budget(kWork, options.time_limit, options.watch);
   ImproveLocally(problem, MakeOrderGraph(problem, Direction::kForward), options.target, &budget,
                  &result);
   return result;

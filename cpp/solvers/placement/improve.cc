@@ -61,6 +61,7 @@ Solution ImproveOrders(const Problem& problem, const std::vector<Solution>& star
       ++steps;
       if (packer.peak() < best.peak) best = {packer.offsets(), packer.peak()};
       if (best.peak <= target || budget.Over()) return best;
+      const int64_t before = packer.work();
       Perturb(packer, target, random, order);
       packer.Pack(order, kUnlimited);
       // Equal peaks are accepted, so that the search can cross plateaus; slightly worse ones too.
@@ -71,6 +72,7 @@ Solution ImproveOrders(const Problem& problem, const std::vector<Solution>& star
         order = kept;
         packer.Pack(order, kUnlimited);
       }
+      budget.watch.Add(packer.work() - before);
     }
   }
   return best;

@@ -5,7 +5,8 @@
 
 namespace memc {
 
-std::vector<Solution> Heuristics(const Problem& problem, int64_t target) {
+std::vector<Solution> Heuristics(const Problem& problem, int64_t target, const Watch& watch) {
+  watch.Check();
   std::vector<Solution> plans{BestFit(problem)};
   const bool any_fixed = std::any_of(problem.buffers.begin(), problem.buffers.end(),
                                      [](const Buffer& b) { return b.offset.has_value(); });
@@ -18,6 +19,7 @@ std::vector<Solution> Heuristics(const Problem& problem, int64_t target) {
   }
   for (const Order order : orders) {
     if (plans.back().peak <= target) break;
+    watch.Check();
     plans.push_back(FirstFit(problem, order));
   }
   return plans;

@@ -55,6 +55,7 @@ RaceResult Race(const Problem& problem, int64_t limit, int64_t work, const Budge
     };
     RunOnThreads(run, round >= kWorthAThread ? std::min<int64_t>(budget.threads, kCount) : 1);
     result.work += round * kCount;
+    budget.watch.Add(round * kCount);
     if (first_done < kCount) {
       const CanonicalSearch& winner = *searches[first_done];
       result.status = winner.status();

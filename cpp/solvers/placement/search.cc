@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "solvers/common/budget.h"
+#include "solvers/common/bytes.h"
 #include "solvers/placement/decompose.h"
 #include "solvers/placement/improve.h"
 #include "solvers/placement/lower_bound.h"
@@ -66,6 +67,12 @@ struct Open {
   int64_t lower_bound = 0;
   int64_t grain = 0;    // Bytes that every peak is a multiple of.
   int64_t movable = 0;  // Buffers without a fixed offset.
+  int64_t others = 0;   // Bytes that the other parts reach up to.
+
+  // Tells of the best plan of all parts.
+  void Tell(const Watch& watch) const {
+    watch.Offer(std::max(others, AddBytes(part->base, best.peak)));
+  }
 };
 
 // `plans`: the heuristics' plans of the whole problem; of the part too if it is `all` of it.
@@ -105,6 +112,7 @@ void SearchPart(Open& open, int64_t target, int64_t work, const Budget& budget) 
     work -= result.work;
     if (result.status == CanonicalSearch::Status::kFound) {
       open.best = {result.offsets, Peak(open.problem, result.offsets)};
+      open.Tell(budget.watch);
     } else if (result.status == CanonicalSearch::Status::kInfeasible) {
       // The least multiple of the grain above the limit.
       open.lower_bound = std::max(open.lower_bound, (limit / open.grain + 1) * open.grain);
@@ -156,6 +164,7 @@ bool ImprovePart(Open& open, int64_t target, const Rounds& round) {
     const int64_t before = open.best.peak;
     const int64_t work = round.Of(kRepairWork, round.effort / round.most * round.share, n);
     open.best = RepairPlan(open.problem, open.best, goal(), work, round.number, budget);
+    open.Tell(budget.watch);
     // Where very many are live together, little work without any success means that more has none.
     repaired = !round.dense || budget.deadline || open.best.peak < before;
   }
@@ -167,6 +176,7 @@ bool ImprovePart(Open& open, int64_t target, const Rounds& round) {
     if (round.number > 1) starts.push_back(open.best);
     const int64_t work = round.Of(kOrderWork, round.effort, n);
     open.best = ImproveOrders(open.problem, starts, goal(), work, round.number, budget);
+    open.Tell(budget.watch);
   }
   return above() && (searched || repaired || ordered);
 }
@@ -182,6 +192,17 @@ Decomposition Parts(const Problem& problem, bool dense) {
   return whole;
 }
 
+// Bytes that all parts but one reach up to; `most` where they are too many to look at each time.
+int64_t OthersPeak(const std::vector<Open>& opens, const Open& but, int64_t most) {
+  constexpr size_t kFew = 256;
+  if (opens.size() > kFew) return most;
+  int64_t peak = 0;
+  for (const Open& open : opens) {
+    if (&open != &but) peak = std::max(peak, AddBytes(open.part->base, open.best.peak));
+  }
+  return peak;
+}
+
 // Improves the parts round by round, from little work: large steps down cost little and make later
 // ones smaller. With a time limit, until the time is over. `enough`: bytes of a peak that will do.
 void ImproveParts(const Problem& problem, std::vector<Open>& opens, int64_t enough, Rounds round,
@@ -195,12 +216,33 @@ void ImproveParts(const Problem& problem, std::vector<Open>& opens, int64_t enou
     const bool more = !round.single && (endless || round.effort < round.most) && !budget.Over();
     for (Open& open : opens) {
       const int64_t base = open.part->base;
+      open.others = OthersPeak(opens, open, outcome.solution.peak);
       if (ImprovePart(open, reached - base, round) && more) done = false;
       reached = std::max(reached, AddBytes(base, open.best.peak));
       outcome.lower_bound = std::max(outcome.lower_bound, AddBytes(base, open.lower_bound));
+      budget.watch.Bound(outcome.lower_bound);
     }
     if (outcome.lower_bound > problem.capacity) done = true;
   }
+}
+
+// Work that all rounds do at most, as far as parts are above a peak of `target` bytes.
+int64_t MostWork(const std::vector<Open>& opens, Rounds round, int64_t target) {
+  int64_t work = 0;
+  for (round.effort = round.most / 16; round.effort <= round.most; round.effort *= 4) {
+    for (const Open& open : opens) {
+      const size_t n = open.part->buffers.size();
+      if (open.best.peak <= std::max(target - open.part->base, open.lower_bound)) continue;
+      if (n <= kMaxSearched && !round.dense) work += round.Of(kSearchWork, round.effort, n);
+      if (!round.improve) continue;
+      if (n > kLeastRepaired) {
+        work += round.Of(kRepairWork, round.effort / round.most * round.share, n);
+      }
+      if (n <= kMaxOrdered && !round.dense) work += round.Of(kOrderWork, round.effort, n);
+    }
+    if (round.single) break;
+  }
+  return work;
 }
 
 // `improve`: whether plans are repaired and orders improved where the complete search gave up.
@@ -212,7 +254,7 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   const bool limited = problem.capacity < std::numeric_limits<int64_t>::max();
   const int64_t enough = limited ? problem.capacity : 0;
   const int64_t target = std::max(enough, outcome.lower_bound);
-  const std::vector<Solution> plans = Heuristics(problem, target);
+  const std::vector<Solution> plans = Heuristics(problem, target, budget.watch);
   outcome.solution = Best(plans);
   const bool hopeless = limited && outcome.lower_bound > problem.capacity;
   const bool dense = OverlapPairs(problem, kMaxPairs) > kMaxPairs;
@@ -238,6 +280,9 @@ Outcome SearchByParts(const Problem& problem, const SolverOptions& options, bool
   round.total = std::max<size_t>(round.total, 1);
   round.most = options.effort * std::min(1.0, kFullWork / static_cast<double>(round.total));
   const bool endless = budget.deadline && options.effort >= 1;
+  budget.watch.Best(outcome.solution.peak);
+  budget.watch.Bound(outcome.lower_bound);
+  budget.watch.Expect(MostWork(opens, round, target));
   ImproveParts(problem, opens, enough, round, endless, outcome);
   for (const Open& open : opens) {
     for (size_t k = 0; k < open.part->buffers.size(); ++k) {

@@ -43,7 +43,7 @@ Solution BestFit(const Problem& problem);
 
 // Plans of these heuristics, best-fit first, until one has a peak of at most `target` bytes.
 // Where there are more than kFirstFitPairs, only those in O(n log n).
-std::vector<Solution> Heuristics(const Problem& problem, int64_t target);
+std::vector<Solution> Heuristics(const Problem& problem, int64_t target, const Watch& watch = {});
 
 struct Outcome {
   Solution solution;

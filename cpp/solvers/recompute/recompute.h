@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "solvers/common/rows.h"
+#include "solvers/common/watch.h"
 
 namespace memc {
 
@@ -29,6 +30,7 @@ struct RecomputeProblem {
   Rows parts;                    // Of each op: values it reads that may become parts of its result.
   Rows until;                    // Of each op: ops that run once, and after which it must not run.
   bool in_order = false;         // Whether ops must run the first time in the order of numbers.
+  Watch watch{};                 // Of searches.
 
   int64_t ops() const { return reads.size(); }
 };

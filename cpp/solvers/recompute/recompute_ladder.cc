@@ -42,7 +42,9 @@ std::vector<RecomputePlan> RecomputeLadder(const RecomputeProblem& problem, int6
   const int restarts = problem.ops() <= kSmall ? kRestarts : 0;
   plans.push_back(search.Plan());
   int64_t limit = plans.front().peak, least = limit;
+  Descending descending(problem.watch, limit, std::max(lowest, bound));
   while (least > lowest && limit > bound) {
+    descending.At(limit);
     limit = std::max(bound, limit - std::max<int64_t>(1, limit / kSteps));
     if (limit <= 0) break;
     goes_on = goes_on && search.Lower(limit, kReachWork);
@@ -58,6 +60,7 @@ std::vector<RecomputePlan> RecomputeLadder(const RecomputeProblem& problem, int6
     if (goes_on) Add(search.Plan(), &plans);
     if (second != nullptr) Add(second->Plan(), &plans);
     for (const RecomputePlan& plan : plans) least = std::min(least, plan.peak);
+    problem.watch.Offer(least);
   }
   return plans;
 }

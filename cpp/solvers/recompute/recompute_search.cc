@@ -38,6 +38,7 @@ bool RecomputeSearch::Reach(int64_t limit, int64_t work) {
   relief_.ResetWork();
   const int plain = problem_.in_order ? 1 : 2;  // Attempts by rank alone: without and with moves.
   for (int attempt = 0; relief_.work() < work; ++attempt) {
+    problem_.watch.Check();
     const bool vary = attempt >= plain;
     if (vary && !state_.repeats().empty() && random_.Below(4) != 0) Ruin();
     state_.Update();
@@ -74,6 +75,7 @@ void RecomputeSearch::Prune(int64_t limit) {
 // Lowers the cost within the limit, which the state keeps.
 void RecomputeSearch::Refine(int64_t limit, int64_t rounds) {
   for (int64_t round = 0; round < rounds && state_.added_cost() > 0; ++round) {
+    problem_.watch.Check();
     const double left = 1.0 - static_cast<double>(round) / static_cast<double>(rounds);
     const double warmth = kWarmth * left * left * static_cast<double>(state_.added_cost());
     const double drawn = -std::log(1.0 - random_.Uniform());

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line as a whole: its verbs, and errors as one line and an exit code.
 
-Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported or invalid model, 4 over the memory budget, 70 internal.
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 unsupported or invalid model, 4 over the memory budget, 70 internal,
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -95,6 +96,8 @@ app = typer.Typer(
 
 INTERNAL = 70
 
+INTERRUPTED = 130
+
 PATH_ERRORS = frozenset(
     {
         *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EEXIST),
@@ -125,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(args=given, prog_name="memc", standalone_mode=False)
+        if code == INTERRUPTED:  # Which the parser of arguments makes of KeyboardInterrupt.
+            error_line("interrupted")
         sys.stdout.flush()  # Here, where an error can still be told.
         return code if isinstance(code, int) else 0
     except UsageError as error:
@@ -135,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         error_line("interrupted")
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         _drop_output()
         return 0

@@ -15,9 +15,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from memc.ir.errors import UsageError
+from memc.ir.progress import listening
 
 if TYPE_CHECKING:
     from memc.driver import Progress  # Which loads the whole compiler.
+
+
+REACHED = " -- "
+"""What parts a stage from what it has reached."""
 
 
 def set_up_streams() -> None:
@@ -66,7 +71,8 @@ def set_up_logging(verbose: int, quiet: bool) -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Progress]:
-    """A spinner on stderr with the stage and the time since it began; nothing when stderr is not a terminal."""
+    """A spinner on stderr with the stage, what a search within it has reached, and the time since the stage began; nothing when
+    stderr is not a terminal."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda stage: None
@@ -78,7 +84,20 @@ def progress(quiet: bool) -> Iterator[Progress]:
         SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
     ) as shown:
         task = shown.add_task("starting", total=None)
-        yield lambda stage: shown.reset(task, description=stage)
+        now = ""
+
+        def show(stage: str) -> None:
+            nonlocal now
+            before, now = now, stage.partition(REACHED)[0]
+            if now == before:
+                shown.update(task, description=stage)
+            else:
+                shown.reset(task, description=stage)
+
+        with listening(
+            lambda reached: show(f"{now}{REACHED}{reached}")
+        ):  # Outside of a compilation, which tells itself.
+            yield show
 
 
 def stdout_console(no_color: bool) -> Console:

@@ -18,7 +18,7 @@ from memc.solvers.order import order_solver_names
 from memc.solvers.placement import solver_names
 
 from . import shared_flags
-from .console import set_up_logging, stdout_console, write_text
+from .console import progress, set_up_logging, stdout_console, write_text
 from .flags_from_options import takes_options
 from .values import parse_seconds
 
@@ -64,18 +64,20 @@ def plan(
     if order_solver is not None and not reorder:
         raise UsageError("--order-solver: expected --reorder with it, without which the order is kept")
     _require_files(output, json_path, full)
-    result = _planned(
-        file,
-        json_path,
-        capacity=_capacity(capacity or []),
-        alignment=alignment,
-        reorder=reorder,
-        solver=solver,
-        order_solver=order_solver or "auto",
-        time_limit=None if time_limit is None else parse_seconds(time_limit, "--time-limit"),
-        threads=threads,
-        **settings,
-    )
+    with progress(quiet) as stage:
+        stage("plan")
+        result = _planned(
+            file,
+            json_path,
+            capacity=_capacity(capacity or []),
+            alignment=alignment,
+            reorder=reorder,
+            solver=solver,
+            order_solver=order_solver or "auto",
+            time_limit=None if time_limit is None else parse_seconds(time_limit, "--time-limit"),
+            threads=threads,
+            **settings,
+        )
     if output is not None:
         write_text(output, plan_csv(result.tensors, result.offsets))
     if json_path is not None:

@@ -15,6 +15,7 @@ import numpy as np
 from memc import native
 from memc.solvers.arrays import tensor
 from memc.solvers.recompute import RecomputePlan, RecomputeProblem, columns
+from memc.solvers.watching import watched
 
 FULL_SPEED = 1024
 """Parts of full speed, in which a lane's shared speed is given."""
@@ -125,7 +126,9 @@ class Schedule:
 def offload_ladder(problem: OffloadProblem, lowest: int, bound: int = 0) -> list[Schedule]:
     """The plans of `recompute_ladder`, and then others with copies, beside each of which no other is as low and much quicker.
     Raises ValueError for a malformed problem."""
-    return [_schedule(found) for found in native.load()["memc_offload_ladder"](*_arguments(problem), lowest, bound)]
+    search = native.load()["memc_offload_ladder"]
+    plans = watched("recomputation and copies", lambda watch: search(*_arguments(problem, watch), lowest, bound))
+    return list(map(_schedule, plans))
 
 
 def measure_schedule(problem: OffloadProblem, items: Sequence[tuple[Step, int]]) -> Schedule:
@@ -197,9 +200,9 @@ def lane_numbers(lanes: Lanes, host_budget: int | None) -> list[int]:
     return [*numbers, -1 if host_budget is None else host_budget]
 
 
-def _arguments(problem: OffloadProblem) -> tuple[Any, ...]:
+def _arguments(problem: OffloadProblem, watch: Any = None) -> tuple[Any, ...]:
     return (
-        columns(problem.ops),
+        columns(problem.ops, watch),
         tensor(np.array(problem.movable, np.int64)),
         tensor(np.array(lane_numbers(problem.lanes, problem.host_budget), np.int64)),
     )

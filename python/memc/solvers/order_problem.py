@@ -17,6 +17,7 @@ import numpy as np
 from memc import native
 
 from .arrays import rows, tensor
+from .watching import watched
 
 WORK = 750_000_000
 """Steps that `auto` takes at most unless told otherwise."""
@@ -76,8 +77,9 @@ def solve_order_native(
     """An order by a solver of the native library; the parameters are those of `solve_order`."""
     order = np.zeros(len(problem.touches), np.int64)
     limit = -1.0 if time_limit is None else time_limit
-    arguments = (*_arguments(problem), limit, beam_width, target, work, slack, worth, tensor(order))
-    peak, bound, used = native.load()["memc_solve_order"](solver, *arguments)
+    arguments = (*_arguments(problem), limit, beam_width, target, work, slack, worth)
+    solve = native.load()["memc_solve_order"]
+    peak, bound, used = watched("order", lambda watch: solve(solver, *arguments, watch, tensor(order)), time_limit)
     return OrderSolution(tuple(order.tolist()), int(peak), int(bound), int(used))
 
 

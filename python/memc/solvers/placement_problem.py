@@ -19,6 +19,7 @@ from memc import native
 
 from .arrays import rows, tensor
 from .buffers import Buffer, BufferColumns, Int64s
+from .watching import watched
 
 MAX_BYTES = 2**63 - 1
 
@@ -104,8 +105,9 @@ def solve_native(
     part of its work; all of it lowers the peak found then, or leaves it."""
     offsets = np.zeros(len(problem.buffers), np.int64)
     limits = (-1.0 if time_limit is None else time_limit, threads or 0)
-    arguments = (*_arguments(problem), problem.capacity, *limits, one_round, tensor(offsets))
-    peak, bound = native.load()["memc_solve"](solver, *arguments)
+    arguments = (*_arguments(problem), problem.capacity, *limits, one_round)
+    solve = native.load()["memc_solve"]
+    peak, bound = watched("addresses", lambda watch: solve(solver, *arguments, watch, tensor(offsets)), time_limit)
     return Solution(tuple(offsets.tolist()), int(peak), int(bound))
 
 
@@ -150,7 +152,9 @@ def find_conflict(problem: Problem, *, time_limit: float | None = None, threads:
     20,000 buffers none is, and all are returned. Raises as `solve`.
     """
     limits = (-1.0 if time_limit is None else time_limit, threads or 0)
-    found = native.load()["memc_find_conflict"](*_arguments(problem), problem.capacity, *limits)
+    arguments = (*_arguments(problem), problem.capacity, *limits)
+    find = native.load()["memc_find_conflict"]
+    found = watched("what does not fit", lambda watch: find(*arguments, watch), time_limit)
     moment, exists, proven, minimal, *buffers = (int(number) for number in found)
     if not buffers:
         return None

@@ -11,6 +11,7 @@ import numpy as np
 
 from memc import native
 from memc.solvers.arrays import rows, tensor
+from memc.solvers.watching import Watch, watched
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ def recompute_ladder(problem: RecomputeProblem, lowest: int, bound: int = 0) -> 
 
     The same for every `lowest` but for its length. Raises ValueError for a malformed problem.
     """
-    return [_plan(found) for found in native.load()["memc_recompute_ladder"](columns(problem), lowest, bound)]
+    search = native.load()["memc_recompute_ladder"]
+    plans = watched("recomputation", lambda watch: search(columns(problem, watch), lowest, bound))
+    return [_plan(found) for found in plans]
 
 
 def measure_sequence(problem: RecomputeProblem, sequence: Sequence[int]) -> RecomputePlan:
@@ -71,10 +74,10 @@ def _plan(found: Any) -> RecomputePlan:
     return RecomputePlan(tuple(sequence), peak, cost)
 
 
-def columns(problem: RecomputeProblem) -> list[Any]:
-    """The problem as native code takes it."""
+def columns(problem: RecomputeProblem, watch: Any = None) -> list[Any]:
+    """The problem as native code takes it, with the numbers of a watch."""
     numbers = (problem.sizes, problem.costs, problem.once, problem.scratch)
     columns = [tensor(np.array(column, np.int64)) for column in numbers]
     for table in (problem.reads, problem.makes, problem.over, problem.parts, problem.until):
         columns += rows(table)
-    return [*columns, tensor(np.array([problem.in_order], np.int64))]
+    return [*columns, tensor(np.array([problem.in_order], np.int64)), Watch().numbers if watch is None else watch]

@@ -15,6 +15,7 @@ import numpy as np
 from memc import native
 from memc.solvers.arrays import tensor
 from memc.solvers.offload import Lanes, lane_numbers
+from memc.solvers.watching import Watch, watched
 
 
 class Item(enum.IntEnum):
@@ -76,7 +77,8 @@ class StreamPlan:
 def stream_ladder(problem: StreamProblem) -> list[StreamPlan]:
     """Plans of which no other is as low and as quick, lowest first; the last one streams nothing. Raises ValueError for a malformed
     problem."""
-    return [_plan(found) for found in native.load()["memc_stream_ladder"](_arguments(problem))]
+    search = native.load()["memc_stream_ladder"]
+    return [_plan(found) for found in watched("streamed weights", lambda watch: search(_arguments(problem, watch)))]
 
 
 def least_streamed(problem: StreamProblem) -> int:
@@ -90,7 +92,7 @@ def _plan(found: Any) -> StreamPlan:
     return StreamPlan(tuple(windows), peak, makespan, nbytes)
 
 
-def _arguments(problem: StreamProblem) -> list[Any]:
+def _arguments(problem: StreamProblem, watch: Any = None) -> list[Any]:
     first = list(accumulate(map(len, problem.uses), initial=0))
     columns = (
         problem.items,
@@ -101,4 +103,5 @@ def _arguments(problem: StreamProblem) -> list[Any]:
         list(chain.from_iterable(problem.uses)),
         lane_numbers(problem.lanes, problem.host_budget),
     )
-    return [tensor(np.array(column, np.int64)) for column in columns]
+    numbers = Watch().numbers if watch is None else watch
+    return [*(tensor(np.array(column, np.int64)) for column in columns), numbers]

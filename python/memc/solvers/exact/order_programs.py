@@ -113,7 +113,7 @@ class OrderProgram:
         at = [place[self.problem.ops[op]] for op in self.part]
         for row, step in enumerate(sorted(range(len(at)), key=lambda row: at[row])):
             self.model.add_hint(self.step[step], row)
-        self.solver, status = limit.solve(self.model)
+        self.solver, status = limit.solve(self.model, "order", self.problem.unit)
         if status == cp_model.INFEASIBLE:
             return Found(None, self.high + 1)
         bound = max(0, round(self.solver.best_objective_bound))

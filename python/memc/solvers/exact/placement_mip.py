@@ -83,7 +83,7 @@ def _program(
         model.add_hint(z, warm.offsets[i] > warm.offsets[j])
     model.add_hint(peak, most)
 
-    solver, status = Limit(time_limit, threads).solve(model)
+    solver, status = Limit(time_limit, threads).solve(model, "addresses", unit)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return replace(warm, lower_bound=bound)
     offsets = list(warm.offsets)

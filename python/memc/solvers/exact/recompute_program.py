@@ -263,7 +263,9 @@ class RecomputeProgram:
         if self.most is not None:
             self.model.add(added <= self.most)
         # Bounds come from the linear relaxation: Checkmate's rows are tight, propagation alone shows nothing.
-        solver, status = limit.solve(self.model, linearization_level=2, optimize_with_lb_tree_search=True)
+        solver, status = limit.solve(
+            self.model, "recomputation", linearization_level=2, optimize_with_lb_tree_search=True
+        )
         if status == cp_model.INFEASIBLE:
             return None, None
         bound = max(0, round(solver.best_objective_bound))

@@ -92,7 +92,8 @@ def test_interrupted(memc, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(driver, "compile", interrupt)
-    assert memc("compile", model).code == 130
+    result = memc("compile", model)
+    assert (result.code, result.out, result.err) == (130, "", "memc: error: interrupted\n")
 
 
 INTERRUPTED = """
