@@ -221,7 +221,10 @@ class Addresses {
       context.fillRect(Math.round(frame.x(view.cursor)), MARGIN.top, 1, frame.height);
     }
     if (view.hovered && view.hovered.picture === picture) this.outline(context, frame, view.hovered.tensor, style("--ink"), 1.5);
-    if (view.chosen && view.chosen.picture === picture) this.outline(context, frame, view.chosen.tensor, style("--mark"), 3);
+    if (view.chosen && view.chosen.picture === picture) {
+      this.outline(context, frame, view.chosen.tensor, style("--back"), 6); // The mark stands out from any colour below.
+      this.outline(context, frame, view.chosen.tensor, style("--mark"), 3);
+    }
   }
 
   // The tensor at a place of the element; null if there is none.

@@ -6,7 +6,9 @@ const RAMP = [[38, 40, 95], [30, 92, 140], [33, 142, 141], [92, 190, 104], [190,
 // `hues`, and of roles by name their hues.
 let PALETTE = null;
 
-const BORDER = 0.72;
+// Of a border: the least of the ink in it, and the least contrast with what lies behind the tensors (WCAG 2.2, 1.4.11).
+const BORDER = 0.28;
+const CONTRAST = 3;
 
 function rgb(hex) {
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
@@ -31,8 +33,28 @@ function css([red, green, blue]) {
   return `rgb(${red},${green},${blue})`;
 }
 
-function inkOn([red, green, blue]) {
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#101418" : "#ffffff";
+// Relative luminance, and the contrast of two colours, 1 to 21 (WCAG 2.2).
+function luminance(colour) {
+  const [red, green, blue] = colour.map((part) => (part <= 10 ? part / 3294 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+function contrast(one, other) {
+  const [high, low] = [luminance(one), luminance(other)].sort((a, b) => b - a);
+  return (high + 0.05) / (low + 0.05);
+}
+
+// Black or white, whichever is more legible on a colour: at least 4.5 to 1 on any.
+function inkOn(colour) {
+  return contrast(colour, [0, 0, 0]) > contrast(colour, [255, 255, 255]) ? "#000000" : "#ffffff";
+}
+
+// The border of a colour: as much ink in it as it takes to stand out from what lies behind.
+function edgeOf(colour) {
+  const [ink, back] = [rgb(style("--ink")), rgb(style("--empty"))];
+  let share = BORDER;
+  while (share < 1 && contrast(mixed(colour, ink, share), back) < CONTRAST) share += 0.06;
+  return mixed(colour, ink, Math.min(1, share));
 }
 
 const STYLES = new Map();
@@ -89,12 +111,13 @@ class Colours {
     const border = new Uint32Array(picture.count);
     const known = new Map();
     for (let i = 0; i < picture.count; i++) {
-      let colour = this.of(picture, by, i);
+      const colour = this.of(picture, by, i);
       const key = pixel(colour) * 2 + (matches && !matches[i] ? 1 : 0);
       let both = known.get(key);
       if (!both) {
-        if (matches && !matches[i]) colour = mixed(colour, back, 0.82);
-        both = [pixel(colour), pixel(mixed(colour, back, 1 - BORDER))];
+        const edge = edgeOf(colour);
+        const faded = (part) => (matches && !matches[i] ? mixed(part, back, 0.82) : part);
+        both = [pixel(faded(colour)), pixel(faded(edge))];
         known.set(key, both);
       }
       fill[i] = both[0];

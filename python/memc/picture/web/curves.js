@@ -55,8 +55,8 @@ class Curves {
     const top = this.most();
     const stepped = uPlot.paths.stepped({ align: 1 });
     const areas = this.stack.map((_, role) => {
-      const colour = css(colours.hue("role", picture.roles[role]));
-      return { label: picture.roles[role], fill: colour, stroke: colour, width: 0, paths: stepped, points: { show: false } };
+      const hue = colours.hue("role", picture.roles[role]);
+      return { label: picture.roles[role], fill: css(hue), stroke: css(edgeOf(hue)), width: 1, paths: stepped, points: { show: false } };
     });
     if (this.other) areas.push({ label: this.other.title, stroke: style("--ink"), width: 1.5, paths: stepped, points: { show: false } });
     const axis = { stroke: quiet, grid: { stroke: style("--grid"), width: 1 }, ticks: { stroke: quiet, width: 1, size: 4 }, font: FONT };

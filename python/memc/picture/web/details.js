@@ -70,7 +70,7 @@ class Details {
     if (view.by === "role" || view.by === "decision") {
       legend.replaceChildren(
         ...colours.groups[view.by].map((name) => {
-          const swatch = element("span", { class: "swatch", "aria-hidden": "true", style: `background:${css(colours.hue(view.by, name))}` });
+          const swatch = element("span", { class: "swatch", "aria-hidden": "true", style: `background:${css(colours.hue(view.by, name))};border-color:${css(edgeOf(colours.hue(view.by, name)))}` });
           if (view.by === "decision") return element("li", {}, swatch, name);
           const press = () => {
             if (!view.hidden.delete(name)) view.hidden.add(name);

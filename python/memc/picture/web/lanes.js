@@ -87,13 +87,18 @@ class Lanes {
 
   copies(way, context, frame, y) {
     const { copies } = this.picture;
-    context.fillStyle = way ? PALETTE.hues[4] : PALETTE.hues[5];
+    const hue = way ? PALETTE.hues[4] : PALETTE.hues[5];
+    context.fillStyle = hue;
+    context.strokeStyle = css(edgeOf(rgb(hue)));
+    context.lineWidth = 1;
     for (let i = 0; i < copies.way.length; i++) {
       if (copies.way[i] !== way) continue;
       const [left, right] = this.span(i).map(frame.x);
       if (right < 0 || left > frame.width) continue;
       const from = Math.max(0, left);
-      context.fillRect(MARGIN.left + from, y, Math.max(1, Math.min(frame.width, right) - from - (right - left > 3 ? 1 : 0)), LANE);
+      const wide = Math.max(1, Math.min(frame.width, right) - from - (right - left > 3 ? 1 : 0));
+      context.fillRect(MARGIN.left + from, y, wide, LANE);
+      context.strokeRect(MARGIN.left + from + 0.5, y + 0.5, Math.max(0, wide - 1), LANE - 1);
     }
   }
 

@@ -4,8 +4,8 @@
 const ROWS = 200;
 
 class Table {
-  // `columns`: title, value of a row, text of a row (or null for the value), and whether it is a number.
-  constructor(place, columns, choose) {
+  // `label`: what its rows are, for who hears the page. `columns`: title, value of a row, text of a row (or null for the value), and whether it is a number.
+  constructor(place, label, columns, choose) {
     this.columns = columns;
     this.choose = choose;
     this.rows = [];
@@ -19,7 +19,7 @@ class Table {
     this.body = element("tbody");
     this.more = element("button", { type: "button", class: "more", onclick: () => this.extend() });
     const table = element("table", {}, element("thead", {}, this.head), this.body);
-    place.append(element("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Rows" }, table, this.more));
+    place.append(element("div", { class: "table", tabindex: "0", role: "region", "aria-label": label }, table, this.more));
   }
 
   show(rows) {
@@ -45,6 +45,19 @@ class Table {
     this.fill(0, Math.min(this.limit, this.rows.length));
   }
 
+  // Enter chooses a row. Of the rows one is in the order of Tab: arrows, Home and End go from row to row.
+  press(event, act) {
+    const row = event.currentTarget;
+    const near = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling, Home: this.body.firstChild, End: this.body.lastChild };
+    if (event.key === "Enter") act();
+    if (!(event.key in near)) return;
+    event.preventDefault();
+    const next = near[event.key] ?? row;
+    row.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  }
+
   extend() {
     const from = this.limit;
     this.limit += 5 * ROWS;
@@ -56,8 +69,7 @@ class Table {
       const row = this.rows[i];
       const cells = this.columns.map((column) => element("td", { class: column.number ? "number" : column.short ? "short" : null }, String((column.text ?? column.value)(row))));
       const act = () => this.choose(row);
-      const press = (event) => event.key === "Enter" && act();
-      this.body.append(element("tr", { tabindex: "0", onclick: act, onkeydown: press }, ...cells));
+      this.body.append(element("tr", { tabindex: i ? "-1" : "0", onclick: act, onkeydown: (event) => this.press(event, act) }, ...cells));
     }
     const left = this.rows.length - to;
     this.more.hidden = left <= 0;
@@ -77,6 +89,7 @@ class LiveTable {
     const text = (name) => (tensor) => picture.text(name, tensor);
     this.table = new Table(
       place,
+      "Live tensors",
       [
         { title: "Tensor", value: text("name") },
         { title: "Size", value: (tensor) => tensors.bytes[tensor], text: (tensor) => size(tensors.bytes[tensor]), number: true },
@@ -112,10 +125,12 @@ class ChangeTable {
     const [before, after] = view.pictures;
     const { name, what, before: olds, after: news } = unpackAll(changes);
     place.hidden = false;
+    place.setAttribute("aria-labelledby", "changes-title");
     place.append(element("h2", { id: "changes-title" }, "What changed", element("span", { class: "quiet" }, `${name.length.toLocaleString("en")} tensors differ`)));
     const bytes = (row) => [olds[row] ? before.tensors.bytes[olds[row] - 1] : 0, news[row] ? after.tensors.bytes[news[row] - 1] : 0];
     const table = new Table(
       place,
+      "Tensors that differ",
       [
         { title: "Tensor", value: (row) => texts[name[row]] },
         { title: "Before", value: (row) => bytes(row)[0], text: (row) => (olds[row] ? size(bytes(row)[0]) : "–"), number: true },
