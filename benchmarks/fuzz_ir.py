@@ -33,7 +33,7 @@ from memc.ir.module import Module
 from memc.ir.ops.shared.op_def import lookup
 from memc.ir.text.parser import parse
 from memc.ir.types import TensorType
-from memc.measure.verification import random_array
+from memc.measure.random_data import random_array
 from memc.passes.manager import PassManager
 
 GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"

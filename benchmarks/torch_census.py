@@ -194,7 +194,7 @@ def export(name: str, folder: Path) -> dict[str, Any]:
 def _same(program: Any, path: Path) -> bool | None:
     """Whether memc imports the program in memory as it does the file; None where memc is not installed."""
     try:
-        from memc.frontend.torch import import_torch
+        from memc.frontend.torch.importer import import_torch
     except ImportError:
         return None
     return str(import_torch(program)) == str(import_torch(path))

@@ -62,6 +62,7 @@ SUBJECTS = {
         "gpu_half",
         "torch_steps",
         "compile_time",
+        "command_times",
         "replay_speed",
         "report_speed",
     ),

@@ -18,8 +18,8 @@ from memc.passes.budget import AsBudget, AsHostBytes
 from memc.passes.pipelines import Workspace
 
 from .pairs import parse_dims
-from .training_flags import TRAINING
-from .values import parse_bindings, parse_shapes, parse_training
+from .training_flags import TRAINING, parse_training
+from .values import parse_bindings, parse_shapes
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags beside `--train`: how a training step is made of a model."""
+"""The flags beside `--train`: how a training step is made of a model, and what was typed after them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Optional
+from dataclasses import dataclass
+from typing import Any, ClassVar, Optional
 
 import typer
 
+from memc.ir.checked_options import require_one_of
+from memc.ir.errors import UsageError
+from memc.passes.base import Pass
+from memc.passes.pipeline_text import parse_pipeline
+from memc.passes.training.build_gradient import BuildGradient
 from memc.passes.training.losses import LABEL_KINDS, LOSSES
 from memc.passes.training.mirror import POLICIES
-from memc.passes.training.optimizers import OPTIMIZERS
+from memc.passes.training.optimizers import OPTIMIZERS, OptimizerOptions, options_of
 
 TRAINING: Mapping[str, tuple[Any, Any, Any]] = {
     "loss": (
@@ -102,3 +108,38 @@ TRAINING: Mapping[str, tuple[Any, Any, Any]] = {
     ),
 }
 """Flags beside `--train`: type, default and what `--help` says."""
+
+
+def parse_training(train: bool, given: Mapping[str, Any], optimizer_options: str | None) -> BuildGradient | None:
+    """What `--train` and the options that go with it say; `given` holds fields of BuildGradient, None where not said."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if not train:
+        if said or optimizer_options:
+            raise UsageError("options of a training step (--loss, --optimizer and such) need --train")
+        return None
+    for name, choices in (("loss", LOSSES), ("labels", LABEL_KINDS), ("optimizer", OPTIMIZERS), ("mirror", POLICIES)):
+        if name in said:
+            require_one_of(said[name], choices, f"--{name} {said[name]}")
+    for name in {"frozen", "groups"} & set(said):
+        said[name] = tuple(said[name])
+    return BuildGradient(**_optimizer_options(optimizer_options or ""), **said)
+
+
+@dataclass(frozen=True)
+class _OptimizerOptions(OptimizerOptions, Pass):
+    """What `--optimizer-options` may say, read as pipelines are."""
+
+    name: ClassVar[str] = "optimizer"
+
+
+def _optimizer_options(text: str) -> dict[str, Any]:
+    """`momentum=0.9 weight-decay=1e-4` as numbers by name. Raises UsageError."""
+    if "{" in text or "}" in text:
+        raise UsageError(f"--optimizer-options {text!r}: expected NAME=VALUE pairs, got braces")
+    try:
+        (parsed,) = parse_pipeline(f"optimizer{{{text}}}", {_OptimizerOptions.name: _OptimizerOptions})
+    except UsageError as error:
+        what = str(error).partition(": ")[2]  # Without the position, which counts from another beginning.
+        raise UsageError(f"--optimizer-options {text!r}: {what}") from None
+    assert isinstance(parsed, _OptimizerOptions)
+    return options_of(parsed)

@@ -68,7 +68,7 @@ def _onnx(source: str | Path | bytes | onnx.ModelProto, how: Reading) -> Module:
 
 
 def _torch(source: Any, how: Reading) -> Module:
-    from memc.frontend.torch import import_torch
+    from memc.frontend.torch.importer import import_torch
 
     if how.max_size is not None:
         raise UsageError("max_size: programs of PyTorch have no sizes that depend on data")

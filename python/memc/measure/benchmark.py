@@ -30,7 +30,7 @@ from memc.ir.spaces import IO
 from memc.measure.link import LinkTimes
 from memc.measure.op_times import Profile, make_profile
 from memc.measure.planned_module import planned_events, planned_module
-from memc.measure.verification import random_inputs
+from memc.measure.random_data import random_inputs
 from memc.runtime.code_target import CodeTarget
 
 if TYPE_CHECKING:

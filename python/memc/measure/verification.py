@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
-
-import numpy as np
 
 from memc import driver
 from memc.compile_options import Keywords, checked_options, with_options
@@ -17,14 +14,13 @@ from memc.frontend.sources import ONNX, format_of
 from memc.ir.arrays import native
 from memc.ir.checked_options import Amount, require, require_one_of
 from memc.ir.core import Array, Role, Value
-from memc.ir.errors import DeviceMemoryError, UnsupportedError, UsageError
+from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
 from memc.ir.op_queries import has
 from memc.ir.ops.shared.op_def import Trait
-from memc.ir.sizes import format_size
-from memc.ir.types import DType, TensorType
 from memc.measure.compare import Difference, Tolerance
+from memc.measure.random_data import random_inputs
 from memc.measure.references import run_onnxruntime, run_reference, with_all_outputs
 from memc.measure.sensitivity import moved_results
 from memc.measure.tolerances import Tolerances, tolerances_of
@@ -248,29 +244,3 @@ def complete_inputs(module: Module, inputs: Mapping[str, Array], seed: int) -> d
         if array.shape != expected[name].shape or array.dtype != expected[name].dtype.numpy:
             raise UsageError(f"input `{name}`: expected {expected[name]}, got {array.dtype}{list(array.shape)}")
     return random_inputs(expected, given, seed)
-
-
-def random_inputs(types: Mapping[str, TensorType], given: Mapping[str, Array], seed: int) -> dict[str, Array]:
-    """`given`, and seeded random data for the other inputs, in the order of `types`. Raises DeviceMemoryError if this
-    machine's memory cannot hold them."""
-    require_memory("inputs", sum(type.nbytes for type in types.values()))
-    generator = np.random.default_rng(seed)
-    return {name: given[name] if name in given else random_array(type, generator) for name, type in types.items()}
-
-
-def require_memory(what: str, needed: int) -> None:
-    """Raise DeviceMemoryError if this machine's memory cannot hold so many bytes."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > memory:
-        raise DeviceMemoryError(
-            f"{what}: expected at most the {format_size(memory)} of this machine's memory, got {format_size(needed)}"
-        )
-
-
-def random_array(type: TensorType, generator: np.random.Generator) -> Array:
-    """Standard normal floats; integers and booleans of 0 and 1, which are valid as ids, masks and bytes alike."""
-    if type.dtype.is_float:
-        return generator.standard_normal(type.shape).astype(type.dtype.numpy)
-    if type.dtype is DType.BOOL:
-        return generator.integers(0, 2, type.shape).astype(np.bool_)
-    return generator.integers(0, 2, type.shape).astype(type.dtype.numpy)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from memc.report import roles
 
 from .from_plan import OUTPUTS, TENSORS
-from .from_snapshot import BEFORE, BLOCKS
+from .picture import BEFORE, BLOCKS
 
 HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#bb4400", "#5a5a5a", "#f0e442")
 """Colours that people with any colour vision can tell apart: those of Okabe and Ito 2008, vermilion and grey darker."""

@@ -16,10 +16,7 @@ from memc.estimation.recording import Action
 from memc.estimation.snapshots import History, read_history
 from memc.ir.sizes import format_size
 
-from .picture import PictureSpace, PictureStep, PlacedTensor, PlanPicture
-
-BLOCKS, BEFORE = "blocks", "in use before the history"
-"""Roles."""
+from .picture import BEFORE, BLOCKS, PictureSpace, PictureStep, PlacedTensor, PlanPicture
 
 GRANULE = 512
 """Bytes that sizes of PyTorch's blocks are multiples of."""

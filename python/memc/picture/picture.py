@@ -15,6 +15,9 @@ from memc.solvers.lane_clock import Way
 
 Int64s = npt.NDArray[np.int64]
 
+BLOCKS, BEFORE = "blocks", "in use before the history"
+"""Roles of what a memory snapshot has."""
+
 Interval = tuple[int, int]
 """Steps from the first to the one after the last."""
 

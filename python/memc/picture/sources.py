@@ -26,7 +26,6 @@ from memc.runtime.artifact.read import content, read_manifest
 
 from .from_module import Told, is_planned, picture_of_module
 from .from_plan import picture_of_plan
-from .from_snapshot import picture_of_snapshot
 from .onnx_nodes import source_lines
 from .picture import PlanPicture
 
@@ -118,6 +117,8 @@ def _of_path(path: str | Path, how: _How) -> Subject:
     if Path(path).is_dir():
         return _of_artifact(Path(path), told)
     if name.endswith(SNAPSHOT):
+        from .from_snapshot import picture_of_snapshot  # Which loads all that estimates memory.
+
         return Subject(replace(picture_of_snapshot(path, how.device), title=told.title))
     if name.endswith(PROBLEM):
         return Subject(picture_of_plan(plan(path), told.title))

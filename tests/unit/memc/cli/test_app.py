@@ -154,18 +154,43 @@ def test_a_full_disk_behind_standard_output() -> None:
     assert done.stderr == "memc: error: standard output: cannot write: No space left on device\n"
 
 
+def loaded_by(arguments: list[str]) -> set[str]:
+    """The modules that a command has loaded when it is done."""
+    script = (
+        f"import sys\nfrom memc.cli import main\nassert main({arguments!r}) == 0\nprint(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert "memc.cli.app" in loaded
+    return loaded
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["estimate", "--help"], ["estimate", MODEL, "--dim", "batch=2", "-q"]]
 )
 def test_a_verb_loads_no_more_than_it_needs(arguments: list[str]) -> None:
     """The compiler's passes, TVM and PyTorch take a second and more to load."""
-    script = f"import sys\nfrom memc.cli import main\nmain({arguments!r})\nprint(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
-    assert "memc.cli.app" in loaded
+    loaded = loaded_by(arguments)
     assert not loaded & {"memc.driver", "memc.passes", "memc.passes.base", "memc.ir.ops", "tvm", "torch"}
     if arguments[0].startswith("--"):
         assert not loaded & {"numpy", "memc.cli.estimate"}
+
+
+def test_running_an_artifact_loads_no_compiler(memc, tmp_path: Path) -> None:
+    (tmp_path / "one.memir").write_text(
+        "func @main(%x: f32[4] {role = input}) -> f32[4] {\n  %y = neg(%x) : f32[4]\n  return %y\n}\n"
+    )
+    assert memc("compile", "one.memir", "-q").code == 0
+    loaded = loaded_by(["run", str(tmp_path / "one.memc"), "--input", "x=1", "-q"])
+    assert "memc.runtime.execute.executable" in loaded
+    assert not loaded & {"memc.driver", "memc.passes.base", "memc.ir.ops", "memc.frontend.sources", "onnx"}
+
+
+def test_a_report_of_a_problem_loads_no_estimator(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("id,lower,upper,size\na,0,2,64\n")
+    loaded = loaded_by(["report", str(tmp_path / "p.csv"), "-o", str(tmp_path / "p.html"), "-q"])
+    assert "memc.picture.page" in loaded
+    assert not loaded & {"memc.estimation", "memc.frontend.torch.importer", "memc.frontend.onnx", "tvm", "torch"}
 
 
 def test_all_verbs_are_there(capsys: pytest.CaptureFixture[str]) -> None:

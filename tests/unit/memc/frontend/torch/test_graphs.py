@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import memc
-from memc.frontend.torch import import_torch
 from memc.frontend.torch.archive import read_archive
 from memc.frontend.torch.graph import Graph, Input, Location, Meta, Node, Output, Ref, Weight
+from memc.frontend.torch.importer import import_torch
 from memc.ir.core import Role
 from memc.ir.errors import InvalidError, MemcError, UnsupportedError, UsageError
 from memc.ir.evaluate import evaluate

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import memc
-from memc.frontend.torch import import_torch
 from memc.frontend.torch.archive import read_archive
 from memc.frontend.torch.context import overloads
+from memc.frontend.torch.importer import import_torch
 from memc.ir.core import Array, Role
 from memc.ir.evaluate import evaluate
 from memc.ir.module import Module

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memc.frontend.torch import import_torch
 from memc.frontend.torch.graph import Graph, Input, Meta, Node, Output, Ref
+from memc.frontend.torch.importer import import_torch
 from memc.ir.core import Array
 from memc.ir.errors import UnsupportedError
 from memc.ir.evaluate import evaluate
