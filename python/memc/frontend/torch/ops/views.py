@@ -41,16 +41,36 @@ def reshape_view(shape: Sequence[int]) -> View:
 
 
 def is_strided_view(meta: Meta | None, shape: Sequence[int], symbols: dict[str, int]) -> bool:
-    """Whether a tensor of these strides can be seen in another shape without a copy, as far as is known."""
+    """Whether a tensor of these strides can be seen in another shape, of as many elements, without a copy, as far as is known."""
     if meta is None or meta.strides is None:
         return True
     sizes, strides = ([evaluated(d, symbols) for d in dims] for dims in (meta.shape, meta.strides))
-    probe = np.lib.stride_tricks.as_strided(np.empty(1, np.uint8), sizes, strides)
-    try:
-        probe.shape = tuple(shape)
-    except AttributeError:
-        return False
+    if 0 in sizes:
+        return True
+    left = [n for n in shape if n != 1]
+    # Each run of axes that lie as one axis must be made up by axes of the new shape.
+    for run in _runs(sizes, strides):
+        elements = 1
+        while elements < run:
+            elements *= left.pop()
+        if elements != run:
+            return False
     return True
+
+
+def _runs(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
+    """Elements of the runs of axes that lie as one axis, the last run first."""
+    runs: list[int] = []
+    following = None  # The stride that would go on with the last run.
+    for size, stride in zip(reversed(sizes), reversed(strides)):
+        if size == 1:
+            continue
+        if stride == following:
+            runs[-1] *= size
+        else:
+            runs.append(size)
+        following = size * stride
+    return runs
 
 
 def is_row_major(meta: Meta | None, symbols: dict[str, int]) -> bool:
