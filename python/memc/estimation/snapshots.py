@@ -17,6 +17,9 @@ from memc.ir.messages import shown
 from .events import Origin
 from .recording import MOST_ADDRESS, MOST_BYTES, Action, Recording, known_name, recording_of, whole_number
 
+UNKNOWN, MOST_UNKNOWN = 2**56, 2**40
+"""The address given to the first segment that has none, beyond all memory, and bytes from there to the next segment's."""
+
 
 class _PlainValues(pickle.Unpickler):
     """Reads lists, dicts, tuples, numbers and text. Whatever names a class or a function is refused before it is looked up."""
@@ -58,8 +61,11 @@ def read_history(path: str | Path, device: int | None = None) -> History:
     Raises UsageError for a device that is not there, InvalidError for a file that cannot be read or is no snapshot.
     """
     data = _plain(path)
-    if not isinstance(data, dict) or "segments" not in data or "device_traces" not in data:
+    if isinstance(data, list) and data and all(isinstance(each, dict) and "blocks" in each for each in data):
+        data = {"segments": data}  # Of `torch.cuda.memory_snapshot`, which is the segments alone.
+    if not isinstance(data, dict) or "segments" not in data:
         raise InvalidError(f"{path}: expected a memory snapshot of PyTorch, with `segments` and `device_traces`")
+    data = {"device_traces": [], **data}
     device = _device(path, data, device)
     entries = data["device_traces"][device] if device < len(data["device_traces"]) else []
     actions = [_action(f"{path}: event {at}", entry) for at, entry in enumerate(entries)]
@@ -144,20 +150,20 @@ def _live_before(path: str | Path, data: Mapping[str, Any], device: int, actions
         elif action.name in ("free", "free_requested") and action.address not in made and action.address not in freed:
             freed[action.address] = action
     found = {address: Action("alloc", address, each.nbytes, each.stream, each.pool) for address, each in freed.items()}
-    for segment in data["segments"]:
-        if _owner(path, segment) != device:
-            continue
-        for block in _blocks(path, segment):
+    own = [each for each in data["segments"] if _owner(path, each) == device]
+    for number, segment in enumerate(own):
+        for block in _blocks(path, segment, UNKNOWN + number * MOST_UNKNOWN):
             address = block.address
             if address not in made and address not in freed:
                 found[address] = block
     yield from (found[address] for address in sorted(found))
 
 
-def _blocks(path: str | Path, segment: Mapping[str, Any]) -> Iterator[Action]:
-    """The blocks of a segment that are in use."""
+def _blocks(path: str | Path, segment: Mapping[str, Any], unknown: int) -> Iterator[Action]:
+    """The blocks of a segment that are in use. A block without an address follows the one before; `unknown`: where the first of a
+    segment without one lies."""
     stream = whole_number(segment.get("stream", 0), 0, MOST_ADDRESS, f"{path}: segments: stream")
-    at = whole_number(segment.get("address"), 0, 2**64 - 1, f"{path}: segments: address") & MOST_ADDRESS
+    at = whole_number(segment.get("address", unknown), 0, 2**64 - 1, f"{path}: segments: address") & MOST_ADDRESS
     where = f"{path}: segments: blocks"
     if not isinstance(blocks := segment.get("blocks", []), list):
         raise InvalidError(f"{where}: expected a list, got {shown(blocks)}")
@@ -165,13 +171,20 @@ def _blocks(path: str | Path, segment: Mapping[str, Any]) -> Iterator[Action]:
         if not isinstance(block, dict):
             raise InvalidError(f"{where}: expected objects, got {shown(block)}")
         size = whole_number(block.get("size"), 0, MOST_BYTES, f"{where}: size")
-        asked = whole_number(block.get("requested_size", size), 0, MOST_BYTES, f"{where}: requested_size")
-        address = block.get("address", at)
+        asked = whole_number(
+            block.get("requested_size", _earlier_size(block, size)), 0, MOST_BYTES, f"{where}: requested_size"
+        )
+        at = whole_number(block.get("address", at), 0, 2**64 - 1, f"{where}: address") & MOST_ADDRESS
         if block.get("state") != "inactive":
-            yield Action(
-                "alloc", whole_number(address, 0, 2**64 - 1, f"{where}: address") & MOST_ADDRESS, asked, stream
-            )
+            yield Action("alloc", at, asked, stream)
         at += size
+
+
+def _earlier_size(block: Mapping[str, Any], size: int) -> Any:
+    """Bytes asked for as PyTorch 2.0 and earlier tell them, in the block's history; else the block's own."""
+    history = block.get("history")
+    last = history[-1] if isinstance(history, list) and history else None
+    return last.get("real_size", size) if isinstance(last, dict) else size
 
 
 def _settings(data: Mapping[str, Any]) -> str:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
+from memc.compilers import Done, run_side_by_side
 from memc.ir.errors import UnsupportedError
 from memc.ir.files import cache_folder
 
@@ -85,8 +84,7 @@ def build(folder: Path) -> Path:
     paths = sorted((sources / "torch").glob("*.cc"))
     objects = [str(folder / f"{path.stem}.o") for path in paths]
     jobs = [[*common, "-c", str(path), "-o", made] for path, made in zip(paths, objects)]
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as workers:
-        list(workers.map(_run, jobs))
+    run_side_by_side(jobs, _check)
     library = folder / NAME
     libraries = torch_folder / "lib"
     # CUDA's runtime is not named: PyTorch has loaded the one that it goes with. Nor is libmemc_core, which is loaded by its path.
@@ -137,7 +135,10 @@ def _toolkits() -> Sequence[Path]:
 
 
 def _run(arguments: list[str]) -> None:
-    done = subprocess.run(arguments, capture_output=True, text=True)
+    run_side_by_side([arguments], _check)
+
+
+def _check(done: Done) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-1:]
         raise UnsupportedError(

@@ -7,13 +7,12 @@ import functools
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from memc.compilers import Done, run_side_by_side
 from memc.ir.errors import UnsupportedError
 from memc.ir.files import cache_folder
 
@@ -105,7 +104,10 @@ def _compiler() -> str:
 
 
 def _run(arguments: list[str]) -> None:
-    done = subprocess.run(arguments, capture_output=True, text=True)
+    run_side_by_side([arguments], _check)
+
+
+def _check(done: Done) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or done.stderr.splitlines()[-1:]
         raise UnsupportedError(f"phantom device: it cannot be built: {lines[0] if lines else 'the compiler failed'}")
@@ -130,8 +132,7 @@ def _build(installed: Installation, folder: Path) -> None:
     ]
     tracker = sources / "torch/tracker.cc"
     jobs.insert(0, [*common, *cuda, *torch, "-c", str(tracker), "-o", str(folder / "tracker.object")])
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as workers:
-        list(workers.map(_run, jobs))
+    run_side_by_side(jobs, _check)
     objects = sorted(map(str, folder.glob("*.o")))
     shared = [_compiler(), "-shared", "-Wl,-rpath,$ORIGIN", f"-L{folder}"]
     main = folder / MAIN

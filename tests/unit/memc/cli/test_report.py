@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 CSV = "id,lower,upper,size\na,0,2,64\nb,1,3,128\n"
 
 
@@ -33,6 +35,20 @@ def test_other_files_instead_of_the_page(memc, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["p.csv", "p.pickle", "p.svg"]
     assert memc("report", "p.pickle", "-o", "again.html", "--device", "0").code == 0
     assert len(shown(tmp_path / "again.html")["pictures"][0]["roles"]) == 1
+
+
+def test_a_picture_and_a_model_at_once(memc, model: Path, tmp_path: Path) -> None:
+    result = memc("report", str(model), "--dim", "batch=8", "--svg", "m.svg", "--onnx", "m.onnx")
+    assert (result.code, result.out, result.err) == (0, "wrote m.svg\nwrote m.onnx\n", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.onnx", "m.svg"]
+    assert (tmp_path / "m.svg").read_text().startswith("<svg ")
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    told = {node.name: {each.key: each.value for each in node.metadata_props} for node in graph.node}
+    assert told == {
+        "matmul": {"memc.ops": "0 constant", "memc.addresses": "%0: weights"},
+        "relu": {"memc.ops": "1 matmul+relu", "memc.addresses": "%r: io"},
+        "add": {"memc.ops": "2 constant; 3 add", "memc.addresses": "%3: weights; %y: io"},
+    }
 
 
 def test_two_plans(memc, tmp_path: Path) -> None:

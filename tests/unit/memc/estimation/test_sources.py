@@ -14,7 +14,7 @@ import pytest
 from memc.estimation import estimate
 from memc.estimation.event_files import read_json, read_trace
 from memc.estimation.events import Kind
-from memc.estimation.snapshots import read_snapshot
+from memc.estimation.snapshots import MOST_UNKNOWN, UNKNOWN, read_history, read_snapshot
 from memc.ir.errors import InvalidError, UnsupportedError, UsageError
 
 MIB = 2**20
@@ -87,6 +87,30 @@ def test_a_history_that_began_late(tmp_path: Path) -> None:
 def test_a_snapshot_without_a_history(tmp_path: Path) -> None:
     found = estimate(write_pickle(tmp_path / "s.pickle", snapshot([], [SEGMENT])))
     assert (found.requested_bytes, found.allocated_bytes, found.confidence) == (5 * MIB - 7, 5 * MIB, "assumed")
+
+
+@pytest.mark.parametrize(
+    "without", [(), ("address",), ("device", "stream", "segment_type"), ("address", "device", "stream", "total_size")]
+)
+def test_segments_that_tell_less(tmp_path: Path, without: tuple[str, ...]) -> None:
+    """As other versions of PyTorch write them: blocks follow one another, and events of segments may be missing as a whole."""
+    blocks = [{name: value for name, value in block.items() if name != "address"} for block in SEGMENT["blocks"]]
+    segment = {name: value for name, value in {**SEGMENT, "blocks": blocks}.items() if name not in without}
+    second = {
+        **segment,
+        "blocks": [{"size": 2 * MIB, "state": "active_allocated", "history": [{"real_size": 2 * MIB - 9}]}],
+    }
+    if "address" not in without:
+        second["address"] = BASE + 20 * MIB
+    first = UNKNOWN if "address" in without else BASE
+    last = UNKNOWN + MOST_UNKNOWN if "address" in without else BASE + 20 * MIB
+    for data in ([segment, second], {"segments": [segment, second]}, snapshot([], [segment, second])):
+        path = write_pickle(tmp_path / "s.pickle", data)
+        history = read_history(path)
+        assert history.device == 0 and history.actions == []
+        told = [(each.address, each.nbytes) for each in history.before]
+        assert told == [(first + 3 * MIB, 5 * MIB - 7), (last, 2 * MIB - 9)]
+        assert estimate(path).allocated_bytes == 7 * MIB
 
 
 def test_settings_of_a_snapshot(tmp_path: Path) -> None:

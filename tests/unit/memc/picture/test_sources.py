@@ -179,6 +179,17 @@ def test_a_snapshot(tmp_path: Path) -> None:
     assert (shown.spaces[0].nbytes, shown.spaces[0].lower_bound) == (2048, 2048)
 
 
+def test_a_snapshot_of_segments_alone(tmp_path: Path) -> None:
+    """Without events and addresses: what is in use, side by side, for one step."""
+    blocks = [{"size": 1024, "state": "inactive"}, {"size": 512, "requested_size": 500, "state": "active_allocated"}]
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps([{"device": 0, "blocks": blocks}, {"device": 0, "blocks": blocks[1:] * 2}]))
+    shown = of(path)
+    found = sorted((t.lives, t.offset, t.nbytes, t.role) for t in shown.tensors)
+    assert found == [(((0, 1),), at, 512, "in use before the history") for at in (0, 512, 1024)]
+    assert (shown.spaces[0].nbytes, shown.live_bytes().tolist()) == (1536, [1536])
+
+
 def test_a_snapshot_that_would_run_code(tmp_path: Path) -> None:
     path = tmp_path / "s.pickle"
     path.write_bytes(pickle.dumps({"segments": [], "device_traces": [[print]]}))
