@@ -9,7 +9,7 @@ among its own inputs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Optional, Union
 
@@ -53,6 +53,7 @@ def build_gradient(
     seed: int = 0,
     loss_scale: str | float | None = None,
     check_labels: bool = False,
+    keep_results: bool = False,
 ) -> Training:
     """Make `main` a training step. Returns what it minimizes.
 
@@ -70,6 +71,7 @@ def build_gradient(
         seed: of those draws, from 0 to 2^31 - 1.
         loss_scale: `dynamic` or a number (`loss_scale.py`); None for none.
         check_labels: whether the step also returns how many labels name no class, and then changes no state.
+        keep_results: whether the step also returns the other results of the model, those of micro-batches along axis 0.
 
     Raises UnsupportedError for a model that cannot be trained, naming why, UsageError for options that do not fit it.
     """
@@ -81,24 +83,25 @@ def build_gradient(
     forward, function.ops = function.ops, []
     if not dropout:
         forward, result = without_dropout(forward, result)
+    kept = _others(function, result) if keep_results else {}
     scores = scores_of(module, IRBuilder(module, function, forward, names), result, loss)
     if scores.activation is not None:
         loss = replace(loss, name="bce-with-logits") if scores.activation == "sigmoid" else loss
-        forward = without_unread(forward, result, [scores.value])
+        forward = without_unread(forward, result, [scores.value, *kept.values()])
     drawn_from = share_seed(forward)
     trained = train_weights(module, function, frozen)
     step = TrainingStep(module, function, IRBuilder(module, function, function.ops, names))
-    minimized = Minimized(forward, scores.value, loss, trained)
+    minimized = Minimized(forward, scores.value, loss, trained, list(kept.values()))
     batches = micro_batches.Batches.of(step, minimized, accumulate, drawn_from, seed)
     found = [*label_inputs(forward), *batches.label_inputs(minimized)]
     scale = None if loss_scale is None else scaling.loss_scale(step.builder, loss_scale, step.state)
-    losses, sums = micro_batches.backward(step, minimized, batches, scale)
+    losses, sums, results = micro_batches.backward(step, minimized, batches, scale)
     outside = append_outside(step.builder, function.ops) if check_labels else None
     total = _mean(step.builder, losses)
     gradients = [(w, _divided(step.builder, sums[w], accumulate)) for w in trained if w in sums]
     _require_gradients(gradients, scores.value, frozen)
     gradients = append_updates(step, optimizer, groups, gradients, scale, clipping, outside)
-    _set_results(step, total, outside, gradients if optimizer.kind == "none" else [])
+    _set_results(step, total, outside, gradients if optimizer.kind == "none" else [], dict(zip(kept, results)))
     return _training(named, scores, result, found)
 
 
@@ -118,13 +121,19 @@ def _require_gradients(gradients: Sequence[object], result: Value, frozen: Seque
 
 
 def _set_results(
-    step: TrainingStep, loss: Value, outside: Value | None, gradients: Sequence[tuple[Value, Value]]
+    step: TrainingStep,
+    loss: Value,
+    outside: Value | None,
+    gradients: Sequence[tuple[Value, Value]],
+    kept: Mapping[str, Value],
 ) -> None:
-    """Have the step return the loss, how many labels are `outside`, `gradients`, and every state's new content."""
+    """Have the step return the loss, how many labels are `outside`, `gradients`, `kept` results, and states' new contents."""
     function = step.function
     function.returns = [loss, *([] if outside is None else [outside]), *(gradient for _, gradient in gradients)]
     function.result_names = [LOSS, *([] if outside is None else [OUTSIDE])]
     function.result_names += [f"{weight.name}.grad" for weight, _ in gradients]
+    function.returns += kept.values()
+    function.result_names += kept
     for state, content in step.assigned.items():
         function.returns.append(content if step.is_written(content) else step.builder.op("assign", [state, content]))
         function.result_names.append(state.name)
@@ -164,6 +173,18 @@ def _output(function: Function, name: str | None) -> Value:
     if name is not None and name not in names:
         raise UsageError(f"build-gradient: no result is called {name!r}; expected one of {', '.join(names)}")
     return function.returns[names.index(name) if name is not None else 0]
+
+
+def _others(function: Function, result: Value) -> dict[str, Value]:
+    """The results beside the one that is trained, by name. Raises UsageError for names that a step needs."""
+    names = function.result_names or [v.name for v in function.returns]
+    found = {name: value for name, value in zip(names, function.returns) if value is not result}
+    taken = {LOSS, OUTSIDE, *(p.name for p in function.params)} & set(found)
+    if taken:
+        raise UsageError(
+            f"build-gradient: result {min(taken)!r} has a name that the step needs; keep-results is not for it"
+        )
+    return found
 
 
 def _mean(b: IRBuilder, values: Sequence[Value]) -> Value:
@@ -217,6 +238,9 @@ class BuildGradient(OptimizerOptions, Pass):
     check_labels: bool = False
     """Count the labels that name no class, on the device: a step with such changes no state, and to read its loss raises."""
 
+    keep_results: bool = False
+    """Whether the step returns the model's other results, too: scores for a metric, say."""
+
     attention: bool = True
     """Whether attention becomes one op that keeps no scores, where the target has kernels for it and its gradient."""
     half: Optional[HalfName] = None
@@ -227,6 +251,10 @@ class BuildGradient(OptimizerOptions, Pass):
         if self.loss_scale is not None:
             scaling.first_scale(self.loss_scale)
         parse_groups(self.groups, self._optimizer())
+        if self.keep_results and not self.dropout:
+            raise UsageError(
+                "build-gradient: keep-results goes with dropout; a model without it needs no dropout=false"
+            )
         if self.clip_norm is None and self.clip_norm_type != "2":
             raise UsageError(f"build-gradient: clip-norm-type {self.clip_norm_type} needs clip-norm")
 
@@ -260,4 +288,5 @@ class BuildGradient(OptimizerOptions, Pass):
             seed=self.seed,
             loss_scale=self.loss_scale,
             check_labels=self.check_labels,
+            keep_results=self.keep_results,
         )

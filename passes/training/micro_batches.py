@@ -58,6 +58,8 @@ class Minimized:
     scores: Value
     loss: Loss
     weights: Sequence[Value]
+    kept: Sequence[Value] = ()
+    """Other results of the forward pass that the step returns."""
 
 
 @dataclass(frozen=True)
@@ -92,18 +94,29 @@ class Batches:
 
 def backward(
     step: TrainingStep, minimized: Minimized, batches: Batches, scale: LossScale | None
-) -> tuple[list[Value], dict[Value, Value]]:
-    """Forward and backward ops of all micro-batches: their losses, and the sum of the gradients by weight."""
+) -> tuple[list[Value], dict[Value, Value], list[Value]]:
+    """Forward and backward ops of all micro-batches: their losses, the sum of the gradients by weight, and what is kept of their
+    results, along axis 0."""
     count = len(batches.given)
     divisor = minimized.loss.divisor(step.builder, minimized.scores.type, batches.all_labels, count)
     losses: list[Value] = []
     sums: dict[Value, Value] = {}
+    kept: list[list[Value]] = []
     for given, labels in zip(batches.given, batches.labels):
-        loss, gradients = _one_batch(step, minimized, given, labels, divisor, scale, first=not losses)
+        loss, gradients, results = _one_batch(step, minimized, given, labels, divisor, scale, first=not losses)
         losses.append(loss)
+        kept.append(results)
         for weight, gradient in gradients.items():
             sums[weight] = step.builder.op("add", [sums[weight], gradient]) if weight in sums else gradient
-    return losses, sums
+    return losses, sums, [_joined(step, parts) for parts in zip(*kept)]
+
+
+def _joined(step: TrainingStep, parts: Sequence[Value]) -> Value:
+    """A result of all micro-batches along axis 0, which results without axes get."""
+    if len(parts) == 1:
+        return parts[0]
+    b = step.builder
+    return b.op("concat", [v if v.type.rank else b.op("reshape", [v], shape=(1,)) for v in parts], axis=0)
 
 
 def _one_batch(
@@ -114,23 +127,24 @@ def _one_batch(
     divisor: Value | None,
     scale: LossScale | None,
     first: bool,
-) -> tuple[Value, dict[Value, Value]]:
-    """Forward and backward ops of one micro-batch: its loss, and its gradients by weight."""
+) -> tuple[Value, dict[Value, Value], list[Value]]:
+    """Forward and backward ops of one micro-batch: its loss, its gradients by weight, and what is kept of its results."""
     function, b = step.function, step.builder
     mapping = dict(given)
     start = len(function.ops)
     for op in minimized.forward:
         mapping.update(zip(op.results, _copied(step, op, mapping, first)))
     scores = mapping.get(minimized.scores, minimized.scores)
+    kept = [mapping.get(value, value) for value in minimized.kept]
     loss = minimized.loss.append(b, scores, labels, divisor)
     function.ops[start:] = without_unread(
-        function.ops[start:], scores, [loss]
+        function.ops[start:], scores, [loss, *kept]
     )  # Where the loss takes what they were made of.
     begin = loss if scale is None else scaled_loss(b, scale, loss)
     found = append_gradients(step.module, function, begin, minimized.weights, function.ops[start:], b.names)
     if scale is not None:
-        return loss, dict(found)
-    return loss, {weight: _unrounded(gradient) for weight, gradient in found.items()}
+        return loss, dict(found), kept
+    return loss, {weight: _unrounded(gradient) for weight, gradient in found.items()}, kept
 
 
 def _copied(step: TrainingStep, op: Op, mapping: Mapping[Value, Value], first: bool) -> Sequence[Value]:

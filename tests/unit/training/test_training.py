@@ -52,6 +52,26 @@ def test_gradients_alone() -> None:
     np.testing.assert_allclose(found["b.grad"], of_b, rtol=1e-4)
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_other_results_are_returned_on_request(parts: int) -> None:
+    """Those of micro-batches along the batch's axis, or one that scalars get; they are of the weights before the update."""
+    model = linear()
+    model.graph.node.append(helper.make_node("Tanh", ["h"], ["z"]))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", 2]))
+    model.graph.node.append(helper.make_node("ReduceMax", ["h"], ["most"], keepdims=0))
+    model.graph.output.append(helper.make_tensor_value_info("most", TensorProto.FLOAT, []))
+    how = BuildGradient(loss="mse", keep_results=True, accumulate=parts)
+    step = memc.compile(model, dims={"batch": 4 // parts}, train=how).load()
+    found = step(X, T)
+    assert float(found["loss"]) == pytest.approx(mse(W.astype(np.float64), B.astype(np.float64))[0], rel=1e-5)
+    np.testing.assert_allclose(found["z"], np.tanh(X @ W), rtol=1e-5)
+    each = (X @ W).reshape(parts, -1).max(1)
+    np.testing.assert_allclose(found["most"], each if parts > 1 else each[0], rtol=1e-5)
+    model.graph.output[1].name = model.graph.node[2].output[0] = "loss"
+    with pytest.raises(UsageError, match="result 'loss' has a name that the step needs"):
+        memc.compile(model, dims={"batch": 4}, train=BuildGradient(loss="mse", keep_results=True))
+
+
 def test_frozen_weights_stay() -> None:
     step = compiled(frozen=("W",))
     before, _ = step(X, T), step(X, T)
