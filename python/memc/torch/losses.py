@@ -46,30 +46,50 @@ def loss_of(loss: LossLike) -> Callable[..., Any] | None:
 class WithLoss(nn.Module):  # type: ignore[misc]  # PyTorch is absent where types are checked.
     """A model and its loss as one module, which takes the model's inputs and then the labels."""
 
-    def __init__(self, model: nn.Module, loss: Callable[..., Any] | None, labels: int) -> None:
+    def __init__(self, model: nn.Module, loss: Callable[..., Any] | None, labels: int, outputs: bool = False) -> None:
         super().__init__()
         self.model = model
         self.loss = loss
         self.labels = labels
         """How many of the inputs are the loss's."""
+        self.outputs = outputs
+        """Whether the scores are a result, too."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """The loss."""
-        if self.loss is None:
-            return scalar(self.model(*args, **kwargs))
-        count = len(args) - self.labels
-        return scalar(self.loss(scores(self.model(*args[:count], **kwargs)), *args[count:]))
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The loss; or with the scores, by name."""
+        count = len(args) - (self.labels if self.loss is not None else 0)
+        result = self.model(*args[:count], **kwargs)
+        loss = scalar(result if self.loss is None else self.loss(scores(result), *args[count:]))
+        if not self.outputs:
+            return loss
+        return {"loss": loss, SCORES: scores(result) if self.loss is not None else logits_of(result)}
+
+
+SCORES = "scores"
+"""What the scores are called among a step's results."""
 
 
 def scores(result: Any) -> Any:
     """What a loss takes of a model's result: the tensor itself, `logits` of a result that has them, or the first."""
     if isinstance(result, torch.Tensor):
         return result
-    logits = result.get("logits") if isinstance(result, Mapping) else getattr(result, "logits", None)
-    if logits is not None:
-        return logits
+    found = _logits(result)
+    if found is not None:
+        return found
     first = next(iter(result.values())) if isinstance(result, Mapping) else result[0]
     return first
+
+
+def _logits(result: Any) -> Any:
+    return result.get("logits") if isinstance(result, Mapping) else getattr(result, "logits", None)
+
+
+def logits_of(result: Any) -> torch.Tensor:
+    """The scores of a model that returns its loss. Raises UsageError for one that does not return them as `logits`."""
+    found = _logits(result)
+    if not isinstance(found, torch.Tensor):
+        raise UsageError("outputs: expected a model that returns `logits` beside its loss, got none; give `loss`")
+    return found
 
 
 def scalar(result: Any) -> torch.Tensor:

@@ -18,6 +18,7 @@ from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.training import RATE, TrainingStep
 
 from .losses import LossLike, WithLoss, loss_of
+from .mixed import begin_with, loss_scale_of, precision_of
 from .moments import SharedMoments
 from .optimizers import STATE_NAMES, Mapped, OptimizerLike, mapped
 from .sharing import state_views
@@ -51,6 +52,8 @@ class Step:
         self._views = state_views(executable)
         self._share()
         own = self.optimizer
+        self.outputs: dict[str, torch.Tensor] = {}
+        """Of the last step, where `outputs` was asked for: `scores`, what the loss was of, before the update."""
         self._moments = None if own is None else SharedMoments(chosen, self._parameters, self._views)
         self._counters = [
             b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNTER and _training(model, n)
@@ -97,6 +100,7 @@ class Step:
                 buffer.add_(1)
         if self._moments is not None:
             self._moments.leave()
+        self.outputs = {name: _tensor(value) for name, value in results.items() if name != "loss"}
         return _tensor(results["loss"])
 
     def state_dict(self) -> dict[str, Any]:
@@ -159,6 +163,8 @@ def compile_step(
     frozen: Sequence[str] = (),
     seed: int = 0,
     loss_scale: str | float | None = None,
+    scaler: Any = None,
+    outputs: bool = False,
     output: str | Path | None = None,
     **options: Any,
 ) -> Step:
@@ -179,9 +185,13 @@ def compile_step(
         clip_norm, clip_norm_type, clip_value: of `clip_grad_norm_` (norms 2 and inf) and `clip_grad_value_`, on the gradients of all
             parameters; where both are given, values are clipped first.
         seed, loss_scale: as in `BuildGradient`.
+        scaler: a `torch.amp.GradScaler`: the step then scales its loss as it does, beginning with its scale; the object itself
+            stays as it is.
+        outputs: whether `step.outputs` has the scores of each step, for metrics.
         output: the artifact's folder, for `load_step`; a temporary one if None.
         frozen: patterns of names of further parameters that are not trained.
-        **options: of `memc.compile`: `memory_budget`, `precision`, `offload`, `target` (by default that of the module's device)...
+        **options: of `memc.compile`: `memory_budget`, `precision` (a `torch.autocast` or an element type, too), `offload`, `target`
+            (by default that of the module's device)...
 
     Raises UsageError, UnsupportedError (naming module and source line) and BudgetError, each of one line.
     """
@@ -191,7 +201,7 @@ def compile_step(
         "clip_norm_type": _norm_type(clip_norm_type),
         "clip_value": clip_value,
         "seed": seed,
-        "loss_scale": loss_scale,
+        "loss_scale": loss_scale if scaler is None else loss_scale_of(scaler),
     }
     compilation = compile_artifact(
         model,
@@ -202,6 +212,7 @@ def compile_step(
         frozen=frozen,
         output=output,
         optimizer_options=optimizer_options,
+        outputs=outputs,
         training=training,
         **options,
     )
@@ -209,6 +220,8 @@ def compile_step(
     assert isinstance(executable, TrainingStep)
     step = Step(model, executable, mapped(optimizer, optimizer_options), learning_rate)
     step.compilation = compilation
+    if scaler is not None:
+        begin_with(scaler, step._views)
     return step
 
 
@@ -222,6 +235,7 @@ def compile_artifact(
     frozen: Sequence[str] = (),
     output: str | Path | None = None,
     optimizer_options: Mapping[str, Any] | None = None,
+    outputs: bool = False,
     training: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Compilation:
@@ -235,13 +249,17 @@ def compile_artifact(
     if not isinstance(model, nn.Module):
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
     chosen = mapped(optimizer, optimizer_options)
-    graph = _program(WithLoss(model, loss_of(loss), labels), example)
+    graph = _program(WithLoss(model, loss_of(loss), labels, outputs), example)
     alone = _left_alone(model, chosen, frozen)
     for name in alone & set(graph.weights):
         graph.weights[name].trained = False
     options.setdefault("target", _device_of(model))
     named = [(name, p) for name, p in model.named_parameters() if name in graph.weights and name not in alone]
-    how = BuildGradient(loss="output", **(training or {}), **chosen.for_names(named))
+    options["precision"] = precision_of(options.get("precision", "f32"))
+    result = "loss" if outputs else None
+    how = BuildGradient(
+        loss="output", output=result, keep_results=outputs, **(training or {}), **chosen.for_names(named)
+    )
     return driver.compile(graph, output, train=how, **options)
 
 
