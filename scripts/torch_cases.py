@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch_case_inputs import Case, f
 from torch_cases_arithmetic import activation, comparison, convolution, elementwise, matmul, normalization, pooling
-from torch_cases_positions import attention, encoder_layer, indexing, loss, resize, sorting, vision
+from torch_cases_positions import attention, encoder_layer, indexing, loss, margin_loss, resize, sorting, vision
 from torch_cases_shapes import creation, layout, reduction, views
 
 
@@ -73,6 +73,7 @@ FAMILIES: tuple[Callable[[], list[Case]], ...] = (
     attention,
     encoder_layer,
     loss,
+    margin_loss,
     resize,
     vision,
 )

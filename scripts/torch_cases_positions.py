@@ -111,6 +111,29 @@ def loss() -> list[Case]:
             lambda a, b: A.kl_div.default(a, b, 2, log_target=True),
             (torch.log_softmax(f(3, 4), 1), torch.log_softmax(f(3, 4), 1)),
         ),
+        *((lambda a, b, w, k=k: A.cross_entropy_loss.default(a, b, w, k, -100, 0.1), (z, t, u(5))) for k in (0, 1, 2)),
+        (lambda a, b, w: A.cross_entropy_loss.default(a, b, w, 1, 2, 0.2), (f(2, 5, 3), i(5, 2, 3), u(5))),
+        (lambda a, b: A.poisson_nll_loss.default(a, b, True, True, 1e-8, 1), (f(3, 4), u(3, 4) * 4)),
+        (lambda a, b: A.poisson_nll_loss.default(a, b, False, False, 1e-8, 0), (u(3, 4), u(3, 4))),
+    ]
+
+
+def margin_loss() -> list[Case]:
+    signs = torch.tensor([1.0, -1.0, 1.0])
+    pair, triple = (f(3, 4), f(3, 4)), (f(3, 4), f(3, 4), f(3, 4))
+    classes, weights = torch.tensor([0, 3, 1]), u(4)
+    return [
+        *((lambda a, s, k=k: A.soft_margin_loss.default(a, s, k), (f(3), signs)) for k in (0, 1, 2)),
+        *((lambda a, s, k=k: A.hinge_embedding_loss.default(a, s, 0.5, k), (f(3), signs)) for k in (0, 1, 2)),
+        (lambda a, s: A.hinge_embedding_loss.default(a, s, 1.0, 0), (f(3), torch.tensor([1.0, 0.0, -1.0]))),
+        *((lambda a, b, s, k=k: A.margin_ranking_loss.default(a, b, s, 0.1, k), (f(3), f(3), signs)) for k in (0, 1)),
+        *((lambda a, b, s, k=k: A.cosine_embedding_loss.default(a, b, s, 0.1, k), (*pair, signs)) for k in (0, 2)),
+        (lambda a, b: (A.pairwise_distance.default(a, b), A.pairwise_distance.default(a, b, 1.0, 0.1, True)), pair),
+        (A.triplet_margin_loss.default, triple),
+        (lambda a, b, c: A.triplet_margin_loss.default(a, b, c, 0.5, 1.5, 1e-6, True, 0), triple),
+        *((lambda a, t, k=k: A.multi_margin_loss.default(a, t, 1, 1, None, k), (f(3, 4), classes)) for k in (0, 1, 2)),
+        (lambda a, t, w: A.multi_margin_loss.default(a, t, 2, 0.5, w, 0), (f(3, 4), classes, weights)),
+        (A.multi_margin_loss.default, (f(4), torch.tensor(2))),
     ]
 
 

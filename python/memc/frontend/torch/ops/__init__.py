@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     indexing,
     layout,
     loss,
+    margin_loss,
     matmul,
     normalization,
     pooling,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 from memc.ir.core import Attr, Op, Value
 from memc.ir.ops.labels import counted, named
 from memc.ir.ops.reduce import mean, reduce
@@ -31,15 +33,16 @@ def _label_loss(ctx: NodeContext, name: str, scores: Value, target: Value) -> Va
     """The loss of classes, weighted and reduced as the node says."""
     attrs: dict[str, Attr] = {"ignore_index": int(ctx.get("ignore_index", -100))}
     smoothing = float(ctx.get("label_smoothing", 0.0))
+    apart = smoothing != 0 and ctx.has("weight")  # The op smooths over all classes alike.
     if name == "softmax_cross_entropy":
-        attrs["label_smoothing"] = smoothing
+        attrs["label_smoothing"] = 0.0 if apart else smoothing
     dtype, single = scores.type.dtype, scores.type.rank == 1
     if single:
         scores, target = (reshaped(ctx.b, v, (1, *v.type.shape)) for v in (scores, target))
     if scores.type.dtype.is_float and target.type.dtype.is_integer and target.type.dtype not in (DType.I32, DType.I64):
         target = cast(ctx.b, target, DType.I64)
     op = ctx.b.multi(name, [scores, target], **attrs)
-    found = _weighted(ctx, op, dtype, smoothing)
+    found = _weighted(ctx, op, dtype, smoothing if apart else 0.0)
     return reshaped(ctx.b, found, ()) if single else found
 
 
@@ -48,11 +51,10 @@ def _weighted(ctx: NodeContext, op: Op, dtype: DType, smoothing: float) -> Value
     counts = counted(b, op)
     weight: Value | None = None
     if ctx.has("weight"):
-        if smoothing:
-            raise ctx.unsupported("class weights together with label smoothing")
         known = keep_where(b, named(b, op), target)
         weight = b.op("gather", [cast(b, ctx.value("weight"), loss.type.dtype), known], axis=0)
         loss = b.op("mul", [loss, weight])
+        loss = _smoothed(ctx, op.operands[0], loss, smoothing) if smoothing else loss
         loss = loss if counts is None else keep_where(b, counts, loss)
     if counts is not None:
         weight = keep_where(b, counts, weight or b.scalar(1, loss.type.dtype))
@@ -65,6 +67,16 @@ def _weighted(ctx: NodeContext, op: Op, dtype: DType, smoothing: float) -> Value
         none = b.op("equal", [count, number(ctx, 0, count)])
         count = b.op("select", [none, number(ctx, 1, count), count])
     return cast(b, b.op("div", [total, count]), dtype)
+
+
+def _smoothed(ctx: NodeContext, scores: Value, loss: Value, smoothing: float) -> Value:
+    """(1 - smoothing) of the label's weighted loss, and the rest shared by all classes, each with its weight."""
+    b, classes = ctx.b, scores.type.shape[1]
+    column = reshaped(b, cast(b, ctx.value("weight"), loss.type.dtype), (classes, *[1] * (scores.type.rank - 2)))
+    logs = b.op("log_softmax", [widen(b, scores)], axis=1)
+    rest = reduce(b, "sum", b.op("mul", [cast(b, logs, loss.type.dtype), column]), (1,), False)
+    shares = (number(ctx, 1 - smoothing, loss), number(ctx, -smoothing / classes, loss))
+    return b.op("add", [b.op("mul", [loss, shares[0]]), b.op("mul", [rest, shares[1]])])
 
 
 @converts("aten.cross_entropy_loss.default")
@@ -168,3 +180,23 @@ def kl_div(ctx: NodeContext) -> Value:
     safe = b.op("select", [some, target, number(ctx, 1, target)])
     entropy = b.op("mul", [target, b.op("log", [safe])])
     return reduced(ctx, b.op("sub", [entropy, b.op("mul", [target, x])]), x.type.dtype)
+
+
+@converts("aten.poisson_nll_loss.default")
+def poisson_nll_loss(ctx: NodeContext) -> Value:
+    """rate - target log(rate), and with `full` Stirling's approximation of log(target!) where the target is above 1."""
+    b, x = ctx.b, ctx.value("input")
+    target = cast(b, ctx.value("target"), x.type.dtype)
+    if ctx.get("log_input", True):
+        rate, log = b.op("exp", [x]), x
+    else:
+        rate, log = x, b.op("log", [b.op("add", [x, number(ctx, float(ctx.get("eps", 1e-8)), x)])])
+    loss = b.op("sub", [rate, b.op("mul", [target, log])])
+    if ctx.get("full", False):
+        some = b.op("greater", [target, number(ctx, 1, target)])
+        safe = b.op("select", [some, target, number(ctx, 1, target)])
+        terms = b.op("sub", [b.op("mul", [safe, b.op("log", [safe])]), safe])
+        around = b.op("log", [b.op("mul", [safe, number(ctx, 2 * math.pi, safe)])])
+        stirling = b.op("add", [terms, b.op("mul", [around, number(ctx, 0.5, safe)])])
+        loss = b.op("add", [loss, keep_where(b, some, stirling)])
+    return reduced(ctx, loss, x.type.dtype)
