@@ -27,13 +27,24 @@ from .region import PlannedMemory as planned_memory
 
 if TYPE_CHECKING:
     from .dynamo import backend
+    from .partition.partitioner import partitioner
     from .step import Step, compile_artifact, compile_step, load_step
 
-__all__ = ["Step", "backend", "compile_artifact", "compile_step", "load_step", "planned", "planned_memory"]
+__all__ = [
+    "Step",
+    "backend",
+    "compile_artifact",
+    "compile_step",
+    "load_step",
+    "partitioner",
+    "planned",
+    "planned_memory",
+]
 
 
 def __getattr__(name: str) -> Any:
     """What compiles: planned memory needs neither the compiler nor what it needs."""
     if name not in __all__:
         raise AttributeError(f"module 'memc.torch' has no attribute {name!r}")
-    return getattr(import_module(".dynamo" if name == "backend" else ".step", __name__), name)
+    home = {"backend": ".dynamo", "partitioner": ".partition.partitioner"}.get(name, ".step")
+    return getattr(import_module(home, __name__), name)
