@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memc.ir.core import Value
+from memc.ir.ops.shared.casts import HALF, cast
 from memc.ir.ops.shared.derivatives import square
-from memc.ir.types import TensorType
+from memc.ir.types import DType, TensorType
 from memc.passes.training.optimizers import Optimizer
 
 from .rule import Clock, First, Site, UpdateRule
@@ -43,18 +44,28 @@ def _mean(site: Site, x: Value, axis: int) -> Value:
     return site.b.op("reduce_mean", [x], axes=(axis,), keepdims=True)
 
 
+def _wide(site: Site) -> DType:
+    """What numbers of whole weights are computed in, as their squares and rates need more digits than halves have."""
+    dtype = site.weight.type.dtype
+    return DType.F32 if dtype in HALF else dtype
+
+
+def _wide_op(site: Site, name: str, x: Value, number: float) -> Value:
+    return site.b.op(name, [x, site.b.scalar(number, x.type.dtype)])
+
+
 def _root_mean_square(site: Site, x: Value) -> Value:
     """sqrt(mean(x^2)), a scalar."""
-    squares = square(site.b, x)
+    squares = square(site.b, cast(site.b, x, _wide(site)))
     if x.type.rank:
         squares = site.b.op("reduce_mean", [squares], axes=tuple(range(x.type.rank)), keepdims=False)
-    return site.op("sqrt", squares)
+    return site.b.op("sqrt", [squares])
 
 
 def _update(site: Site) -> None:
     o, g, rank = site.options, site.gradient, site.weight.type.rank
-    scale = site.op("max", _root_mean_square(site, site.weight), o.least_scale)
-    scale = site.op("mul", scale, site.scalars[1])
+    scale = _wide_op(site, "max", _root_mean_square(site, site.weight), o.least_scale)
+    scale = site.by(scale, site.scalars[1])
     if rank < 2:
         variance = _moved(site, "variance", square(site.b, g))
     else:
@@ -64,7 +75,7 @@ def _update(site: Site) -> None:
         variance = site.op("div", site.op("mul", rows, columns), total)
     direction = site.op("mul", site.op("rsqrt", site.op("max", variance, o.added * o.added)), g)
     size = site.by(_root_mean_square(site, direction), 1 / o.clip_threshold)
-    scale = site.op("div", scale, site.op("max", size, 1.0))
+    scale = site.b.op("div", [scale, _wide_op(site, "max", size, 1.0)])
     site.assign(site.weight, site.op("sub", site.decayed_weight(), site.by(direction, scale)))
 
 

@@ -97,13 +97,15 @@ def _radam_scalars(clock: Clock, options: Optimizer) -> Sequence[Value]:
     beta = options.second_decay
     first, second = (clock.op("sub", 1.0, clock.power(each)) for each in (options.beta1, beta))
     most = 2 / (1 - beta) - 1
+    share = most / ((most - 4) * (most - 2)) if most > 5 else 0.0
+    # Up to 5, which no length then exceeds, that is of another sign or infinite.
     assert clock.step is not None
     lost = clock.op("div", clock.op("mul", clock.op("mul", clock.step, 2.0), clock.power(beta)), second)
     length = clock.op("sub", most, lost)
     known = clock.b.op("greater", [length, clock.f64(5.0)])
     length = clock.op("max", length, 5.0)
     square_of = clock.op("mul", clock.op("sub", length, 4.0), clock.op("sub", length, 2.0))
-    square_of = clock.op("div", clock.op("mul", square_of, most / ((most - 4) * (most - 2))), length)
+    square_of = clock.op("div", clock.op("mul", square_of, share), length)
     rectified = clock.op("sqrt", clock.op("mul", square_of, second))
     return [*clock.f32(clock.op("div", clock.wide_rate(), first), rectified), known]
 

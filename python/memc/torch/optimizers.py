@@ -196,11 +196,19 @@ def _adadelta(group: Mapping[str, Any]) -> dict[str, Any]:
 def _adafactor(group: Mapping[str, Any]) -> dict[str, Any]:
     first, least = group["eps"]
     found = {"decay_exponent": -float(group["beta2_decay"]), "clip_threshold": float(group["d"])}
-    return {"optimizer": "adafactor", **found, "epsilon": _epsilon(first), "least_scale": float(least)}
+    return {"optimizer": "adafactor", **found, "epsilon": _epsilon(first, group), "least_scale": float(least)}
 
 
-def _epsilon(given: float | None) -> float:
-    return float(torch.finfo(torch.float32).eps if given is None else given)
+def _epsilon(given: float | None, group: Mapping[str, Any]) -> float:
+    """Adafactor's first eps, which is that of each parameter's type if it is not given. Raises UnsupportedError for a group of several."""
+    if given is not None:
+        return float(given)
+    types = sorted({p.dtype for p in group["params"]}, key=str)
+    if len(types) > 1:
+        raise UnsupportedError(
+            f"unsupported: optimizer Adafactor: a parameter group of {', '.join(map(str, types))} without eps"
+        )
+    return float(torch.finfo(types[0] if types else torch.float32).eps)
 
 
 READERS: Mapping[str, Reader] = {

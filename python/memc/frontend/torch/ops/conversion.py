@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from memc.ir.build import IRBuilder
-from memc.ir.core import Value
+from memc.ir.core import Role, Value
 from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
@@ -29,7 +29,10 @@ def alias(ctx: NodeContext) -> Handle:
 
 @converts("aten.detach_.default")
 def detach_(ctx: NodeContext) -> Handle:
-    return ctx.handle("self")
+    handle = ctx.handle("self")
+    if ctx.trainable and not handle.write(ctx.b, without_gradient(ctx, handle).read(ctx.b)):
+        raise ctx.unsupported("detach_ of a view that memc cannot write to")
+    return handle
 
 
 def _bits(ctx: NodeContext) -> View:
@@ -50,9 +53,15 @@ _INTEGERS = {2: DType.I16, 4: DType.I32, 8: DType.I64}
 def without_gradient(ctx: NodeContext, handle: Handle) -> Handle:
     """A tensor through which no gradient flows: by way of integers of the same bits."""
     x, b = handle.read(ctx.b), ctx.b
-    if not x.type.dtype.is_float or x.op is None:
+    if not x.type.dtype.is_float or (x.op is None and not _is_trained(ctx, x)):
         return handle
     return fresh(b.op("bitcast", [b.op("bitcast", [x], to=_INTEGERS[x.type.dtype.itemsize])], to=x.type.dtype))
+
+
+def _is_trained(ctx: NodeContext, x: Value) -> bool:
+    """Whether a value is a parameter that needs a gradient."""
+    weight = ctx.state.graph.weights.get(x.name)
+    return x.role is Role.WEIGHT and weight is not None and weight.trained
 
 
 @converts("aten.contiguous.default")

@@ -85,6 +85,35 @@ for name, make in cases.items():
     print(found)
 
 
+def test_element_types(site) -> None:
+    """Modules of other types than f32: Adafactor's first eps is that of the type, and rates are f32 in all of them."""
+    site.run(
+        NET
+        + """
+makes = {
+    "sgd": lambda m: O.SGD(m.parameters(), 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adamw": lambda m: O.AdamW(m.parameters(), 1e-2, eps=1e-3),
+    "radam": lambda m: O.RAdam(m.parameters(), 1e-2, betas=(0.9, 0.6), eps=1e-3),
+    "adafactor": lambda m: O.Adafactor(m.parameters(), 1e-2, weight_decay=0.1),
+}
+for dtype, most in ((torch.float64, 1e-7), (torch.bfloat16, 0.03), (torch.float16, 0.03)):
+    for name, make in makes.items():
+        model = copy.deepcopy(base).to(dtype)
+        other = copy.deepcopy(model)
+        batches = [(x.to(dtype), y) for x, y in data[:5]]
+        theirs = make(other)
+        step = memc.torch.compile_step(model, "cross-entropy", make(model), example=batches[0])
+        for batch in batches:
+            step(*batch)
+            eager(other, theirs, batch)
+        assert apart(model.parameters(), other.parameters()) <= most, (dtype, name, apart(model.parameters(), other.parameters()))
+        assert all(p.dtype == dtype for p in model.parameters())
+mixed = nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3).double())
+assert "without eps" in refusal(lambda: memc.torch.compile_step(mixed, "mse", O.Adafactor(mixed.parameters()), example=data[0]))
+"""
+    )
+
+
 def test_state_in_both_directions(site) -> None:
     """Three steps in memc, three in PyTorch from its state, and three in memc from that."""
     site.run(
