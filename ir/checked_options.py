@@ -18,14 +18,20 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
 from memc.ir.errors import UsageError
 from memc.ir.messages import nearest, shown
+from memc.ir.option_rules import InBytes as InBytes
+from memc.ir.option_rules import OneOf as OneOf
+from memc.ir.option_rules import PowerOfTwo as PowerOfTwo
+from memc.ir.option_rules import Range as Range
+from memc.ir.option_rules import What as What
+from memc.ir.sizes import parse_size
 
 F32_MOST = float(np.finfo(np.float32).max)
 """The largest number that f32 has."""
@@ -46,84 +52,16 @@ class Refused(ValueError):
         super().__init__(f"{inside}expected {expected}, got {shown(got)}{near}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Range:
-    """The numbers that an option takes. Bounds that are None do not count."""
-
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
-    """A bound that does not belong to the range itself; so is `below`."""
-    below: float | None = None
-    what: str | None = None
-    """What the numbers are, for messages, such as `a number of bytes`."""
-
-    def holds(self, value: Any) -> bool:
-        """Whether the range has the number."""
-        return (
-            (self.least is None or value >= self.least)
-            and (self.most is None or value <= self.most)
-            and (self.above is None or value > self.above)
-            and (self.below is None or value < self.below)
-        )
-
-    def said(self, value: Any) -> str:
-        """What `what` does not say of the rule that `value` breaks."""
-        low = "" if self.least is None else f"from {_number(self.least)}"
-        low = low if self.above is None else f"above {_number(self.above)}"
-        if self.below is not None:
-            return f"{low} to below {_number(self.below)}".strip()
-        if self.most is not None:
-            return f"{low} to {_number(self.most)}".strip() if self.above is None else f"{low}, at most {self.most:g}"
-        return f"{low} on" if self.above is None and low else low
-
-
-@dataclasses.dataclass(frozen=True)
-class PowerOfTwo:
-    """Numbers of bytes that offsets can be multiples of."""
-
-    most: int = 2**40
-    what: ClassVar[str] = "a power of two of bytes"
-
-    def holds(self, value: Any) -> bool:
-        """Whether it is one."""
-        return 1 <= value <= self.most and bool(value & (value - 1) == 0)
-
-    def said(self, value: Any) -> str:
-        """What `what` does not say of the rule that `value` breaks."""
-        return f"up to 2**{self.most.bit_length() - 1}" if value > self.most else ""
-
-
-@dataclasses.dataclass(frozen=True)
-class What:
-    """What an option takes, for messages, where the type's own name does not say it."""
-
-    what: str
-
-    def holds(self, value: Any) -> bool:
-        """Whatever the type takes."""
-        return True
-
-    def said(self, value: Any) -> str:
-        """Nothing: `what` says all."""
-        return ""
-
-
-@dataclasses.dataclass(frozen=True)
-class OneOf:
-    """Choices that only the running program knows."""
-
-    names: Callable[[], Sequence[str]]
-
-
-Rule = Union[Range, PowerOfTwo, What, OneOf]
+Rule = Union[Range, PowerOfTwo, InBytes, What, OneOf]
 
 Alignment = Annotated[int, PowerOfTwo()]
 """Bytes."""
 Count = Annotated[int, Range(least=1)]
 """A number of things, at least one."""
 Amount = Annotated[int, Range(least=0)]
-"""A number of things, or of bytes."""
+"""A number of things."""
+ByteCount = Annotated[int, Range(least=0), InBytes()]
+"""A number of bytes, also as text."""
 Share = Annotated[float, Range(least=0, below=1)]
 """A part of a whole."""
 
@@ -235,6 +173,11 @@ def taken(value: object, hint: Any) -> Any:
     return value
 
 
+def in_bytes(rules: Iterable[Any]) -> bool:
+    """Whether rules are of a number of bytes, which may be given as text."""
+    return any(isinstance(rule, (InBytes, PowerOfTwo)) for rule in rules)
+
+
 def is_whole(value: object) -> bool:
     """Whether it is a whole number, numpy's included."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
@@ -251,6 +194,8 @@ def _ruled(value: object, base: Any, rules: Sequence[Any]) -> Any:
             return _one_of(value, rule.names())
     bounds = [rule for rule in rules if isinstance(rule, (Range, PowerOfTwo, What))]
     what = next((rule.what for rule in bounds if rule.what), None)
+    if isinstance(value, str) and in_bytes(rules):
+        value = _size(value, what)
     try:
         found = taken(value, base)
     except Refused as error:
@@ -260,6 +205,14 @@ def _ruled(value: object, base: Any, rules: Sequence[Any]) -> Any:
             kind = what or ("a whole number" if base is int else "a number")
             raise Refused(f"{kind} {rule.said(found)}".strip(), value)
     return found
+
+
+def _size(text: str, what: str | None) -> int:
+    """The bytes that a size such as `4KiB` stands for."""
+    try:
+        return parse_size(text)
+    except UsageError:
+        raise Refused(what or "a whole number or a size such as 4KiB", text) from None
 
 
 def _one_of(value: object, names: Sequence[Any]) -> Any:
@@ -336,7 +289,3 @@ def _real(value: object, kind: type[float]) -> float:
     if rule is not None and not rule.holds(number):
         raise Refused(f"{what} {rule.said(number)}", value)
     return value if type(value) is kind else kind(number)
-
-
-def _number(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

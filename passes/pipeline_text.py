@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from memc.ir.checked_options import Refused, hints, require, taken
+from memc.ir.checked_options import Refused, hints, in_bytes, require, taken
 from memc.ir.errors import UsageError
 from memc.passes.base import Pass
 from memc.passes.registry import line, third_party
@@ -168,7 +168,8 @@ def _convert(text: str, hint: Any) -> Any:
     what was expected."""
     origin = typing.get_origin(hint)
     if origin is typing.Annotated:
-        return _convert(text, typing.get_args(hint)[0])
+        base, *rules = typing.get_args(hint)
+        return text if in_bytes(rules) else _convert(text, base)
     if origin is typing.Literal:
         return next((choice for choice in typing.get_args(hint) if str(choice) == text), text)
     if origin in (typing.Union, types.UnionType):

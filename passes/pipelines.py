@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, Union
 
-from memc.ir.checked_options import Range
+from memc.ir.checked_options import InBytes, Range
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.target import Kind
@@ -33,7 +33,7 @@ Offload = Literal[
 States = Literal["none", "auto", "all"]
 """Which optimizer states lie on the host: none; those that a memory budget asks for, beside `Offload` `auto`; or all that may."""
 
-Workspace = Union[Literal["none", "free"], Annotated[int, Range(least=0, what="a number of bytes")]]
+Workspace = Union[Literal["none", "free"], Annotated[int, Range(least=0, what="a number of bytes"), InBytes()]]
 
 TIME_LIMIT = Seconds(10)
 """What -O3 gives the order of ops, and again the addresses, of each function."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Optional
 
-from memc.ir.checked_options import Alignment, Amount
+from memc.ir.checked_options import Alignment, ByteCount
 from memc.ir.copies import has_copies
 from memc.ir.core import Function, Op, Placement, Value, fresh_names
 from memc.ir.function_footprint import footprint_of
@@ -91,9 +91,9 @@ class SelectWorkspace(Pass):
     name: ClassVar[str] = "select-workspace"
     plans: ClassVar[bool] = True
     target: Optional[LibraryTarget] = None
-    beyond: Amount = 0
+    beyond: ByteCount = 0
     """Bytes that a call may have even if the arena grows."""
-    within: Optional[Amount] = None
+    within: Optional[ByteCount] = None
     """Bytes of a memory budget, up to which workspaces may make the arena of a function larger that recomputes or copies to keep it."""
     alignment: Optional[Alignment] = None
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Optional
 
-from memc.ir.checked_options import Alignment, Amount, Range
+from memc.ir.checked_options import Alignment, ByteCount, Range
 from memc.ir.core import Function, Op, Role, Value
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
@@ -252,7 +252,7 @@ class HostStates(Pass):
     orders: ClassVar[bool] = True
     link: str | None = None
     """How fast states are copied, as `offload` takes it."""
-    least_copy: Amount = Copies.least
+    least_copy: ByteCount = Copies.least
     """Bytes that a state must have to be copied."""
     target: Optional[Kind] = None
     """Whose speed the duration of an op is guessed from."""

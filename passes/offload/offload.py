@@ -11,13 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Optional, Union
 
-from memc.ir.checked_options import Alignment, Amount, Share
+from memc.ir.checked_options import Alignment, Amount, ByteCount, Share
 from memc.ir.copies import has_copies
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
 from memc.ir.target import Kind
 from memc.passes.base import Pass, alignment_of
-from memc.passes.budget import Budget
+from memc.passes.budget import AsHostBytes, Budget
 from memc.passes.offload.follow_policy import Followed, follow_policy
 from memc.passes.offload.link_rates import link_of
 from memc.passes.offload.state_finding import How, nothing_moved
@@ -45,15 +45,15 @@ class Offload(Pass):
     """Bytes, for example `4GiB`, or percent of what it takes without copies and recomputation, of each function's arena."""
     total: bool = False
     """Count weights, states, inputs and outputs of the function too."""
-    host_budget: Optional[Amount] = None
-    """Bytes of copies at one time; any number without one."""
+    host_budget: Optional[Union[ByteCount, AsHostBytes]] = None
+    """Bytes of copies at one time, also as a share of this machine's memory; any number without one."""
     link: str | None = None
     """How fast values are copied: `h200`, `h200-alone`, `h100`, `a100`, `titanx`, `gh200`, `memory`, or a JSON file of measured rates. Without
     one, the profile's or the target's own link, and where it has none `h200` for CUDA and `memory` for the CPU."""
     states: States = "auto"
     """Which optimizer states may lie on the host between steps, where `total` counts them: those that make a step quicker, none, or
     all that may do."""
-    least_copy: Amount = Copies.least
+    least_copy: ByteCount = Copies.least
     """Bytes that a value or a state must have to be copied."""
     target: Optional[Kind] = None
     """Whose speed the duration of an op is guessed from."""

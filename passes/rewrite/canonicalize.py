@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from memc.ir.build import IRBuilder
-from memc.ir.checked_options import Amount
+from memc.ir.checked_options import ByteCount
 from memc.ir.core import Array, Attr, Function, Op, Role, Value, fresh_names
 from memc.ir.module import Module
 from memc.ir.op_queries import has
@@ -186,7 +186,7 @@ class Canonicalize(Pass):
     """
 
     name: ClassVar[str] = "canonicalize"
-    fold_limit: Amount = 65536
+    fold_limit: ByteCount = 65536
     """Bytes up to which a folded constant may be larger than what it was computed from."""
 
     def apply(self, module: Module) -> None:

@@ -164,8 +164,9 @@ class Options(Checked):
     )
     alignment: Optional[Alignment] = _option(
         None,
-        "bytes that offsets are multiples of; None: 64 on the CPU, 256 on CUDA",
+        "bytes that offsets are multiples of, also as text; None: 64 on the CPU, 256 on CUDA",
         "--alignment",
+        metavar="SIZE",
         help="Bytes that offsets are multiples of.",
     )
     kernels: Kernels = _option(
@@ -186,7 +187,7 @@ class Options(Checked):
     workspace: Workspace = _option(
         "free",
         'what library kernels may use beyond their least: `"free"`: what lies free in the arena while they run, from `-O2` on; '
-        '`"none"`; or as many bytes, even if the arena grows',
+        '`"none"`; or as many bytes, also as text, even if the arena grows',
         "--workspace",
         metavar="none|free|SIZE",
         help="What library kernels may use beyond their least: none; free: what lies free in the arena, from -O2 on; or "
@@ -286,10 +287,10 @@ class Keywords(TypedDict, total=False):
     link: str | None
     profile: str | None
     train: BuildGradient | None
-    alignment: int | None
+    alignment: int | str | None
     kernels: Kernels
     precision: Precision
-    workspace: Workspace
+    workspace: Workspace | str
     plan_only: bool
     print_ir_after_all: bool
     print_ir_after_change: bool

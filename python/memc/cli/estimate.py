@@ -13,12 +13,12 @@ from typer.core import TyperCommand
 from memc.estimation import Estimate
 from memc.estimation import estimate as make_estimate
 from memc.ir.errors import BudgetError, UsageError
-from memc.ir.sizes import parse_size
 from memc.report.estimate_table import print_estimate
 
 from . import shared_flags
 from .console import error_line, set_up_logging, stdout_console, write_text
 from .pairs import parse_dims
+from .values import size_or_share
 
 File = Annotated[
     str,
@@ -155,7 +155,7 @@ def estimate(
     found = make_estimate(
         file,
         gpu=gpu,
-        memory=memory if memory is None or memory.rstrip().endswith("%") else parse_size(memory),
+        memory=None if memory is None else size_or_share(memory),
         alloc_conf=alloc_conf,
         allocator=allocator,
         device=device,

@@ -12,14 +12,14 @@ from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_ty
 import typer
 
 from memc.compile_options import SIZES, Flag, Options, default_of
-from memc.ir.checked_options import Amount, hints
+from memc.ir.checked_options import Alignment, Amount, hints
 from memc.ir.sizes import parse_size
 from memc.passes.budget import AsBudget, AsHostBytes
 from memc.passes.pipelines import Workspace
 
 from .pairs import parse_dims
 from .training_flags import TRAINING, parse_training
-from .values import parse_bindings, parse_shapes
+from .values import parse_bindings, parse_shapes, size_or_share
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,14 @@ def _workspace(text: str) -> str | int:
     return text if text in ("none", "free") else parse_size(text)
 
 
-def _size_or_share(text: str) -> str | int:
-    """A share stays text, which the field reads."""
-    return text if text.rstrip().endswith("%") else parse_size(text)
-
-
 TYPED: Mapping[Any, Typed] = {
     Mapping[str, Annotated[int, SIZES]]: Typed(Optional[list[str]], parse_dims),
     Mapping[str, Sequence[Annotated[int, SIZES]]]: Typed(Optional[str], parse_shapes),
     Mapping[str, Any]: Typed(Optional[list[str]], parse_bindings),
     Optional[Amount]: Typed(Optional[str], parse_size),
-    Optional[Union[Amount, AsBudget]]: Typed(Optional[str], _size_or_share),
-    Optional[Union[Amount, AsHostBytes]]: Typed(Optional[str], _size_or_share),
+    Optional[Alignment]: Typed(Optional[str], parse_size),
+    Optional[Union[Amount, AsBudget]]: Typed(Optional[str], size_or_share),
+    Optional[Union[Amount, AsHostBytes]]: Typed(Optional[str], size_or_share),
     Sequence[str]: Typed(Optional[str], _names),
     Workspace: Typed(str, _workspace),
 }

@@ -20,7 +20,17 @@ from memc.solvers.placement import solver_names
 from . import shared_flags
 from .console import progress, set_up_logging, stdout_console, write_text
 from .flags_from_options import takes_options
-from .values import parse_seconds
+from .values import parse_seconds, size_or_share
+
+Capacity = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--capacity",
+        metavar="SIZE",
+        help="4GiB, or 50% of all tensors' bytes; NAME=SIZE for one space (repeatable).",
+    ),
+]
+Alignment = Annotated[Optional[str], typer.Option("--alignment", metavar="SIZE", help="Of every offset.")]
 
 
 @takes_options("dims", "input_shapes", "bind")
@@ -31,11 +41,8 @@ def plan(
     output: Annotated[
         Optional[str], typer.Option("-o", "--output", "--csv", metavar="FILE", help="Offsets as CSV; - for stdout.")
     ] = None,
-    capacity: Annotated[
-        Optional[list[str]],
-        typer.Option("--capacity", metavar="SIZE", help="Bytes, or NAME=SIZE for one space (repeatable): 4GiB."),
-    ] = None,
-    alignment: Annotated[Optional[int], typer.Option("--alignment", metavar="BYTES", help="Of every offset.")] = None,
+    capacity: Capacity = None,
+    alignment: Alignment = None,
     reorder: Annotated[bool, typer.Option("--reorder", help="Choose the order of a graph's ops, too.")] = False,
     solver: Annotated[str, typer.Option("--solver", help="Of addresses.")] = "auto",
     order_solver: Annotated[
@@ -70,7 +77,7 @@ def plan(
             file,
             json_path,
             capacity=_capacity(capacity or []),
-            alignment=alignment,
+            alignment=None if alignment is None else parse_size(alignment),
             reorder=reorder,
             solver=solver,
             order_solver=order_solver or "auto",
@@ -103,13 +110,13 @@ def _require_files(output: str | None, json_path: str | None, full: bool) -> Non
         raise UsageError("--full: expected --json FILE with it, to which it adds order and offsets")
 
 
-def _capacity(items: list[str]) -> int | dict[str, int] | None:
+def _capacity(items: list[str]) -> int | str | dict[str, int | str] | None:
     if len(items) == 1 and "=" not in items[0]:
-        return parse_size(items[0])
-    sizes: dict[str, int] = {}
+        return size_or_share(items[0])
+    sizes: dict[str, int | str] = {}
     for item in items:
         name, found, size = item.rpartition("=")
         if not found or not name or name in sizes:
             raise UsageError(f"--capacity {item}: expected NAME=SIZE, once for each space")
-        sizes[name] = parse_size(size)
+        sizes[name] = size_or_share(size)
     return sizes or None

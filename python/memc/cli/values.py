@@ -16,6 +16,7 @@ from memc.ir.arrays import native
 from memc.ir.core import Array
 from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
+from memc.ir.sizes import parse_size
 from memc.ir.types import TensorType
 from memc.measure.random_data import random_array, require_memory
 
@@ -135,6 +136,11 @@ def outputs_target(items: Iterable[str], names: list[str]) -> dict[str, Path]:
             raise UsageError(f"--output {item}: no output `{name}`; expected one of {', '.join(names)}")
         targets[name] = Path(path)
     return targets
+
+
+def size_or_share(text: str) -> str | int:
+    """Bytes of a size; a share such as `50%` stays text, as what it is of is not known here. Raises UsageError."""
+    return text if text.rstrip().endswith("%") else parse_size(text)
 
 
 def parse_seconds(text: str, option: str) -> Seconds:

@@ -6,17 +6,22 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Union
 
 import numpy as np
 
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.sizes import format_size
 from memc.ir.spaces import ARENA
+from memc.passes.budget import Budget
 from memc.solvers.placement import MAX_BYTES, BufferColumns, Problem, Solution, Violation, check, solve
 
 from .plans import Plan, SpacePlan
 from .tensors import Int64s, Tensor, TensorColumns, blocks_of, shown
 from .unfit import CapacityError, find_unfit
+
+Limit = Union[int, Budget]
+"""Bytes, or a share of what the tensors of a space have together."""
 
 
 @dataclass
@@ -34,7 +39,7 @@ class Placing:
     """Of each space, with the names of its buffers."""
 
     def place(
-        self, tensors: Sequence[Tensor], first_line: int | None, capacity: int | Mapping[str, int] | None
+        self, tensors: Sequence[Tensor], first_line: int | None, capacity: Limit | Mapping[str, Limit] | None
     ) -> Plan:
         """Place each space on its own. A space that is over its capacity stays so; the caller sees to it."""
         columns = TensorColumns.of(tensors, self.name)
@@ -47,13 +52,15 @@ class Placing:
         spaces: list[SpacePlan] = []
         for index, space in enumerate(names):
             members = np.flatnonzero(number == index) if len(names) > 1 else np.arange(len(buffers))
-            problem = _problem(buffers.take(members), self.alignment, limits.get(space, MAX_BYTES), self.name)
+            own = buffers.take(members)
+            limit = _bytes(limits.get(space), own)
+            problem = _problem(own, self.alignment, MAX_BYTES if limit is None else limit, self.name)
             ids = [columns.ids[first] for first in firsts[members].tolist()]
             self.problems.append((problem, ids))
             share = None if self.time_limit is None else self.time_limit / (len(names) - index)
             solution = self._solve(problem, ids, share)
             at[members] = solution.offset_array()
-            spaces.append(SpacePlan(space, None, solution.peak, {}, solution.lower_bound, limits.get(space)))
+            spaces.append(SpacePlan(space, None, solution.peak, {}, solution.lower_bound, limit))
         offsets: list[int] = (at[blocks.block] + blocks.within).tolist()
         return Plan(0.0, self.solver, tensors, offsets, spaces)
 
@@ -119,16 +126,23 @@ def _fixed_are_aligned(buffers: BufferColumns, alignment: int, name: str) -> Non
         )
 
 
-def _capacities(capacity: int | Mapping[str, int] | None, names: Sequence[str]) -> dict[str, int]:
+def _bytes(limit: Limit | None, buffers: BufferColumns) -> int | None:
+    """A capacity in bytes, where it may be a share of what the buffers have together."""
+    return limit.of(int(buffers.sizes.sum())) if isinstance(limit, Budget) else limit
+
+
+def _capacities(capacity: Limit | Mapping[str, Limit] | None, names: Sequence[str]) -> dict[str, Limit]:
     if capacity is None:
         return {}
-    if isinstance(capacity, int):
+    if isinstance(capacity, (int, Budget)):
         if len(names) > 1:
             raise UsageError(f"capacity: expected one for each of the spaces {', '.join(names)}, got {capacity}")
         capacity = {names[0]: capacity}
     for name, size in capacity.items():
         if name not in names:
             raise UsageError(f"capacity: expected a space among {', '.join(names)}, got `{name}`")
+        if isinstance(size, Budget):
+            continue
         if type(size) is not int or not 0 <= size <= MAX_BYTES:
             raise UsageError(f"capacity: expected bytes from 0 to 2**63 - 1, got {size}")
     return dict(capacity)

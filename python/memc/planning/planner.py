@@ -13,19 +13,19 @@ from memc import driver
 from memc.compile_options import Options
 from memc.frontend.graph import Graph, read_graph
 from memc.frontend.sources import GRAPH, format_of
-from memc.ir.checked_options import Range, require, require_one_of
+from memc.ir.checked_options import InBytes, Range, require, require_one_of
 from memc.ir.durations import Seconds
 from memc.ir.errors import InvalidError, UsageError
 from memc.ir.liveness import lifetimes
 from memc.ir.messages import shown as shown_value
 from memc.ir.module import Module
-from memc.ir.sizes import Size
+from memc.passes.budget import AsBudget
 from memc.passes.manager import PassManager
 from memc.passes.pipelines import pipeline
 from memc.solvers.order import OrderProblem, order_lower_bound, order_peak, order_solver_names, solve_order
 from memc.solvers.placement import BufferColumns, solver_names
 
-from .addresses import Placing
+from .addresses import Limit, Placing
 from .csv_file import read_csv
 from .graph_problems import order_problem, placement_problem
 from .plans import Plan
@@ -34,7 +34,9 @@ from .tensors import Tensor, TensorColumns
 PlanSource = Union[str, Path, Graph, Module, Sequence[Tensor]]
 """A path to .csv, .json, .json.gz, .memir or .onnx; a graph; a module; or tensors."""
 
-ALIGNMENTS = Range(least=1, most=2**40, what="bytes")
+ALIGNMENTS = Annotated[int, Range(least=1, most=2**40, what="bytes"), InBytes()]
+
+LIMIT = Union[int, AsBudget]
 
 BOUND_WORK = 2 * 10**8
 """Steps spent on the bound on all orders, without a time limit."""
@@ -46,7 +48,7 @@ def plan(
     source: PlanSource,
     *,
     capacity: int | str | Mapping[str, int | str] | None = None,
-    alignment: int | None = None,
+    alignment: int | str | None = None,
     reorder: bool = False,
     solver: str = "auto",
     order_solver: str = "auto",
@@ -62,8 +64,8 @@ def plan(
 
     Args:
         source: what to plan. A module is planned as it is; an ONNX model as -O2 leaves it.
-        capacity: bytes, of the only space or by the name of each, also as text: `4GiB`.
-        alignment: bytes; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it. It
+        capacity: bytes, of the only space or by the name of each, also as text: `4GiB`, or `50%` of what all its tensors have together.
+        alignment: bytes, also as text; by default what a CSV file says, a module's target's (64 for ONNX), otherwise 1. Sizes are rounded up to it. It
             replaces a CSV file's alignments; a `Tensor` with an alignment keeps its own, and sizes are then rounded up to the
             greatest common divisor of all.
         solver: of addresses, by name; see `solver_names`.
@@ -81,17 +83,15 @@ def plan(
     """
     require_one_of(solver, solver_names(), f"solver `{solver}`")
     require_one_of(order_solver, order_solver_names(), f"order solver `{order_solver}`")
-    alignment = require(alignment, Optional[Annotated[int, ALIGNMENTS]], "alignment")
+    step: int | None = require(alignment, Optional[ALIGNMENTS], "alignment")
     time_limit = require(time_limit, Optional[Seconds], "time_limit")
     threads = require(threads, Optional[Annotated[int, Range(least=1, most=MAX_THREADS)]], "threads")
     require(reorder, bool, "reorder")
-    size = Union[int, Size]
-    kind: Any = Mapping[str, size] if isinstance(capacity, Mapping) else Optional[size]
-    taken = require(capacity, kind, "capacity")
-    limits = {name: int(size) for name, size in taken.items()} if isinstance(taken, Mapping) else taken and int(taken)
+    kind: Any = Mapping[str, LIMIT] if isinstance(capacity, Mapping) else Optional[LIMIT]
+    limits: Limit | Mapping[str, Limit] | None = require(capacity, kind, "capacity")
     said: dict[str, Any] = {"dims": dims, "input_shapes": input_shapes, "bind": bind}
     options = Options(**{option: value for option, value in said.items() if value is not None})
-    read = _read(source, alignment, options)
+    read = _read(source, step, options)
     if reorder and not isinstance(read.loaded, Graph):
         raise UsageError(
             f"{read.name}: only a dataflow graph can be reordered here; for a model run the passes of memc opt"
@@ -156,7 +156,7 @@ class _Request:
     """What a caller of `plan` asks for."""
 
     source: _Source
-    capacity: int | Mapping[str, int] | None
+    capacity: Limit | Mapping[str, Limit] | None
     solver: str
     order_solver: str
     time_limit: float | None

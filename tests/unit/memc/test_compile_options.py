@@ -20,7 +20,10 @@ from memc.cli.training_flags import TRAINING
 from memc.compile_options import Keywords, Options, default_of
 from memc.ir.checked_options import Range
 from memc.ir.errors import UsageError
+from memc.ir.machine import memory_bytes
 from memc.passes.budget import Budget
+from memc.passes.manager import PassManager
+from memc.passes.offload.offload import Offload
 from memc.passes.training.build_gradient import BuildGradient
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -29,7 +32,12 @@ FLAGS = {name for each in fields(Options) for name in each.metadata["flag"].name
 
 
 def test_keywords_are_the_options() -> None:
-    texts = {"memory_budget": Union[int, str, Budget, None], "host_budget": Union[int, str, None]}  # Which are read.
+    texts = {  # Which are read.
+        "memory_budget": Union[int, str, Budget, None],
+        "host_budget": Union[int, str, None],
+        "alignment": Union[int, str, None],
+        "workspace": Union[Literal["none", "free"], int, str],
+    }
     assert get_type_hints(Keywords) == {**get_type_hints(Options), **texts}
     assert list(Keywords.__annotations__) == NAMES
 
@@ -53,7 +61,9 @@ def flags_of(verb: str) -> dict[str, Any]:
     return {name: item for item in command.params for name in item.opts if name.startswith("-")}
 
 
-TRAINING_FLAGS = {f"--{name.replace('_', '-')}" for name in TRAINING}
+TRAINING_FLAGS = {
+    str(option.default) for _, _, option in TRAINING.values()
+}  # Where typer has the name, in an annotation.
 
 
 PRINTS = {"--plan-only", "--print-ir-after-all", "--print-ir-after-change"}
@@ -170,3 +180,23 @@ def test_the_pages_of_the_command_line_have_the_flags() -> None:
     told = spelled("cli.md", "## memc compile")
     assert FLAGS - told == set() and told - flags_of("compile").keys() == set()
     assert spelled("training.md", "## From the command line") == TRAINING_FLAGS
+
+
+def test_bytes_are_given_as_text() -> None:
+    found = Options(alignment="1KiB", workspace="1.5MiB", memory_budget="1.5GiB")  # type: ignore[arg-type]
+    assert (found.alignment, found.workspace, found.budget) == (1024, 3 * 2**19, Budget(3 * 2**29))
+    assert Options(memory_budget="12.5%").budget == Budget(percent=12.5)
+    for given, message in (
+        ({"alignment": "3KB"}, "alignment: expected a power of two of bytes, got 3000"),
+        ({"alignment": "many"}, "alignment: expected a power of two of bytes, got 'many'"),
+        ({"workspace": "32XB"}, "workspace: expected none, free or a number of bytes, got '32XB'"),
+        ({"memory_budget": "150%"}, "memory_budget: expected a whole number or text such as 4GiB or 50%, got '150%'"),
+    ):
+        with pytest.raises(UsageError) as error:
+            Options(**given)  # type: ignore[arg-type]
+        assert str(error.value) == message
+    (offload,) = PassManager.parse("offload{least-copy=64KiB host-budget=1.5MiB alignment=1KiB}").passes
+    assert isinstance(offload, Offload)
+    assert (offload.least_copy, offload.host_budget, offload.alignment) == (65536, 3 * 2**19, 1024)
+    (shared,) = PassManager.parse("offload{host-budget=50%}").passes
+    assert isinstance(shared, Offload) and shared.host_budget == int((memory_bytes() or 0) * 0.5)

@@ -18,7 +18,7 @@ from memc.ir.durations import Seconds
 from memc.ir.errors import UsageError
 from memc.ir.module import Module
 from memc.passes.base import Pass
-from memc.passes.budget import Budget
+from memc.passes.budget import Budget, HostBytes
 from memc.passes.manager import PassManager
 from memc.passes.order.reorder import Reorder
 from memc.passes.recompute.rematerialize import Rematerialize
@@ -116,7 +116,7 @@ def test_every_option_is_of_a_type_that_is_checked(kind: type[Checked], name: st
         if get_origin(base) is tuple:
             assert get_args(base) == (str, ...)
             continue
-        assert base in (bool, int, float, str, Seconds, Budget), f"{kind.__name__}.{name}: {base}"
+        assert base in (bool, int, float, str, Seconds, Budget, HostBytes), f"{kind.__name__}.{name}: {base}"
         rules = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         if base is int or base is float:  # No number is right whatever it is.
             known = any(isinstance(rule, (Range, PowerOfTwo)) for rule in rules)

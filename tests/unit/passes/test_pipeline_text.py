@@ -78,7 +78,7 @@ def test_spellings_of_lists():
             ["share has no option 'stratgy'", "did you mean 'strategy'", "alignment, strategy"],
         ),
         ("share{strategy=colour}", 16, ["expected one of color, equal-size, got 'colour'"]),
-        ("in-place{alignment=big}", 20, ["expected an integer, got 'big'"]),
+        ("in-place{alignment=big}", 20, ["expected a power of two of bytes, got 'big'"]),
         ("in-place{alignment}", 19, ["expected '=' and a value after option 'alignment'"]),
         ("in-place{alignment=1 alignment=2}", 22, ["option 'alignment' of in-place is given twice"]),
         ("in-place{alignment=64", 22, ["expected '}' after the options of in-place"]),

@@ -231,7 +231,7 @@ def test_sums_that_overflow(memc) -> None:
             "size `9999999999999999999999999999999999999999`: expected less than 2**63",
         ),
         (["p.csv", "--capacity", "9" * 400 + ".5T"], "size `9999999999999999999999999999999999999999`: expected less"),
-        (["p.csv", "--alignment", str(2**63)], "alignment: expected bytes, got 9223372036854775808"),
+        (["p.csv", "--alignment", str(2**63)], "size `9223372036854775808`: expected less than 2**63 bytes"),
         (["p.csv", "--threads", str(10**40)], "threads: expected a whole number of 64 bits, got 1000"),
         (["p.csv", "--threads", "2000"], "threads: expected a whole number from 1 to 1024, got 2000"),
         (["p.csv", "--capacity", "many"], "size `many`: expected a number of bytes"),
@@ -323,3 +323,21 @@ def test_open_dimensions_are_bound_as_in_compile(memc) -> None:
         # Two of the products at once, 4 KiB each.
         assert (result.code, result.err) == (0, "") and json.loads(result.out)["peak"] == 2 * 64 * 16 * 4
     assert memc("plan", "open.onnx", "--dim", "m=64").err.startswith("memc: error: dims: the model has no `m`")
+
+
+def test_units_and_shares(memc) -> None:
+    """Of 300 bytes in all, of which 200 are live at a time."""
+    Path("p.csv").write_text("id,lower,upper,size\na,0,2,100\nb,1,3,100\nc,2,4,100\n")
+    assert memc("plan", "p.csv", "--capacity", "67%").code == 0
+    result = memc("plan", "p.csv", "--capacity", "66%")
+    assert result.code == 4 and "p.csv: capacity of 198 bytes (198 B) of arena is not met" in result.err
+    assert memc("plan", "p.csv", "--capacity", "arena=67%").code == 0
+    assert json.loads(memc("plan", "p.csv", "--alignment", "0.5KiB", "--json", "-").out)["peak"] == 1024
+    result = memc("plan", "p.csv", "--capacity", "120%")
+    assert (result.code, result.err) == (
+        2,
+        "memc: error: capacity: expected a whole number or text such as 4GiB or 50%, got '120%'\n",
+    )
+    tensors = [package.Tensor("a", 0, 2, 100), package.Tensor("b", 2, 4, 100)]
+    found = package.plan(tensors, capacity={"arena": "50%"}, alignment="50B")
+    assert (found.peak, found.spaces[0].capacity) == (100, 100)
