@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch_case_inputs import Case, f
 from torch_cases_arithmetic import activation, comparison, convolution, elementwise, matmul, normalization, pooling
+from torch_cases_forms import forms, pairs, rearranged
 from torch_cases_positions import attention, encoder_layer, indexing, loss, margin_loss, resize, sorting, vision
 from torch_cases_shapes import creation, layout, reduction, views
 
@@ -76,6 +77,9 @@ FAMILIES: tuple[Callable[[], list[Case]], ...] = (
     margin_loss,
     resize,
     vision,
+    pairs,
+    rearranged,
+    forms,
 )
 
 

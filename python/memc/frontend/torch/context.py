@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+import numpy as np
+
 from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.errors import UnsupportedError
@@ -115,7 +117,7 @@ class NodeContext:
         if isinstance(known, (int, float)):
             if dtype.is_integer and not float(known).is_integer():
                 raise self.unsupported(f"expected an integer, got {known}")
-            return self.b.scalar(int(known) if dtype.is_integer else known, dtype)
+            return self.b.scalar(_wrapped(int(known), dtype) if dtype.is_integer else known, dtype)
         return cast(self.b, self.read(known), dtype)
 
     def ints(self, name: str, default: Sequence[int] | None = None) -> list[int]:
@@ -252,6 +254,13 @@ def common_dtype(*operands: Any) -> DType:
         if _category(x) > reached:
             found, reached = (DType.BOOL, DType.I64, DType.F32)[_category(x)], _category(x)
     return found if found is not None else DType.F32
+
+
+def _wrapped(number: int, dtype: DType) -> int:
+    """A number in as many bits as the type has, as PyTorch converts it."""
+    bits = 8 * dtype.itemsize
+    number %= 2**bits
+    return number - 2**bits if np.issubdtype(dtype.numpy, np.signedinteger) and number >= 2 ** (bits - 1) else number
 
 
 def like(type: TensorType, shape: Sequence[int]) -> TensorType:

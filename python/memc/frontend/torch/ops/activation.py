@@ -8,7 +8,7 @@ from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from ..context import NodeContext, converts
-from .elementwise import number
+from .elementwise import floating, number
 
 
 @converts("aten.gelu.default")
@@ -153,3 +153,28 @@ def _along(ctx: NodeContext, name: str) -> Value:
         none = b.op("equal", [b.op("reduce_max", [x], axes=(axis,), keepdims=True), number(ctx, float("-inf"), x)])
         found = b.op("select", [none, number(ctx, 0, x), found])
     return cast(b, found, ctx.out_dtype(found.type.dtype))
+
+
+@converts("aten.hardshrink.default", "aten.softshrink.default")
+def shrink(ctx: NodeContext) -> Value:
+    """0 from -lambd to lambd; elsewhere x, or for the soft one x less lambd towards 0."""
+    b, x = ctx.b, ctx.value("self")
+    limit = number(ctx, float(ctx.get("lambd", 0.5)), x)
+    high, low = x, x
+    if "softshrink" in ctx.node.target:
+        high, low = b.op("sub", [x, limit]), b.op("add", [x, limit])
+    below = b.op("less", [x, b.op("neg", [limit])])
+    zero = number(ctx, 0, x)
+    kept = b.op("select", [b.op("is_nan", [x]), x, zero])
+    return b.op("select", [b.op("greater", [x, limit]), high, b.op("select", [below, low, kept])])
+
+
+@converts("aten.logit.default")
+def logit(ctx: NodeContext) -> Value:
+    """log(x / (1 - x)), of x from eps to 1 - eps."""
+    b, given = ctx.b, floating(ctx)
+    x, epsilon = widen(b, given), ctx.get("eps")
+    if epsilon is not None:
+        x = b.op("min", [b.op("max", [x, number(ctx, epsilon, x)]), number(ctx, 1 - epsilon, x)])
+    found = b.op("log", [b.op("div", [x, b.op("sub", [number(ctx, 1, x), x])])])
+    return cast(b, found, given.type.dtype)

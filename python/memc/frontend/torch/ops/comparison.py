@@ -69,6 +69,20 @@ def _of_floats(ctx: NodeContext, name: str) -> Value:
     return b.op(name, [x]) if x.type.dtype.is_float else b.op("not_equal", [x, x])
 
 
+@converts("aten.isposinf.default", "aten.isneginf.default")
+def is_signed_infinity(ctx: NodeContext) -> Value:
+    b, x = ctx.b, ctx.value("self")
+    if not x.type.dtype.is_float:
+        return b.op("not_equal", [x, x])
+    return b.op("equal", [x, number(ctx, math.inf if "pos" in ctx.node.target else -math.inf, x)])
+
+
+@converts("aten.isreal.default")
+def isreal(ctx: NodeContext) -> Value:
+    x = ctx.value("self")
+    return ctx.b.op("broadcast", [ctx.b.scalar(True, DType.BOOL)], shape=x.type.shape)
+
+
 @converts("aten.isfinite.default")
 def isfinite(ctx: NodeContext) -> Value:
     b, x = ctx.b, ctx.value("self")

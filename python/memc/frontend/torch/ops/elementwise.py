@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from memc.ir.core import Value
 from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
@@ -81,6 +83,16 @@ def operands(ctx: NodeContext, left: str = "self", right: str = "other") -> tupl
     return first, second
 
 
+def float_operands(ctx: NodeContext, left: str = "self", right: str = "other") -> tuple[Value, Value]:
+    """Two operands in the floats that both become. Each goes there from its own type: uint8 and a whole number below 0 have no
+    other type in common."""
+    known = [ctx.get(left), ctx.get(right)]
+    given = [k if isinstance(k, (int, float)) else ctx.read(k) for k in known]
+    dtype = common_dtype(*given)
+    first, second = (ctx.typed(item, dtype if dtype.is_float else DType.F32) for item in given)
+    return first, second
+
+
 def _scaled(ctx: NodeContext, x: Value, alpha: Any) -> Value:
     return x if alpha == 1 else ctx.b.op("mul", [x, ctx.typed(alpha, x.type.dtype)])
 
@@ -89,7 +101,7 @@ def _scaled(ctx: NodeContext, x: Value, alpha: Any) -> Value:
 def add(ctx: NodeContext) -> Value:
     x, y = operands(ctx)
     if x.type.dtype is DType.BOOL:
-        return ctx.b.op("logical_or", [x, y])
+        return ctx.b.op("logical_or", [x, y]) if ctx.get("alpha", 1) else x
     return ctx.b.op("add", [x, _scaled(ctx, y, ctx.get("alpha", 1))])
 
 
@@ -111,11 +123,9 @@ def mul(ctx: NodeContext) -> Value:
     return ctx.b.op("logical_and" if x.type.dtype is DType.BOOL else "mul", [x, y])
 
 
-@converts("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor")
+@converts("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "aten.divide.Tensor", "aten.divide.Scalar")
 def div(ctx: NodeContext) -> Value:
-    x, y = operands(ctx)
-    dtype = x.type.dtype if x.type.dtype.is_float else DType.F32
-    return ctx.b.op("div", [cast(ctx.b, v, dtype) for v in (x, y)])
+    return ctx.b.op("div", list(float_operands(ctx)))
 
 
 @converts("aten.div.Tensor_mode", "aten.div.Scalar_mode")
@@ -156,7 +166,7 @@ def floor_divide(ctx: NodeContext) -> Value:
     return _floored(ctx, *operands(ctx))
 
 
-@converts("aten.remainder.Tensor", "aten.remainder.Scalar")
+@converts("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor")
 def remainder(ctx: NodeContext) -> Value:
     return ctx.b.op("mod", list(operands(ctx)))
 
@@ -221,9 +231,12 @@ def pow_tensor(ctx: NodeContext) -> Value:
 
 @converts("aten.addcmul.default", "aten.addcdiv.default")
 def addc(ctx: NodeContext) -> Value:
-    b, x = ctx.b, ctx.value("self")
-    kind = "mul" if "addcmul" in ctx.node.target else "div"
-    found = b.op(kind, [ctx.operand(name, x.type.dtype) for name in ("tensor1", "tensor2")])
+    b, kind = ctx.b, "mul" if "addcmul" in ctx.node.target else "div"
+    x, *factors = (ctx.value(name) for name in ("self", "tensor1", "tensor2"))
+    dtype = common_dtype(x, *factors)
+    dtype = dtype if kind == "mul" or dtype.is_float else DType.F32
+    x, *factors = (cast(b, v, dtype) for v in (x, *factors))
+    found = b.op(kind, factors)
     return b.op("add", [x, _scaled(ctx, found, ctx.get("value", 1))])
 
 
@@ -265,28 +278,39 @@ def clamp_tensor(ctx: NodeContext) -> Value:
     return x
 
 
-@converts("aten.bitwise_and.Tensor", "aten.bitwise_or.Tensor", "aten.bitwise_xor.Tensor")
-def bitwise_tensor(ctx: NodeContext) -> Value:
-    return bitwise(ctx)
+BITWISE = ("and", "or", "xor")
 
 
-@converts("aten.bitwise_and.Scalar", "aten.bitwise_or.Scalar", "aten.bitwise_xor.Scalar", "aten.__and__.Tensor")
-def bitwise_scalar(ctx: NodeContext) -> Value:
-    return bitwise(ctx)
-
-
-@converts("aten.__or__.Tensor", "aten.__xor__.Tensor")
-def bitwise_dunder(ctx: NodeContext) -> Value:
-    return bitwise(ctx)
-
-
+@converts(
+    *(f"aten.bitwise_{kind}.{form}" for kind in BITWISE for form in ("Tensor", "Scalar", "Scalar_Tensor")),
+    *(f"aten.__{kind}__.{form}" for kind in BITWISE for form in ("Tensor", "Scalar")),
+)
 def bitwise(ctx: NodeContext) -> Value:
     kind = next(k for k in ("xor", "and", "or") if k in ctx.node.target.split(".")[1])
     x, y = operands(ctx)
     return ctx.b.op(f"{'logical' if x.type.dtype is DType.BOOL else 'bitwise'}_{kind}", [x, y])
 
 
-@converts("aten.bitwise_left_shift.Tensor", "aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar")
+@converts(
+    *(
+        f"aten.bitwise_{way}_shift.{form}"
+        for way in ("left", "right")
+        for form in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    ),
+    *(f"aten.__{way}shift__.{form}" for way in "lr" for form in ("Tensor", "Scalar")),
+)
 def shift(ctx: NodeContext) -> Value:
-    kind = "shift_left" if "left" in ctx.node.target else "shift_right"
-    return ctx.b.op(kind, list(operands(ctx)))
+    """By at least as many bits as there are, or by a negative number: 0, or to the right the sign. Of floats, a product with a power
+    of 2."""
+    b, left = ctx.b, "left" in ctx.node.target or "lshift" in ctx.node.target
+    x, y = operands(ctx)
+    if x.type.dtype.is_float:
+        return b.op("mul", [x, b.op("pow", [number(ctx, 2, y), y if left else b.op("neg", [y])])])
+    last = 8 * x.type.dtype.itemsize - 1
+    inside = b.op("less_equal", [y, number(ctx, last, y)])
+    if np.issubdtype(x.type.dtype.numpy, np.signedinteger):
+        inside = b.op("logical_and", [inside, b.op("greater_equal", [y, number(ctx, 0, y)])])
+    by = b.op("select", [inside, y, number(ctx, 0 if left else last, y)])
+    found = b.op("shift_left" if left else "shift_right", [x, by])
+    signed = np.issubdtype(x.type.dtype.numpy, np.signedinteger)
+    return found if signed and not left else b.op("select", [inside, found, number(ctx, 0, x)])

@@ -36,10 +36,10 @@ def embedding(ctx: NodeContext) -> Value:
 
 @converts("aten.index_select.default")
 def index_select(ctx: NodeContext) -> Value:
-    x, at = ctx.value("self"), positions(ctx, ctx.value("index"))
-    return ctx.b.op(
-        "gather", [x, reshaped(ctx.b, at, (at.type.elements,))], axis=ctx.axis(int(ctx.get("dim")), x.type.rank)
-    )
+    x, at = _ranked(ctx, ctx.value("self")), positions(ctx, ctx.value("index"))
+    at = reshaped(ctx.b, at, (at.type.elements,))
+    found = ctx.b.op("gather", [x, at], axis=ctx.axis(int(ctx.get("dim")), x.type.rank))
+    return found if ctx.value("self").type.rank else reshaped(ctx.b, found, ())
 
 
 def _ranked(ctx: NodeContext, x: Value) -> Value:
@@ -71,7 +71,41 @@ def gather(ctx: NodeContext) -> Value:
     )
 
 
-_REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min"}
+_IDENTITIES = {"add": 0, "mul": 1}
+
+
+def _identity(ctx: NodeContext, kind: str, x: Value) -> Value:
+    """What leaves a number as it is."""
+    if kind in _IDENTITIES:
+        return number(ctx, _IDENTITIES[kind], x)
+    if x.type.dtype.is_float:
+        return number(ctx, -math.inf if kind == "max" else math.inf, x)
+    if x.type.dtype is DType.BOOL:
+        raise ctx.unsupported("the least or greatest of booleans")
+    limits = np.iinfo(x.type.dtype.numpy)
+    return number(ctx, int(limits.min if kind == "max" else limits.max), x)
+
+
+def _averaged(ctx: NodeContext, total: Value, at: Value, axis: int) -> Value:
+    """Sums over where they were added up, by the number of what was."""
+    b, kept = ctx.b, bool(ctx.get("include_self", True))
+    if not total.type.dtype.is_float:
+        raise ctx.unsupported(f"means of {total.type.dtype.value}; convert to floats first")
+    start = b.op("broadcast", [number(ctx, 1 if kept else 0, total)], shape=total.type.shape)
+    ones = b.op("broadcast", [number(ctx, 1, total)], shape=at.type.shape)
+    count = b.op("scatter_elements", [start, at, ones], axis=axis, reduction="add")
+    return b.op("div", [total, b.op("max", [count, number(ctx, 1, count)])])
+
+
+_REDUCTIONS = {
+    "mean": "add",
+    "sum": "add",
+    "add": "add",
+    "prod": "mul",
+    "multiply": "mul",
+    "amax": "max",
+    "amin": "min",
+}
 
 
 @converts(
@@ -83,29 +117,36 @@ _REDUCTIONS = {"sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "am
     "aten.scatter.value_reduce",
 )
 def scatter(ctx: NodeContext) -> Value:
-    b, x, at = ctx.b, ctx.value("self"), positions(ctx, ctx.value("index"))
+    b, shape = ctx.b, ctx.value("self").type.shape
+    x, at = _ranked(ctx, ctx.value("self")), _ranked(ctx, positions(ctx, ctx.value("index")))
     axis = ctx.axis(int(ctx.get("dim")), x.type.rank)
     kind = ctx.get("reduce", "add" if "scatter_add" in ctx.node.target else None)
-    if kind is not None and (kind not in _REDUCTIONS or ctx.get("include_self", True) is False):
-        raise ctx.unsupported(
-            f"the reduction {kind}" + ("" if kind not in _REDUCTIONS else " without the old elements")
-        )
+    if kind is not None and kind not in _REDUCTIONS:
+        raise ctx.unsupported(f"the reduction {kind}")
     if ctx.has("src"):
-        updates = ctx.value("src")
+        updates = _ranked(ctx, ctx.value("src"))
         stops = at.type.shape
         if updates.type.shape != stops:
             updates = b.op("slice", [updates], starts=(0,) * len(stops), stops=stops, steps=(1,) * len(stops))
     else:
         updates = b.op("broadcast", [ctx.operand("value", x.type.dtype)], shape=at.type.shape)
     updates = cast(b, updates, x.type.dtype)
-    reduction = "none" if kind is None else _REDUCTIONS[kind]
-    return b.op("scatter_elements", [x, at, updates], axis=axis, reduction=reduction)
+    if kind is None:
+        return reshaped(b, b.op("scatter_elements", [x, at, updates], axis=axis, reduction="none"), shape)
+    reduction = _REDUCTIONS[kind]
+    if not ctx.get("include_self", True):
+        blank = b.op("broadcast", [_identity(ctx, reduction, x)], shape=at.type.shape)
+        x = b.op("scatter_elements", [x, at, blank], axis=axis, reduction="none")
+    found = b.op("scatter_elements", [x, at, updates], axis=axis, reduction=reduction)
+    return reshaped(b, _averaged(ctx, found, at, axis) if kind == "mean" else found, shape)
 
 
-@converts("aten.index_add.default", "aten.index_copy.default", "aten.index_fill.int_Scalar")
+@converts(
+    "aten.index_add.default", "aten.index_copy.default", "aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor"
+)
 def index_write(ctx: NodeContext) -> Value:
     """Whole slices along an axis, written or added at the positions of `index`."""
-    b, x = ctx.b, ctx.value("self")
+    b, x = ctx.b, _ranked(ctx, ctx.value("self"))
     axis = ctx.axis(int(ctx.get("dim")), x.type.rank)
     at = wrapped(ctx, _ranked(ctx, ctx.value("index")), x.type.shape[axis])
     shape = tuple(at.type.elements if a == axis else n for a, n in enumerate(x.type.shape))
@@ -119,7 +160,8 @@ def index_write(ctx: NodeContext) -> Value:
     column = reshaped(b, at, [at.type.elements if a == axis else 1 for a in range(x.type.rank)])
     at = b.op("broadcast", [column], shape=shape)
     reduction = "add" if "index_add" in ctx.node.target else "none"
-    return b.op("scatter_elements", [x, at, source], axis=axis, reduction=reduction)
+    found = b.op("scatter_elements", [x, at, source], axis=axis, reduction=reduction)
+    return reshaped(b, found, ctx.value("self").type.shape)
 
 
 class Indices:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,8 +121,12 @@ def roll(ctx: NodeContext) -> Value:
 @converts("aten.flip.default")
 def flip(ctx: NodeContext) -> Value:
     x = ctx.value("self")
-    axes = {ctx.axis(a, x.type.rank) for a in ctx.ints("dims")}
-    if 0 in x.type.shape:
+    return flipped(ctx, x, {ctx.axis(a, x.type.rank) for a in ctx.ints("dims")})
+
+
+def flipped(ctx: NodeContext, x: Value, axes: Collection[int]) -> Value:
+    """x with axes back to front."""
+    if 0 in x.type.shape or not axes or not x.type.rank:
         return x
     starts = tuple(n - 1 if a in axes else 0 for a, n in enumerate(x.type.shape))
     stops = tuple(-1 if a in axes else n for a, n in enumerate(x.type.shape))
@@ -179,9 +183,16 @@ def triangle(ctx: NodeContext) -> Value:
 
 @converts("aten.diagonal.default", "aten.diagonal_copy.default")
 def diagonal(ctx: NodeContext) -> Handle:
-    shape = ctx.value("self").type.shape
-    rank, offset = len(shape), int(ctx.get("offset", 0))
+    rank = ctx.value("self").type.rank
     first, second = (ctx.axis(int(ctx.get(n, d)), rank) for n, d in (("dim1", 0), ("dim2", 1)))
+    made = view_of_diagonal(ctx, int(ctx.get("offset", 0)), first, second)
+    return fresh(made.read(ctx.b)) if "_copy." in ctx.node.target else made
+
+
+def view_of_diagonal(ctx: NodeContext, offset: int, first: int, second: int, name: str = "self") -> Handle:
+    """A diagonal of two axes of an argument, as its last axis."""
+    shape = ctx.value(name).type.shape
+    rank = len(shape)
     order = (*(a for a in range(rank) if a not in (first, second)), first, second)
     back = tuple(order.index(a) for a in range(rank))
     rows, columns = shape[first], shape[second]
@@ -199,7 +210,7 @@ def diagonal(ctx: NodeContext) -> Handle:
         written = scattered(b, flat(b, base), new, rank - 2, at) if count else flat(b, base)
         return b.op("transpose", [reshaped(b, written, turned)], perm=back)
 
-    return _view_or_copy(ctx, View(take, put))
+    return ctx.view(ctx.handle(name), View(take, put))
 
 
 def _view_or_copy(ctx: NodeContext, view: View) -> Handle:
@@ -245,6 +256,8 @@ def unfold(ctx: NodeContext) -> Handle:
 def _windows(ctx: NodeContext, x: Value) -> Value:
     """Windows of an axis, as a last axis."""
     b = ctx.b
+    if not x.type.rank:
+        return reshaped(b, x, (int(ctx.get("size")),))
     axis = ctx.axis(int(ctx.get("dimension")), x.type.rank)
     size, step = int(ctx.get("size")), int(ctx.get("step"))
     count = (x.type.shape[axis] - size) // step + 1

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
+
+import numpy as np
 
 from memc.ir.core import Value
 from memc.ir.ops.shared.casts import cast
 
 from ..context import NodeContext, converts
+from .views import permuted
 
 
 def product(ctx: NodeContext, x: Value, y: Value, *, transpose_b: bool = False) -> Value:
@@ -82,20 +86,77 @@ def outer(ctx: NodeContext) -> Value:
     return b.op("mul", [b.op("reshape", [x], shape=(x.type.elements, 1)), y])
 
 
+@converts("aten.addmv.default", "aten.addbmm.default", "aten.addr.default")
+def add_product(ctx: NodeContext) -> Value:
+    """beta self + alpha times a product: of a matrix and a vector, of batches added up, or of two vectors."""
+    b, kind = ctx.b, ctx.node.target.split(".")[1]
+    if kind == "addmv":
+        found = general_product(ctx, ctx.value("mat"), ctx.value("vec"))
+    elif kind == "addbmm":
+        found = product(ctx, ctx.value("batch1"), ctx.value("batch2"))
+        found = b.op("reduce_sum", [found], axes=(0,), keepdims=False)
+    else:
+        x, y = ctx.value("vec1"), ctx.value("vec2")
+        found = b.op("mul", [b.op("reshape", [x], shape=(x.type.elements, 1)), y])
+    addend, alpha, beta = ctx.value("self"), ctx.get("alpha", 1), ctx.get("beta", 1)
+    if alpha != 1:
+        found = b.op("mul", [found, ctx.typed(alpha, found.type.dtype)])
+    if beta == 0:
+        return found
+    addend = addend if beta == 1 else b.op("mul", [addend, ctx.typed(beta, addend.type.dtype)])
+    return b.op("add", [found, addend])
+
+
+@converts("aten.inner.default")
+def inner(ctx: NodeContext) -> Value:
+    """The sum over the last axes of both."""
+    x, y = ctx.value("self"), ctx.value("other")
+    if not x.type.rank or not y.type.rank:
+        return ctx.b.op("mul", [x, y])
+    return _tensor_product(ctx, (x, y), [x.type.rank - 1], [y.type.rank - 1])
+
+
+@converts("aten.tensordot.default")
+def tensordot(ctx: NodeContext) -> Value:
+    x, y = ctx.value("self"), ctx.value("other")
+    axes = [[ctx.axis(a, v.type.rank) for a in ctx.ints(name)] for v, name in ((x, "dims_self"), (y, "dims_other"))]
+    return _tensor_product(ctx, (x, y), *axes)
+
+
+def _tensor_product(
+    ctx: NodeContext, values: tuple[Value, Value], first: Sequence[int], second: Sequence[int]
+) -> Value:
+    """The sum over axes of both, one by one."""
+    x, y = values
+    own = [a for a in range(x.type.rank) if a not in first], [a for a in range(y.type.rank) if a not in second]
+    shape = (*(x.type.shape[a] for a in own[0]), *(y.type.shape[a] for a in own[1]))
+    inside = math.prod(x.type.shape[a] for a in first)
+    left = permuted(ctx.b, x, [*own[0], *first])
+    right = permuted(ctx.b, y, [*second, *own[1]])
+    left = ctx.b.op("reshape", [left], shape=(math.prod(x.type.shape[a] for a in own[0]), inside))
+    right = ctx.b.op("reshape", [right], shape=(inside, math.prod(y.type.shape[a] for a in own[1])))
+    return ctx.b.op("reshape", [product(ctx, left, right)], shape=shape)
+
+
+@converts("aten.linalg_vecdot.default")
+def vecdot(ctx: NodeContext) -> Value:
+    found = ctx.b.op("mul", [ctx.value("x"), ctx.value("y")])
+    axis = ctx.axis(int(ctx.get("dim", -1)), found.type.rank)
+    return ctx.b.op("reduce_sum", [found], axes=(axis,), keepdims=False)
+
+
 @converts("aten.einsum.default")
 def einsum(ctx: NodeContext) -> Value:
     """A sum of products over named axes, two operands at a time from left to right."""
     equation = str(ctx.get("equation")).replace(" ", "")
-    values = ctx.values("tensors")
-    if "." in equation:
-        raise ctx.unsupported(f"an ellipsis in the equation {equation}")
-    left, _, right = equation.partition("->")
-    terms = left.split(",")
-    if "->" not in equation:
-        letters = "".join(terms)
-        right = "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    if any(len(set(term)) != len(term) for term in terms):
-        raise ctx.unsupported(f"an axis twice in one operand of the equation {equation}")
+    given = ctx.values("tensors")
+    named, right = _terms(ctx, equation, [v.type.rank for v in given])
+    diagonals = [_without_repeats(ctx, value, term) for value, term in zip(given, named)]
+    sizes: dict[str, int] = {}
+    for value, term in diagonals:
+        sizes.update({c: n for c, n in zip(term, value.type.shape) if n != 1 or c not in sizes})
+    shrunk = [_without_ones(ctx, value, term, sizes) for value, term in diagonals]
+    values, terms = [value for value, _ in shrunk], [term for _, term in shrunk]
     found, term = values[0], terms[0]
     for position in range(1, len(values)):
         later = set("".join(terms[position + 1 :]) + right)
@@ -104,11 +165,52 @@ def einsum(ctx: NodeContext) -> Value:
     if gone:
         found = ctx.b.op("reduce_sum", [found], axes=gone, keepdims=False)
         term = "".join(letter for letter in term if letter in right)
-    return _permuted(ctx, found, [term.index(letter) for letter in right])
+    return permuted(ctx.b, found, [term.index(letter) for letter in right])
 
 
-def _permuted(ctx: NodeContext, x: Value, perm: Sequence[int]) -> Value:
-    return x if list(perm) == sorted(perm) else ctx.b.op("transpose", [x], perm=tuple(perm))
+def _terms(ctx: NodeContext, equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand's axes and of the result's, with some of their own for those that `...` stands for."""
+    left, arrow, right = equation.partition("->")
+    terms = left.split(",")
+    free = [c for c in string.ascii_letters if c not in equation]
+    most = max((rank - len(t.replace("...", "")) for rank, t in zip(ranks, terms) if "..." in t), default=0)
+    if most > len(free):
+        raise ctx.unsupported(f"more axes than there are letters in the equation {equation}")
+    dots = "".join(free[:most])
+    if not arrow:
+        letters = "".join(terms).replace("...", "")
+        right = "..." + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    named = []
+    for rank, term in zip(ranks, terms):
+        count = rank - len(term.replace("...", ""))
+        named.append(term.replace("...", dots[most - count :] if count else ""))
+    return named, right.replace("...", dots)
+
+
+def _without_repeats(ctx: NodeContext, x: Value, term: str) -> tuple[Value, str]:
+    """The diagonal of axes that have one letter."""
+    b = ctx.b
+    while (twice := next((c for c in term if term.count(c) > 1), None)) is not None:
+        first = term.index(twice)
+        second = term.index(twice, first + 1)
+        order = [*(a for a in range(len(term)) if a not in (first, second)), first, second]
+        x = permuted(b, x, order)
+        *rest, count, other = x.type.shape
+        if count != other:
+            raise ctx.unsupported(f"the axes {twice} of one operand have {count} and {other} elements")
+        flat = b.op("reshape", [x], shape=(*rest, count * count))
+        at = np.arange(count, dtype=np.int64) * (count + 1)
+        x = b.op("gather", [flat, b.constant(at)], axis=len(rest))
+        term = "".join(term[a] for a in order[:-1])
+    return x, term
+
+
+def _without_ones(ctx: NodeContext, x: Value, term: str, sizes: dict[str, int]) -> tuple[Value, str]:
+    """Without axes of one element that other operands have more of."""
+    kept = [a for a, (c, n) in enumerate(zip(term, x.type.shape)) if n == sizes[c]]
+    if len(kept) == len(term):
+        return x, term
+    return ctx.b.op("reshape", [x], shape=tuple(x.type.shape[a] for a in kept)), "".join(term[a] for a in kept)
 
 
 def _contracted(
@@ -122,7 +224,7 @@ def _contracted(
     sizes = {c: n for value, term in zip(values, terms) for c, n in zip(term, value.type.shape)}
 
     def arranged(value: Value, term: str, order: Sequence[Sequence[str]]) -> Value:
-        turned = _permuted(ctx, value, [term.index(c) for group in order for c in group])
+        turned = permuted(ctx.b, value, [term.index(c) for group in order for c in group])
         shape = (*(sizes[c] for c in order[0]), *(math.prod(sizes[c] for c in group) for group in order[1:]))
         return ctx.b.op("reshape", [turned], shape=shape)
 

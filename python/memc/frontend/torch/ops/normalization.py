@@ -47,7 +47,11 @@ def native_no_training(ctx: NodeContext) -> Sequence[Value]:
 
 @converts("aten._native_batch_norm_legit.default", "aten.native_batch_norm.default")
 def native(ctx: NodeContext) -> Sequence[Value]:
-    return _batch_norm(ctx, bool(ctx.get("training", False)))
+    """Outside of training the saved statistics are empty."""
+    training = bool(ctx.get("training", False))
+    found = _batch_norm(ctx, training)
+    none = ctx.b.constant(np.zeros(0, found[0].type.dtype.numpy))
+    return found if training else [found[0], none, none]
 
 
 @converts("aten._native_batch_norm_legit.no_stats")
@@ -58,6 +62,8 @@ def native_no_statistics(ctx: NodeContext) -> Sequence[Value]:
 def _batch_norm(ctx: NodeContext, training: bool) -> list[Value]:
     b = ctx.b
     x = ctx.value("input" if "input" in ctx.node.args else "self")
+    if x.type.rank < 2:
+        raise ctx.unsupported(f"expected a batch of channels, got {x.type}")
     parameters, epsilon = _parameters(ctx, x), float(ctx.get("eps", 1e-5))
     has_statistics = ctx.has("running_mean")
     if not training and not has_statistics:

@@ -74,6 +74,8 @@ def avg_pool(ctx: NodeContext) -> Value:
     b, (x, one) = ctx.b, _batched(ctx)
     attrs, extra = _window(ctx, x.type.shape[2:])
     divisor = ctx.get("divisor_override")
+    if not x.type.dtype.is_float:
+        raise ctx.unsupported(f"means of {x.type.dtype.value}, which PyTorch rounds; convert to floats first")
     if divisor is not None:
         total = b.op("sum_pool", [widen(b, x)], **attrs)
         y = cast(b, b.op("mul", [total, b.scalar(1 / divisor, total.type.dtype)]), x.type.dtype)

@@ -14,7 +14,7 @@ from memc.ir.types import DType
 
 from ..context import NodeContext, converts
 from .comparison import truth
-from .elementwise import number, square
+from .elementwise import floating, number, square
 from .views import reshaped
 
 
@@ -56,6 +56,31 @@ def amin(ctx: NodeContext) -> Value:
     return reduce(ctx.b, "min", x, ctx.axes("dim", x.type.rank), bool(ctx.get("keepdim", False)))
 
 
+@converts("aten.aminmax.default")
+def aminmax(ctx: NodeContext) -> Sequence[Value]:
+    x, keep = ctx.value("self"), bool(ctx.get("keepdim", False))
+    axes = ctx.axes("dim", x.type.rank)
+    return [reduce(ctx.b, kind, x, axes, keep) if axes else x for kind in ("min", "max")]
+
+
+@converts("aten.nansum.default", "aten.nanmean.default")
+def without_nan(ctx: NodeContext) -> Value:
+    """Sums and means of elements that are numbers."""
+    b, x = ctx.b, summed(ctx, ctx.value("self"))
+    axes, keep = ctx.axes("dim", x.type.rank), bool(ctx.get("keepdim", False))
+    if not x.type.dtype.is_float:
+        if "nanmean" in ctx.node.target:
+            raise ctx.unsupported(f"means of {x.type.dtype.value}")
+        return reduce(b, "sum", x, axes, keep)
+    none = b.op("is_nan", [x])
+    kept = b.op("select", [none, number(ctx, 0, x), x])
+    if "nanmean" not in ctx.node.target:
+        return reduce(b, "sum", kept, axes, keep)
+    wide = widen(b, kept)
+    count = reduce(b, "sum", cast(b, b.op("logical_not", [none]), wide.type.dtype), axes, keep)
+    return cast(b, b.op("div", [reduce(b, "sum", wide, axes, keep), count]), x.type.dtype)
+
+
 @converts("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_node(ctx: NodeContext) -> Value:
     x = truth(ctx, ctx.value("self"))
@@ -73,6 +98,8 @@ def all_node(ctx: NodeContext) -> Value:
 
 
 def _arg(ctx: NodeContext, x: Value, axis: int, name: str, keepdim: bool) -> Value:
+    if not x.type.rank:
+        return ctx.b.op(name, [reshaped(ctx.b, x, (1,))], axis=0, last=False)
     found = ctx.b.op(name, [x], axis=axis, last=False)
     shape = tuple(1 if a == axis else n for a, n in enumerate(x.type.shape))
     return reshaped(ctx.b, found, shape) if keepdim else found
@@ -95,7 +122,8 @@ def extremum(ctx: NodeContext) -> Sequence[Value]:
     x, keep = ctx.value("self"), bool(ctx.get("keepdim", False))
     axis = ctx.axis(int(ctx.get("dim")), x.type.rank)
     compared = cast(ctx.b, x, DType.I32) if x.type.dtype is DType.BOOL else x
-    return [reduce(ctx.b, kind, x, [axis], keep), _arg(ctx, compared, axis, f"arg_{kind}", keep)]
+    value = reduce(ctx.b, kind, x, [axis], keep) if x.type.rank else x
+    return [value, _arg(ctx, compared, axis, f"arg_{kind}", keep)]
 
 
 def variance_of(ctx: NodeContext, x: Value, axes: Sequence[int], correction: float, keep: bool) -> tuple[Value, Value]:
@@ -134,11 +162,23 @@ def var_mean(ctx: NodeContext) -> Sequence[Value]:
     return list(_variance(ctx))
 
 
+@converts("aten.std_mean.correction", "aten.std_mean.dim", "aten.std_mean.default")
+def std_mean(ctx: NodeContext) -> Sequence[Value]:
+    variance, center = _variance(ctx)
+    return [ctx.b.op("sqrt", [variance]), center]
+
+
 def norm_of(ctx: NodeContext, x: Value, order: float, axes: Sequence[int], keep: bool) -> Value:
     """The p-norm over axes."""
     b, wide = ctx.b, widen(ctx.b, x)
     if order == 2:
-        found = b.op("sqrt", [reduce(b, "sum", square(ctx, wide), axes, keep)])
+        total = reduce(b, "sum", square(ctx, wide), axes, keep)
+        if ctx.trainable:  # The root of 0 has no derivative, for which PyTorch takes 0.
+            none = b.op("equal", [total, number(ctx, 0, total)])
+            root = b.op("sqrt", [b.op("select", [none, number(ctx, 1, total), total])])
+            found = b.op("select", [none, number(ctx, 0, total), root])
+        else:
+            found = b.op("sqrt", [total])
     elif order == 1:
         found = reduce(b, "sum", b.op("abs", [wide]), axes, keep)
     elif math.isinf(order):
@@ -163,7 +203,8 @@ def vector_norm(ctx: NodeContext) -> Value:
 
 @converts("aten.logsumexp.default")
 def logsumexp(ctx: NodeContext) -> Value:
-    b, x = ctx.b, widen(ctx.b, ctx.value("self"))
+    b, given = ctx.b, floating(ctx)
+    x = widen(b, given)
     axes, keep = ctx.axes("dim", x.type.rank), bool(ctx.get("keepdim", False))
     top = b.op("hold", [reduce(b, "max", x, axes, True)])
     finite = b.op("less", [b.op("abs", [top]), number(ctx, math.inf, x)])
@@ -171,7 +212,7 @@ def logsumexp(ctx: NodeContext) -> Value:
     total = reduce(b, "sum", b.op("exp", [b.op("sub", [x, top])]), axes, True)
     found = b.op("add", [b.op("log", [total]), top])
     shape = found.type.shape if keep else tuple(n for a, n in enumerate(x.type.shape) if a not in axes)
-    return cast(b, reshaped(b, found, shape), ctx.value("self").type.dtype)
+    return cast(b, reshaped(b, found, shape), given.type.dtype)
 
 
 @converts("aten.cumsum.default", "aten.cumprod.default")

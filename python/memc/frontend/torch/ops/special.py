@@ -10,7 +10,7 @@ from memc.ir.ops.shared.casts import cast, widen
 from memc.ir.types import DType
 
 from ..context import NodeContext, converts
-from .elementwise import floating, number, operands, square
+from .elementwise import float_operands, floating, number, square
 
 
 @converts("aten.exp2.default")
@@ -51,6 +51,29 @@ def log1p(ctx: NodeContext) -> Value:
     return cast(b, b.op("select", [near, first, second]), given.type.dtype)
 
 
+@converts("aten.deg2rad.default", "aten.rad2deg.default")
+def angles(ctx: NodeContext) -> Value:
+    x = floating(ctx)
+    return ctx.b.op("mul", [x, number(ctx, math.pi / 180 if "deg2rad" in ctx.node.target else 180 / math.pi, x)])
+
+
+@converts("aten.frac.default")
+def frac(ctx: NodeContext) -> Value:
+    x = ctx.value("self")
+    return ctx.b.op("sub", [x, ctx.b.op("trunc", [x])])
+
+
+@converts("aten.sinc.default")
+def sinc(ctx: NodeContext) -> Value:
+    """sin(pi x) / (pi x), 1 at 0."""
+    b, given = ctx.b, floating(ctx)
+    x = b.op("mul", [widen(b, given), number(ctx, math.pi, widen(b, given))])
+    none = b.op("equal", [x, number(ctx, 0, x)])
+    x = b.op("select", [none, number(ctx, 1, x), x])
+    found = b.op("select", [none, number(ctx, 1, x), b.op("div", [b.op("sin", [x]), x])])
+    return cast(b, found, given.type.dtype)
+
+
 ERFC = (-1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223)
 """Coefficients of a fit of log(erfc(x) / t) + x^2 in t = 1 / (1 + x / 2) for x >= 0, within 1.2e-7; 0.17087277 is the last."""
 
@@ -77,11 +100,11 @@ def atan2(ctx: NodeContext) -> Value:
     """The angle of (x, y): atan of the smaller by the larger coordinate, in the octant that it is in. No `abs`, whose gradient is
     0 at 0."""
     b = ctx.b
-    y, x = operands(ctx)
-    dtype = x.type.dtype if x.type.dtype.is_float else DType.F32
-    x, y = (widen(b, cast(b, v, dtype)) for v in (x, y))
+    y, x = float_operands(ctx)
+    dtype = x.type.dtype
+    x, y = widen(b, x), widen(b, y)
     one = number(ctx, 1, x)
-    left, down = _negative(ctx, x), _negative(ctx, y)
+    left, down = negative(ctx, x), negative(ctx, y)
     across, up = _turned(ctx, left, x, b.op("neg", [x])), _turned(ctx, down, y, b.op("neg", [y]))
     steep = b.op("greater", [up, across])
     small, large = _turned(ctx, steep, up, across), _turned(ctx, steep, across, up)
@@ -99,7 +122,7 @@ def _turned(ctx: NodeContext, where: Value, plain: Value, other: Value) -> Value
     return ctx.b.op("select", [where, other, plain])
 
 
-def _negative(ctx: NodeContext, x: Value) -> Value:
+def negative(ctx: NodeContext, x: Value) -> Value:
     """Whether the sign is set, also that of -0."""
     bits = ctx.b.op("bitcast", [x], to=DType.I64 if x.type.dtype is DType.F64 else DType.I32)
     return ctx.b.op("less", [bits, number(ctx, 0, bits)])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -90,7 +91,7 @@ def one_way(ctx: NodeContext, take: Callable[[NodeContext, Value], Value]) -> Ha
     return ctx.view(ctx.handle("self"), View(lambda b, x: take(ctx, x), None))
 
 
-def _reshape(ctx: NodeContext, shape: Sequence[int], name: str = "self") -> Handle:
+def reshape_to(ctx: NodeContext, shape: Sequence[int], name: str = "self") -> Handle:
     """A view in another shape, or a copy where strides do not allow one."""
     of = ctx.handle(name)
     arg = ctx.node.args[name]
@@ -105,26 +106,26 @@ def _reshape(ctx: NodeContext, shape: Sequence[int], name: str = "self") -> Hand
 @converts("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.view_copy.default")
 def view(ctx: NodeContext) -> Handle:
     sizes = ctx.ints("size" if "size" in ctx.node.args else "shape")
-    return _reshape(ctx, resolved_shape(ctx, sizes, ctx.value("self").type.elements))
+    return reshape_to(ctx, resolved_shape(ctx, sizes, ctx.value("self").type.elements))
 
 
 @converts("aten.view_as.default", "aten.reshape_as.default")
 def view_as(ctx: NodeContext) -> Handle:
-    return _reshape(ctx, ctx.value("other").type.shape)
+    return reshape_to(ctx, ctx.value("other").type.shape)
 
 
 @converts("aten.unsqueeze.default")
 def unsqueeze(ctx: NodeContext) -> Handle:
     shape = list(ctx.value("self").type.shape)
     shape.insert(ctx.axis(int(ctx.get("dim")), len(shape) + 1), 1)
-    return _reshape(ctx, shape)
+    return reshape_to(ctx, shape)
 
 
 @converts("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
 def squeeze(ctx: NodeContext) -> Handle:
     shape = ctx.value("self").type.shape
     axes = range(len(shape)) if not ctx.has("dim") else [ctx.axis(a, len(shape)) for a in ctx.ints("dim")]
-    return _reshape(ctx, [n for a, n in enumerate(shape) if n != 1 or a not in axes])
+    return reshape_to(ctx, [n for a, n in enumerate(shape) if n != 1 or a not in axes])
 
 
 @converts("aten.flatten.using_ints")
@@ -132,8 +133,8 @@ def flatten(ctx: NodeContext) -> Handle:
     shape = ctx.value("self").type.shape
     start, end = (ctx.axis(int(ctx.get(n, d)), len(shape)) for n, d in (("start_dim", 0), ("end_dim", -1)))
     if not shape:
-        return _reshape(ctx, (1,))
-    return _reshape(ctx, (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]))
+        return reshape_to(ctx, (1,))
+    return reshape_to(ctx, (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]))
 
 
 @converts("aten.unflatten.int")
@@ -141,7 +142,12 @@ def unflatten(ctx: NodeContext) -> Handle:
     shape = ctx.value("self").type.shape
     axis = ctx.axis(int(ctx.get("dim")), len(shape))
     inner = resolved_shape(ctx, ctx.ints("sizes"), shape[axis])
-    return _reshape(ctx, (*shape[:axis], *inner, *shape[axis + 1 :]))
+    return reshape_to(ctx, (*shape[:axis], *inner, *shape[axis + 1 :]))
+
+
+def permuted(b: IRBuilder, x: Value, perm: Sequence[int]) -> Value:
+    """x with its axes in another order."""
+    return x if list(perm) == sorted(perm) else b.op("transpose", [x], perm=tuple(perm))
 
 
 def _transposed(ctx: NodeContext, perm: Sequence[int]) -> Handle:
@@ -300,15 +306,17 @@ def unbind(ctx: NodeContext) -> list[Handle]:
     return [ctx.view(ctx.handle("self"), select_view(axis, n)) for n in range(shape[axis])]
 
 
+def pieces(ctx: NodeContext, bounds: Sequence[tuple[int, int]], axis: int) -> list[Handle]:
+    """Views of an axis from starts to before stops."""
+    return [ctx.view(ctx.handle("self"), slice_view(axis, (start, stop, 1))) for start, stop in bounds]
+
+
 def _pieces(ctx: NodeContext, sizes: Sequence[int], axis: int) -> list[Handle]:
-    found, start = [], 0
-    for size in sizes:
-        found.append(ctx.view(ctx.handle("self"), slice_view(axis, (start, start + size, 1))))
-        start += size
-    return found
+    ends = list(itertools.accumulate(sizes))
+    return pieces(ctx, [(end - size, end) for size, end in zip(sizes, ends)], axis)
 
 
-def _even(extent: int, size: int) -> list[int]:
+def even(extent: int, size: int) -> list[int]:
     return [min(size, extent - start) for start in range(0, extent, max(size, 1))] or [0]
 
 
@@ -319,7 +327,7 @@ def split(ctx: NodeContext) -> list[Handle]:
     shape = ctx.value("self").type.shape
     axis = ctx.axis(int(ctx.get("dim", 0)), len(shape))
     if ctx.node.target == "aten.split.Tensor":
-        return _pieces(ctx, _even(shape[axis], int(ctx.get("split_size"))), axis)
+        return _pieces(ctx, even(shape[axis], int(ctx.get("split_size"))), axis)
     return _pieces(ctx, ctx.ints("split_sizes" if "split_sizes" in ctx.node.args else "split_size"), axis)
 
 
@@ -327,4 +335,4 @@ def split(ctx: NodeContext) -> list[Handle]:
 def chunk(ctx: NodeContext) -> list[Handle]:
     shape = ctx.value("self").type.shape
     axis, count = ctx.axis(int(ctx.get("dim", 0)), len(shape)), int(ctx.get("chunks"))
-    return _pieces(ctx, _even(shape[axis], -(-shape[axis] // count)), axis)
+    return _pieces(ctx, even(shape[axis], -(-shape[axis] // count)), axis)

@@ -145,3 +145,23 @@ def test_literals_are_constants() -> None:
     ]
     program = Graph([Input("x", "input")], nodes, [Output(Ref("y"))], {"x": Meta(DType.F32, (3,), (1,))})
     np.testing.assert_array_equal(evaluate(import_torch(program), {"x": held * 10})["output"], held * 11)
+
+
+def test_numbers_are_taken_in_as_many_bits_as_the_tensor_has() -> None:
+    x = np.array([1, 250], np.uint8)
+    np.testing.assert_array_equal(result("aten.add.Scalar", x, other=-1), np.array([0, 249], np.uint8))
+    np.testing.assert_array_equal(result("aten.bitwise_and.Scalar", x, other=300), np.array([0, 40], np.uint8))
+
+
+def test_quotients_of_unlike_integers_are_floats_of_each() -> None:
+    """Bytes and numbers below 0 have no other type in common."""
+    x, y = np.array([6, 200], np.uint8), np.array([-2, -4], np.int8)
+    np.testing.assert_array_equal(result("aten.div.Tensor", x, y), f32(-3, -50))
+    np.testing.assert_array_equal(result("aten.div.Scalar", x, other=-2), f32(-3, -100))
+
+
+@pytest.mark.parametrize("kind", ["left", "right"])
+def test_shifts_by_more_bits_than_there_are(kind: str) -> None:
+    x, by = np.array([5, -5, 5, -5], np.int32), np.array([32, 40, -1, 1], np.int32)
+    wanted = [0, 0, 0, -10] if kind == "left" else [0, -1, 0, -3]
+    np.testing.assert_array_equal(result(f"aten.bitwise_{kind}_shift.Tensor", x, by), wanted)

@@ -286,3 +286,19 @@ said = refusal(lambda: step(x[:3], y[:3]))
 assert "expected" in said, said
 """
     )
+
+
+def test_norms_of_zeros_have_gradients_of_zeros(site) -> None:
+    site.run(
+        """
+        class Penalty(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.line, self.zero = nn.Linear(3, 2), nn.Parameter(torch.zeros(4))
+
+            def forward(self, x):
+                return self.line(x) + self.zero.norm()
+
+        compare(Penalty(), nn.MSELoss(), lambda p: torch.optim.SGD(p, 0.1), lambda n: (torch.ones(2, 3) * n, torch.zeros(2, 2)), steps=2)
+        """
+    )
