@@ -27,24 +27,36 @@ from .region import PlannedMemory as planned_memory
 
 if TYPE_CHECKING:
     from .dynamo import backend
+    from .memory_plan import TorchPlan, plan
     from .partition.partitioner import partitioner
     from .step import Step, compile_artifact, compile_step, load_step
 
 __all__ = [
     "Step",
+    "TorchPlan",
     "backend",
     "compile_artifact",
     "compile_step",
     "load_step",
     "partitioner",
+    "plan",
     "planned",
     "planned_memory",
 ]
 
+_PLACES = {
+    "TorchPlan": "memory_plan",
+    "backend": "dynamo",
+    "executorch": "executorch",
+    "partitioner": "partition.partitioner",
+    "plan": "memory_plan",
+}
+"""Modules of names that are not in `step`."""
+
 
 def __getattr__(name: str) -> Any:
     """What compiles: planned memory needs neither the compiler nor what it needs."""
-    if name not in __all__:
+    if name not in __all__ and name not in _PLACES:
         raise AttributeError(f"module 'memc.torch' has no attribute {name!r}")
-    home = {"backend": ".dynamo", "partitioner": ".partition.partitioner"}.get(name, ".step")
-    return getattr(import_module(home, __name__), name)
+    module = import_module(f".{_PLACES.get(name, 'step')}", __name__)
+    return module if name == "executorch" else getattr(module, name)
