@@ -48,6 +48,7 @@ SUBJECTS = {
         "compile_sweep",
         "cpu_models",
         "torch_census",
+        "torch_op_sweep",
         "gpu_h100",
         "gpu_conformance",
         "training_step",
