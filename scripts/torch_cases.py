@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch_case_inputs import Case, f
 from torch_cases_arithmetic import activation, comparison, convolution, elementwise, matmul, normalization, pooling
+from torch_cases_backward import backward
 from torch_cases_forms import forms, pairs, rearranged
 from torch_cases_positions import attention, encoder_layer, indexing, loss, margin_loss, resize, sorting, vision
 from torch_cases_shapes import creation, layout, reduction, views
@@ -80,6 +81,7 @@ FAMILIES: tuple[Callable[[], list[Case]], ...] = (
     pairs,
     rearranged,
     forms,
+    backward,
 )
 
 

@@ -164,6 +164,8 @@ class NodeContext:
 
     def draw(self) -> tuple[Value, int]:
         """What an op that draws at random is given: its seed, i64[], which a training step replaces, and its stream."""
+        if self.state.graph.seed:
+            return self.read(self.scope[self.state.graph.seed]), next(self.state.streams)
         if not self.trainable:
             raise self.unsupported("random numbers are drawn in training steps only; call eval() before the export")
         return self.b.scalar(0, DType.I64), next(self.state.streams)

@@ -133,3 +133,5 @@ class Graph:
     """What callers call the results, where the program says so."""
     quiet: bool = False
     """Whether sizes that stay open take their hints without a warning."""
+    seed: str = ""
+    """The input, i64[], that seeds what is drawn at random; empty where nothing may be drawn but in a training step."""

@@ -4,6 +4,7 @@
 from . import (  # noqa: F401
     activation,
     attention,
+    backward,
     comparison,
     conversion,
     convolution,

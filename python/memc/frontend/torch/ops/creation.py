@@ -43,7 +43,13 @@ def empty_permuted(ctx: NodeContext) -> Value:
     return filled(ctx, ctx.ints("size"), 0, _wanted(ctx, DType.F32))
 
 
-@converts("aten.new_zeros.default", "aten.new_ones.default", "aten.new_empty.default", "aten.new_full.default")
+@converts(
+    "aten.new_zeros.default",
+    "aten.new_ones.default",
+    "aten.new_empty.default",
+    "aten.new_empty_strided.default",
+    "aten.new_full.default",
+)
 def new(ctx: NodeContext) -> Value:
     value = ctx.get("fill_value", 1 if "new_ones" in ctx.node.target else 0)
     return filled(ctx, ctx.ints("size"), value, _wanted(ctx, ctx.value("self").type.dtype))

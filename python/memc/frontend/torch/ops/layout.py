@@ -221,16 +221,29 @@ def _view_or_copy(ctx: NodeContext, view: View) -> Handle:
 @converts("aten.as_strided.default", "aten.as_strided_copy.default")
 def as_strided(ctx: NodeContext) -> Handle:
     """Elements of a contiguous tensor by their distances in it."""
+    of = ctx.handle("self")
+    if of.parent is not None and of.read(ctx.b).type.elements != of.storage.value.type.elements:
+        raise ctx.unsupported("a strided view of a part of a tensor")
+    return _view_or_copy(ctx, _strided(ctx))
+
+
+@converts("aten.as_strided_scatter.default")
+def as_strided_scatter(ctx: NodeContext) -> Value:
+    view, src = _strided(ctx), ctx.value("src")
+    if view.put is None:
+        raise ctx.unsupported("a write to a strided view that overlaps")
+    return view.put(ctx.b, ctx.value("self"), src)
+
+
+def _strided(ctx: NodeContext) -> View:
+    """The elements of `self`, which is contiguous, that lie where size, strides and offset say."""
     count = ctx.value("self").type.elements
     sizes, strides = ctx.ints("size"), ctx.ints("stride")
     at: Any = np.full((), int(ctx.get("storage_offset", 0)), np.int64)
     for size, stride in zip(sizes, strides):
         at = at[..., None] + np.arange(size, dtype=np.int64) * stride
-    of = ctx.handle("self")
     if not is_row_major(ctx.metas.get(getattr(ctx.node.args["self"], "name", "")), ctx.state.symbols):
         raise ctx.unsupported("a strided view of a tensor that is not contiguous")
-    if of.parent is not None and of.read(ctx.b).type.elements != of.storage.value.type.elements:
-        raise ctx.unsupported("a strided view of a part of a tensor")
     at = at.reshape(-1)
     if at.size and int(at.max()) >= count:
         raise ctx.unsupported("a strided view beyond the tensor that it is given")
@@ -245,7 +258,7 @@ def as_strided(ctx: NodeContext) -> Handle:
         written = new if whole else scattered(b, reshaped(b, base, (count,)), new, 0, at)
         return reshaped(b, written, base.type.shape)
 
-    return _view_or_copy(ctx, View(take, put if at.size and len(np.unique(at)) == at.size else None))
+    return View(take, put if at.size and len(np.unique(at)) == at.size else None)
 
 
 @converts("aten.unfold.default")
