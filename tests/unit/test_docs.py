@@ -18,11 +18,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import onnx
 import pytest
 
 from memc.cli import main
+from memc.cli.app import VERBS
 from memc.frontend.onnx import context
 from memc.ir import type_inference
 from memc.ir.ops.shared import op_def
@@ -124,3 +126,20 @@ def test_readme_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert blocks
     for text in blocks:
         exec(compile(text, "README.md", "exec"), {})
+
+
+def test_pictures_are_small_drawings_that_pages_show() -> None:
+    pictures = sorted((ROOT / "docs/images").iterdir())
+    pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
+    assert pictures
+    for picture in pictures:
+        root = ElementTree.parse(picture).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg" and len(root) > 10
+        assert picture.stat().st_size < 100_000 and f"images/{picture.name})" in pages
+
+
+def test_the_page_of_the_command_line_lists_the_verbs() -> None:
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^    memc (\w+) ", text.split("\n\n")[1], re.MULTILINE)
+    assert sorted(listed) == sorted(VERBS)
+    assert set(VERBS) <= set(re.findall(r"memc (\w+)", "\n".join(re.findall(r"^## (.*)$", text, re.MULTILINE))))
