@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,8 @@ from memc.ir.messages import shown
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.training import RATE, TrainingStep
 
-from .losses import LossLike, WithLoss, loss_of
+from .arguments import batch_of, left_alone, norm_type, rate_of
+from .losses import LossLike, WithLoss, checked_metrics, loss_of
 from .mixed import begin_with, loss_scale_of, precision_of
 from .moments import SharedMoments
 from .optimizers import STATE_NAMES, Mapped, OptimizerLike, mapped
@@ -53,7 +53,7 @@ class Step:
         self._share()
         own = self.optimizer
         self.outputs: dict[str, torch.Tensor] = {}
-        """Of the last step, where `outputs` was asked for: `scores`, what the loss was of, before the update."""
+        """Of the last step, before its update: `scores`, or several losses by name, where `outputs` was asked for, and metrics."""
         self._moments = None if own is None else SharedMoments(chosen, self._parameters, self._views)
         self._counters = [
             b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNTER and _training(model, n)
@@ -165,6 +165,7 @@ def compile_step(
     loss_scale: str | float | None = None,
     scaler: Any = None,
     outputs: bool = False,
+    metrics: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
     **options: Any,
 ) -> Step:
@@ -175,7 +176,8 @@ def compile_step(
             Parameters that need no gradient, or that `optimizer` has not, stay as they are.
         loss: a name (`cross-entropy`, `mse`, `l1`, `smooth-l1`, `huber`, `bce`, `bce-with-logits`, `kl`, `nll`), a loss module, a
             function of the model's result (its `logits`, or its first tensor) and the labels, or `output`: the model
-            returns the loss, alone, first, or as `loss`.
+            returns the loss, alone, first, or as `loss`. Several by name are added up: `{"kind": "cross-entropy", "place": (f, 0.5)}`,
+            with weights; each takes the model's result of its name, or in order, and one label.
         optimizer: one of torch.optim with its parameter groups (SGD, Adam, AdamW, RMSprop, Adagrad, Adadelta, Adamax, NAdam,
             RAdam, Adafactor), or a name of those or of `lion` and `adamw8bit`, with `learning_rate` and `optimizer_options`.
         example: one batch: the model's inputs and then the labels; or a dict of the model's arguments by name with loss `output`.
@@ -187,7 +189,9 @@ def compile_step(
         seed, loss_scale: as in `BuildGradient`.
         scaler: a `torch.amp.GradScaler`: the step then scales its loss as it does, beginning with its scale; the object itself
             stays as it is.
-        outputs: whether `step.outputs` has the scores of each step, for metrics.
+        outputs: whether `step.outputs` has the scores of each step, or several losses by name.
+        metrics: functions of the scores (of several losses: the model's result) and the labels, by name; `step.outputs` has their values
+            at each step, before its update.
         output: the artifact's folder, for `load_step`; a temporary one if None.
         frozen: patterns of names of further parameters that are not trained.
         **options: of `memc.compile`: `memory_budget`, `precision` (a `torch.autocast` or an element type, too), `offload`, `target`
@@ -195,10 +199,13 @@ def compile_step(
 
     Raises UsageError, UnsupportedError (naming module and source line) and BudgetError, each of one line.
     """
+    if scaler is not None and loss_scale is not None:
+        raise UsageError("loss_scale: expected a GradScaler or a loss scale, got both")
+    learning_rate = rate_of(learning_rate)
     training = {
         "accumulate": accumulate,
         "clip_norm": clip_norm,
-        "clip_norm_type": _norm_type(clip_norm_type),
+        "clip_norm_type": norm_type(clip_norm_type),
         "clip_value": clip_value,
         "seed": seed,
         "loss_scale": loss_scale if scaler is None else loss_scale_of(scaler),
@@ -213,6 +220,7 @@ def compile_step(
         output=output,
         optimizer_options=optimizer_options,
         outputs=outputs,
+        metrics=metrics,
         training=training,
         **options,
     )
@@ -236,6 +244,7 @@ def compile_artifact(
     output: str | Path | None = None,
     optimizer_options: Mapping[str, Any] | None = None,
     outputs: bool = False,
+    metrics: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Compilation:
@@ -249,26 +258,24 @@ def compile_artifact(
     if not isinstance(model, nn.Module):
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
     chosen = mapped(optimizer, optimizer_options)
-    graph = _program(WithLoss(model, loss_of(loss), labels, outputs), example)
-    alone = _left_alone(model, chosen, frozen)
+    found = loss_of(loss)
+    args, kwargs, labels = batch_of(example, loss, labels)
+    alone = left_alone(model, chosen, frozen)
+    graph = _program(WithLoss(model, found, labels, outputs, checked_metrics(metrics)), args, kwargs)
     for name in alone & set(graph.weights):
         graph.weights[name].trained = False
     options.setdefault("target", _device_of(model))
     named = [(name, p) for name, p in model.named_parameters() if name in graph.weights and name not in alone]
     options["precision"] = precision_of(options.get("precision", "f32"))
-    result = "loss" if outputs else None
+    several = outputs or bool(metrics)
     how = BuildGradient(
-        loss="output", output=result, keep_results=outputs, **(training or {}), **chosen.for_names(named)
+        loss="output",
+        output="loss" if several else None,
+        keep_results=several,
+        **(training or {}),
+        **chosen.for_names(named),
     )
     return driver.compile(graph, output, train=how, **options)
-
-
-def _norm_type(given: float) -> str:
-    """`norm_type` of PyTorch's clip_grad_norm_ as memc's. Raises UsageError for another than 2 and infinity."""
-    names = {2.0: "2", float("inf"): "inf"}
-    if float(given) not in names:
-        raise UsageError(f"clip_norm_type: expected 2 or inf, got {given}")
-    return names[float(given)]
 
 
 def load_step(
@@ -298,26 +305,13 @@ def load_step(
     return Step(model, executable, mapped(optimizer), learning_rate)
 
 
-def _program(wrapped: WithLoss, example: Sequence[Any] | Mapping[str, Any]) -> Graph:
-    """The program of a module with its loss. Raises UsageError for a batch that is none."""
+def _program(wrapped: WithLoss, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """The program of a module with its loss."""
     from .program import exported, within
 
-    args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
-    if not args and not kwargs:
-        raise UsageError("example: expected a batch, got none")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return within(exported(wrapped, args, kwargs, type(wrapped.model).__name__), "model")
-
-
-def _left_alone(model: nn.Module, chosen: Mapped, frozen: Sequence[str]) -> set[str]:
-    """Names of parameters that are not trained."""
-    found = set()
-    for name, parameter in model.named_parameters():
-        owned = chosen.parameters is None or id(parameter) in chosen.parameters
-        if not parameter.requires_grad or not owned or any(fnmatch.fnmatchcase(name, each) for each in frozen):
-            found.add(name)
-    return found
 
 
 def _device_of(model: nn.Module) -> str:
