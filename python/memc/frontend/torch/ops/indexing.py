@@ -14,6 +14,8 @@ from memc.ir.ops.shared.casts import cast
 from memc.ir.types import DType
 
 from ..context import NodeContext, converts
+from ..handles import fresh
+from .conversion import without_gradient
 from .elementwise import number
 from .views import reshaped
 
@@ -31,7 +33,18 @@ def wrapped(ctx: NodeContext, at: Value, extent: int) -> Value:
 
 @converts("aten.embedding.default")
 def embedding(ctx: NodeContext) -> Value:
-    return ctx.b.op("gather", [ctx.value("weight"), positions(ctx, ctx.value("indices"))], axis=0)
+    """Rows of the weight; that of `padding_idx` gets no gradient."""
+    b, at = ctx.b, positions(ctx, ctx.value("indices"))
+    rows = b.op("gather", [ctx.value("weight"), at], axis=0)
+    if not ctx.trainable:
+        return rows
+    if ctx.get("scale_grad_by_freq", False):
+        raise ctx.unsupported("gradients scaled by how often an index occurs")
+    padding = int(ctx.get("padding_idx", -1))
+    if padding < 0:
+        return rows
+    ignored = reshaped(b, b.op("equal", [at, number(ctx, padding, at)]), (*at.type.shape, 1))
+    return b.op("select", [ignored, without_gradient(ctx, fresh(rows)).read(b), rows])
 
 
 @converts("aten.index_select.default")

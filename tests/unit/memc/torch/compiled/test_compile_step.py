@@ -253,6 +253,33 @@ assert abs(float(step(x=x, labels=real)) - wanted) <= 1e-6
     )
 
 
+def test_the_row_of_padding_gets_no_gradient(site) -> None:
+    """That of an embedding, and of one whose weight is the head's as well, where the head's gradient is all of it."""
+    site.run(
+        """
+class Words(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 8, padding_idx=1), nn.Linear(8, 9, bias=False)
+        nn.init.normal_(self.embed.weight)
+        if tied:
+            self.head.weight = self.embed.weight
+    def forward(self, ids):
+        return self.head(self.embed(ids)).transpose(1, 2)
+
+def words(number):
+    torch.manual_seed(number)
+    return torch.randint(0, 4, (3, 5)), torch.randint(0, 9, (3, 5))
+
+for tied in (False, True):
+    model = Words(tied)
+    before = model.embed.weight[1].clone()
+    compare(model, nn.CrossEntropyLoss(), lambda p: torch.optim.SGD(p, 0.1), words)
+    assert torch.equal(model.embed.weight[1], before) != tied
+"""
+    )
+
+
 def test_refusals(site) -> None:
     """One line each, naming what memc has not."""
     site.run(
