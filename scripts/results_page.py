@@ -49,6 +49,7 @@ SUBJECTS = {
         "cpu_models",
         "torch_census",
         "torch_op_sweep",
+        "executorch_plans",
         "gpu_h100",
         "gpu_conformance",
         "training_step",
