@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps by `memc.torch.compile_step` beside eager PyTorch and `torch.compile`, on a GPU: losses, time and memory.
+"""Training steps by `memc.torch.compile_step` beside eager PyTorch and `torch.compile`, on a GPU: losses, time and memory; and 20
+models on the CPU (torch_steps_cpu.py).
 
     python benchmarks/torch_steps.py prepare FOLDER [NAME ...]   # anywhere with PyTorch and memc: compiles for the GPU, without one
     python benchmarks/torch_steps.py run FOLDER --seconds 100    # with the GPU and PyTorch; memc from the tree is enough
+    python benchmarks/torch_steps.py cpu FILE [NAME ...]         # anywhere with PyTorch and memc: what is found goes to a file of JSON
+    python benchmarks/torch_steps.py cpu-table FILE
 
 Steps of AdamW in f32 (TF32 off everywhere). `run` takes each artifact to a module with its own weights, runs five steps by memc and by
 eager PyTorch on the same batches, then times each way. Memory: the peak that PyTorch's allocator has reserved, and for memc the bytes of
@@ -27,6 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from linked_package import link_package
+from torch_steps_cpu import run_cpu, table
 
 CHECKED = 5
 """Steps whose losses are compared."""
@@ -223,13 +227,17 @@ def run(folder: Path, seconds: float, names: list[str], with_compile: bool) -> N
 def main() -> None:
     """Run a stage."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("stage", choices=("prepare", "run"))
+    parser.add_argument("stage", choices=("prepare", "run", "cpu", "cpu-table"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--compile", action="store_true")
     args = parser.parse_args()
-    if args.stage == "prepare":
+    if args.stage == "cpu":
+        run_cpu(args.folder, args.names)
+    elif args.stage == "cpu-table":
+        print(table(args.folder))
+    elif args.stage == "prepare":
         shutil.rmtree(args.folder, ignore_errors=True) if not args.names else None
         args.folder.mkdir(parents=True, exist_ok=True)
         prepare(args.folder, args.names)

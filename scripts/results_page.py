@@ -50,6 +50,7 @@ SUBJECTS = {
         "torch_census",
         "torch_op_sweep",
         "executorch_plans",
+        "torch_steps_cpu",
         "gpu_h100",
         "gpu_conformance",
         "training_step",
