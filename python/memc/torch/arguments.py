@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from memc.ir.errors import UsageError
 from memc.ir.messages import shown
 
 from .losses import LossLike
-from .optimizers import Mapped
 
 
 def batch_of(example: Any, loss: LossLike, labels: Any) -> tuple[tuple[Any, ...], dict[str, Any], int]:
@@ -60,27 +57,3 @@ def rate_of(given: Any) -> float | None:
     if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float))):
         raise UsageError(f"learning_rate: expected a number, got {shown(given)}")
     return given
-
-
-def left_alone(model: nn.Module, chosen: Mapped, frozen: Any) -> set[str]:
-    """Names of parameters that are not trained: those that need no gradient, that the optimizer has not, or that fit a pattern.
-
-    Raises UsageError for a pattern that fits no parameter, and where nothing is left to train.
-    """
-    named = dict(model.named_parameters())
-    if isinstance(frozen, str) or not isinstance(frozen, Sequence):
-        raise UsageError(f"frozen: expected a list of patterns of names, got {shown(frozen)}")
-    for pattern in frozen:
-        if not isinstance(pattern, str) or not any(fnmatch.fnmatchcase(name, pattern) for name in named):
-            raise UsageError(f"frozen: {shown(pattern)} fits no parameter; they are {shown(', '.join(named))}")
-    if chosen.parameters is not None and not any(id(p) in chosen.parameters for p in named.values()):
-        raise UsageError("optimizer: expected one of the model's parameters, got one that has none of them")
-    found = set()
-    for name, parameter in named.items():
-        owned = chosen.parameters is None or id(parameter) in chosen.parameters
-        if not parameter.requires_grad or not owned or any(fnmatch.fnmatchcase(name, each) for each in frozen):
-            found.add(name)
-    if len(found) == len(named):
-        got = f"{len(named)} that need no gradient, are frozen or not the optimizer's" if named else "none"
-        raise UsageError(f"model: expected a parameter to train, got {got}")
-    return found

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import is_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,6 +14,9 @@ from torch import nn
 from memc.ir.errors import UsageError
 
 from .optimizers import STATES, Mapped
+
+if TYPE_CHECKING:
+    from memc.passes.training.build_gradient import BuildGradient
 
 STEP = "step"
 
@@ -56,12 +59,13 @@ class SharedMoments:
         chosen: Mapped,
         parameters: Mapping[str, nn.Parameter],
         views: Mapping[str, torch.Tensor],
+        how: BuildGradient | None,
     ) -> None:
+        """`how`: what made the step; None where that is not known."""
         optimizer = chosen.optimizer
         assert optimizer is not None
         self.optimizer = optimizer
-        trained = [(name, p) for name, p in parameters.items() if name in views]
-        self._rates = list(chosen.rates(trained).items())
+        self._rates = list(chosen.rates(() if how is None else how.groups, parameters.items()).items())
         self._views = views
         self._compiled = [_options(group) for group in optimizer.param_groups]
         self._sizes = [len(group["params"]) for group in optimizer.param_groups]
@@ -87,7 +91,8 @@ class SharedMoments:
                 self._own[name] = {STEP: self._steps[number], **shared, **self._own[name]}
         self._version = -1
         self._seen: list[object] = []
-        self._reads = STEP in views and (views[STEP].device.type == "cpu" or "loss_scale" in views)
+        skips = how is None or how.loss_scale is not None or how.check_labels
+        self._reads = STEP in views and (views[STEP].device.type == "cpu" or skips)
         """Whether the artifact's count is read after a step: where that waits for no device, or a step may be left out."""
         self.adopt()
 
@@ -96,13 +101,17 @@ class SharedMoments:
         where the optimizer is no longer what was compiled."""
         self._require_options()
         rates = self.rates()
+        self.follow()
+        return rates
+
+    def follow(self) -> None:
+        """Have the optimizer's state as it is now in the step's memory, if anything was done to it since the last call."""
         if not all(map(is_, self._objects(), self._seen)):
             self.adopt()
         elif self._steps._version != self._version:
             self._recount(dict(zip(self._counted(), self._steps.tolist())))
             for view in self._products:
                 view.fill_(float(self._shared[0]))
-        return rates
 
     def leave(self) -> None:
         """Have the optimizer count a step that was taken."""
@@ -114,13 +123,17 @@ class SharedMoments:
             if self._products:
                 self._shared.fill_(float(self._products[0]))
         self._version = self._steps._version
+        self.optimizer._opt_called = True  # Else a scheduler's first step warns that the optimizer has taken none.
 
     def reread(self) -> None:
         """Have the optimizer count as the artifact does, whose state was read from a file."""
+        for name, own in self._own.items():
+            self.optimizer.state[self._parameters[name]] = dict(own)
         if STEP in self._views:
             self._recount(dict.fromkeys(self._counted(), float(self._views[STEP])))
         if self._products:
             self._shared.fill_(float(self._products[0]))
+        self._seen = list(self._objects())
 
     def rates(self) -> dict[str, float]:
         """The learning rates by input, as the optimizer's groups have them now."""
@@ -207,8 +220,14 @@ class SharedMoments:
 
 def _options(group: Mapping[str, Any]) -> tuple[Any, ...]:
     """A group's values of OPTIONS."""
-    found = map(group.get, OPTIONS)
-    return tuple(tuple(value) if isinstance(value, list) else value for value in found)
+    return tuple(_plain(group.get(option)) for option in OPTIONS)
+
+
+def _plain(value: Any) -> Any:
+    """An option's value, which later writes to it do not change."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(item) for item in value)
+    return float(value) if isinstance(value, torch.Tensor) else value
 
 
 def _agreed(counts: Iterable[tuple[str, float]]) -> float:

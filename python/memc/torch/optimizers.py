@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import fnmatch
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Union
 
@@ -11,6 +12,7 @@ import torch
 
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.messages import shown
+from memc.passes.training.groups import patterns_of
 from memc.passes.training.optimizers import OPTIMIZERS, Optimizer, options_of
 from memc.runtime.execute.training import RATE
 
@@ -63,10 +65,14 @@ class Mapped:
         texts = [self._text(options, names) for _, options, names in self._named(named)]
         return {**self.options, "groups": tuple(texts)} if texts else dict(self.options)
 
-    def rates(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[str, int]:
-        """By name of an input, the parameter group whose learning rate it is."""
-        found = [number for number, _, _ in self._named(named)]
-        return {RATE: 0, **{f"{RATE}.{place}": number for place, number in enumerate(found, 1)}}
+    def rates(self, texts: Sequence[str], named: Iterable[tuple[str, torch.nn.Parameter]]) -> dict[str, int]:
+        """By name of an input, the parameter group whose learning rate it is; `texts` are the groups of the step."""
+        listed, found = list(named), {RATE: 0}
+        for place, text in enumerate(texts, 1):
+            patterns = patterns_of(text)
+            ids = {id(p) for name, p in listed if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)}
+            found[f"{RATE}.{place}"] = next(n for n, (_, own) in enumerate(self.groups) if own & ids)
+        return found
 
     def _named(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> list[tuple[int, dict[str, Any], list[str]]]:
         """The groups behind the first that have parameters among those: number, options, names."""

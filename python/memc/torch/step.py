@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +16,20 @@ from memc.ir.messages import shown
 from memc.runtime.execute.executable import Executable
 from memc.runtime.execute.training import RATE, TrainingStep
 
-from .arguments import batch_of, left_alone, norm_type, rate_of
+from .arguments import batch_of, norm_type, rate_of
+from .chosen_parameters import left_alone, read_parameters, require_no_training_of
+from .compiled_options import compiled_options, require_compiled_for
+from .example_numbers import numbers_of, without_numbers
 from .losses import LossLike, WithLoss, checked_metrics, loss_of
 from .mixed import begin_with, loss_scale_of, precision_of
 from .moments import SharedMoments
 from .optimizers import STATE_NAMES, Mapped, OptimizerLike, mapped
-from .sharing import state_views
+from .shared_tensors import SharedTensors
+from .sharing import fixed_views, state_views
 
 if TYPE_CHECKING:
     from memc.driver import Compilation
     from memc.frontend.torch.graph import Graph
-
-COUNTER = "num_batches_tracked"
-"""The buffer of a batch normalization that counts steps, which is the host's business."""
 
 
 class Step:
@@ -40,7 +41,17 @@ class Step:
     as well, and its learning rate, which a scheduler may move, is read at each call.
     """
 
-    def __init__(self, model: nn.Module, executable: TrainingStep, chosen: Mapped, rate: float | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        executable: TrainingStep,
+        chosen: Mapped,
+        rate: float | None = None,
+        constants: Collection[str] | None = None,
+        example: Sequence[Any] | Mapping[str, Any] = (),
+    ) -> None:
+        """`constants`: names of tensors that it was compiled with as they were; None: those that the artifact has by name.
+        `example`: the batch that it was compiled for, if numbers in it are not to be given again."""
         self.model = model
         self.executable = executable
         self.compilation: Compilation | None = None
@@ -50,23 +61,14 @@ class Step:
         """Of an optimizer by name."""
         self._parameters: dict[str, nn.Parameter] = dict(model.named_parameters())
         self._views = state_views(executable)
-        self._share()
+        self._numbers = numbers_of(example)
+        kept = fixed_views(executable)
+        self._tensors = SharedTensors(model, self._views, kept, kept if constants is None else constants)
         own = self.optimizer
         self.outputs: dict[str, torch.Tensor] = {}
         """Of the last step, before its update: `scores`, or several losses by name, where `outputs` was asked for, and metrics."""
-        self._moments = None if own is None else SharedMoments(chosen, self._parameters, self._views)
-        self._counters = [
-            b for n, b in model.named_buffers() if n.rpartition(".")[2] == COUNTER and _training(model, n)
-        ]
-
-    def _share(self) -> None:
-        """Let the module's parameters and buffers be the step's states."""
-        owned = {**self._parameters, **dict(self.model.named_buffers())}
-        with torch.no_grad():
-            for name, tensor in owned.items():
-                if name in self._views:
-                    self._views[name].copy_(tensor)
-                    tensor.data = self._views[name]
+        how = compiled_options(executable)
+        self._moments = None if own is None else SharedMoments(chosen, self._parameters, self._views, how)
 
     @property
     def report(self) -> Any:
@@ -81,23 +83,24 @@ class Step:
     def __call__(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One step on a batch. Returns the loss, a tensor without axes on the module's device.
 
-        What was done to the optimizer since the last call counts: its own steps, and states that were loaded or emptied. Raises
-        UsageError where its options are no longer those that were compiled, or its parameters have taken unlike numbers of steps,
+        What was done to the module and the optimizer since the last call counts: other values of parameters and statistics, the
+        optimizer's own steps, and states that were loaded or emptied. Raises UsageError where its options, or the modules' modes, are
+        no longer those that were compiled, its parameters have taken unlike numbers of steps, or tensors that are not trained are others,
         and for inputs of another shape, element type or device than `example` had.
         """
         if args and callable(args[0]) and not isinstance(args[0], torch.Tensor):
             raise UsageError(
                 "step: expected a batch, got a function: a compiled step computes the loss itself and takes no closure"
             )
+        args, kwargs = without_numbers(self._numbers, args, kwargs)
+        self._tensors.enter()
         rates = {RATE: self.learning_rate} if self._moments is None else self._moments.enter()
         names = {spec.name for spec in self.executable.inputs}
         given = {**{name: rate for name, rate in rates.items() if name in names}, **kwargs}
         results = Executable.__call__(
             self.executable, *(_plain(a) for a in args), **{n: _plain(a) for n, a in given.items()}
         )
-        with torch.no_grad():
-            for buffer in self._counters:
-                buffer.add_(1)
+        self._tensors.leave()
         if self._moments is not None:
             self._moments.leave()
         self.outputs = {name: _tensor(value) for name, value in results.items() if name != "loss"}
@@ -124,18 +127,17 @@ class Step:
 
     def save(self, path: str) -> None:
         """Write all states as a safetensors file, from which `restore` goes on."""
+        self._tensors.follow()
+        if self._moments is not None:
+            self._moments.follow()
         self.executable.save(path)
 
     def restore(self, path: str) -> None:
         """Read what `save` wrote."""
         self.executable.restore(path)
+        self._tensors.reread()
         if self._moments is not None:
             self._moments.reread()
-
-
-def _training(model: nn.Module, buffer: str) -> bool:
-    """Whether the module of a buffer is in training mode."""
-    return bool(model.get_submodule(buffer.rpartition(".")[0]).training)
 
 
 def _plain(value: Any) -> Any:
@@ -226,7 +228,8 @@ def compile_step(
     )
     executable = compilation.load()
     assert isinstance(executable, TrainingStep)
-    step = Step(model, executable, mapped(optimizer, optimizer_options), learning_rate)
+    constants = compilation.module.constants
+    step = Step(model, executable, mapped(optimizer, optimizer_options), learning_rate, constants, example)
     step.compilation = compilation
     if scaler is not None:
         begin_with(scaler, step._views)
@@ -258,14 +261,17 @@ def compile_artifact(
     if not isinstance(model, nn.Module):
         raise UsageError(f"model: expected a torch.nn.Module, got {shown(model)}")
     chosen = mapped(optimizer, optimizer_options)
-    found = loss_of(loss)
+    function = loss_of(loss)
+    require_no_training_of(function, chosen)
     args, kwargs, labels = batch_of(example, loss, labels)
     alone = left_alone(model, chosen, frozen)
-    graph = _program(WithLoss(model, found, labels, outputs, checked_metrics(metrics)), args, kwargs)
-    for name in alone & set(graph.weights):
+    graph = _program(WithLoss(model, function, labels, outputs, checked_metrics(metrics)), args, kwargs)
+    own = {name for name, _ in model.named_parameters(remove_duplicate=False)} - alone
+    for name in set(graph.weights) - own:
         graph.weights[name].trained = False
     options.setdefault("target", _device_of(model))
-    named = [(name, p) for name, p in model.named_parameters() if name in graph.weights and name not in alone]
+    read = read_parameters(graph) if len(chosen.groups) > 1 else set(graph.weights)
+    named = [(name, p) for name, p in model.named_parameters() if name in read and name not in alone]
     options["precision"] = precision_of(options.get("precision", "f32"))
     several = outputs or bool(metrics)
     how = BuildGradient(
@@ -284,7 +290,8 @@ def load_step(
     """The step that `compile_step` wrote to `path`, on a module of the same kind and an optimizer of the same options. It goes on
     from the module's and the optimizer's state.
 
-    Raises UsageError where a trained state is no parameter or buffer of the module, and what loading an artifact raises.
+    Raises UsageError where a trained state is no parameter or buffer of the module, where weights that are not trained are others than the
+    artifact has by name, where the optimizer is another than the step was compiled for, and what loading an artifact raises.
     """
     from memc.runtime.execute.load import load
 
@@ -302,7 +309,9 @@ def load_step(
         known = known or name.removesuffix(".absmax").rpartition(".")[0] in owned
         if not known:
             raise UsageError(f"{path}: the module has no parameter `{name}`, which the step trains")
-    return Step(model, executable, mapped(optimizer), learning_rate)
+    chosen = mapped(optimizer)
+    require_compiled_for(executable, chosen, model.named_parameters())
+    return Step(model, executable, chosen, learning_rate)
 
 
 def _program(wrapped: WithLoss, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:

@@ -55,10 +55,14 @@ model = net()
 schedule = lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.5)
 step, other, theirs = compare(model, nn.CrossEntropyLoss(), lambda p: torch.optim.SGD(p, 0.05, momentum=0.9, nesterov=True, weight_decay=0.01), batches, schedule=schedule)
 assert int(model[1].num_batches_tracked) == 5
-slab = step._views["0.weight"].untyped_storage().data_ptr()
-assert all(p.untyped_storage().data_ptr() == slab for p in model.parameters())
-assert model[1].running_mean.untyped_storage().data_ptr() == slab
-assert all(s["momentum_buffer"].untyped_storage().data_ptr() == slab for s in step.optimizer.state.values())
+slab = {view.data_ptr() for view in step._views.values()}
+assert all(p.data_ptr() in slab and p.untyped_storage().nbytes() == p.nbytes for p in model.parameters())
+assert model[1].running_mean.data_ptr() in slab
+assert all(s["momentum_buffer"].data_ptr() in slab for s in step.optimizer.state.values())
+torch.save(model.state_dict(), "mine.pt")
+torch.save(other.state_dict(), "theirs.pt")
+import os
+assert os.path.getsize("mine.pt") <= os.path.getsize("theirs.pt") + 512
 x, y = batches(9)
 for m, o in ((model, step.optimizer), (other, theirs)):
     o.zero_grad()
@@ -207,6 +211,48 @@ for how in ("parameter", "also", "view", "in place", "region", "codes"):
         assert abs(float(step(x, y)) - float(wanted)) <= 1e-5, how
     assert furthest(model.parameters(), other.parameters()) <= 1e-6, how
     assert mine.state_dict()["state"].keys() == theirs.state_dict()["state"].keys(), how
+"""
+    )
+
+
+def test_numbers_among_the_arguments_and_parameters_of_losses(site) -> None:
+    """Numbers are compiled in, by position and by name, and another one is refused; parameters of a loss stay as they are."""
+    site.run(
+        """
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+    def forward(self, x, scale, mask=None, labels=None):
+        result = self.linear(x) * scale
+        return result if labels is None else {"loss": F.mse_loss(result, labels)}
+x, y, model = torch.randn(6, 4), torch.randn(6, 3), Scaled()
+wanted = float(F.mse_loss(model(x, 2.5), y))
+step = memc.torch.compile_step(model, "mse", "sgd", example=(x, 2.5, None, y), learning_rate=0.0)
+assert abs(float(step(x, 2.5, None, y)) - wanted) <= 1e-6
+assert "argument 1 was 2.5 when the step was compiled and is 7.0 now" in refusal(lambda: step(x, 7.0, None, y))
+assert "argument 2 was None" in refusal(lambda: step(x, 2.5, x, y))
+step = memc.torch.compile_step(model, "output", "sgd", example={"x": x, "scale": 2.5, "labels": y}, learning_rate=0.0)
+assert abs(float(step(x=x, scale=2.5, labels=y)) - wanted) <= 1e-6 and abs(float(step(x=x, labels=y)) - wanted) <= 1e-6
+class Weighed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((3,), 2.0))
+    def forward(self, result, labels):
+        return F.mse_loss(result * self.weight, labels)
+loss, other = Weighed(), nn.Linear(4, 3)
+first = copy.deepcopy(other)
+weighed = memc.torch.compile_step(other, loss, torch.optim.SGD(other.parameters(), 0.1), example=(x, y))
+theirs = torch.optim.SGD(first.parameters(), 0.1)
+for _ in range(3):
+    theirs.zero_grad()
+    wanted = loss(first(x), y)
+    wanted.backward()
+    theirs.step()
+    assert abs(float(weighed(x, y)) - float(wanted)) <= 1e-6
+both = torch.optim.SGD([*other.parameters(), *loss.parameters()], 0.1)
+assert "the loss trains its own parameter `weight`" in refusal(lambda: memc.torch.compile_step(other, loss, both, example=(x, y)))
+assert "argument scale was 2.5" in refusal(lambda: step(x=x, scale=1.0, labels=y))
 """
     )
 
