@@ -64,6 +64,7 @@ SUBJECTS = {
         "gpu_speed",
         "gpu_half",
         "torch_steps",
+        "torch_backend",
         "compile_time",
         "command_times",
         "replay_speed",
