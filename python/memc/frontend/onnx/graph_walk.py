@@ -24,8 +24,7 @@ from .folding import fold
 from .load import MAX_BYTES, Store
 from .node_order import needed
 from .schema import check, domain_of, function_body, label, schema, substitute
-
-_FLOATS = frozenset(dtype.numpy for dtype in DType if dtype.is_float)
+from .stored_constants import is_parameter
 
 COUNTER = "random.counter"
 """The state that counts runs, for ops that draw at random."""
@@ -69,6 +68,8 @@ class State:
     """Value names in use."""
     constants: dict[int, tuple[Array, Value]] = field(default_factory=dict)
     """Values made of known arrays, by the array's identity: each becomes one weight however often it is read."""
+    producer: str = ""
+    """What wrote the model."""
     trainable: bool = False
     """Whether stored floats become weights that can be trained, rather than data known at import."""
     parameters: set[Value] = field(default_factory=set)
@@ -98,8 +99,7 @@ class State:
 
 
 def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
-    """Make a graph's stored tensors visible; they are read when first used. Raises InvalidError for a name given
-    twice."""
+    """Make a graph's stored tensors visible, which are read when first used. Raises InvalidError for a name given twice."""
 
     def add(name: str, read: Callable[[], Array]) -> None:
         if name in scope.stored:
@@ -119,8 +119,8 @@ def add_initializers(state: State, graph: GraphProto, scope: Scope) -> None:
 
 
 def _as_weight(state: State, name: str, array: Array) -> Known:
-    """A stored float tensor as a weight, whatever its size; other data as it is."""
-    if array.dtype not in _FLOATS:
+    """A parameter as a weight, whatever its size; other data as it is."""
+    if not is_parameter(state.producer, name, array):
         return array
     value = Value(name, TensorType(DType.from_numpy(array.dtype), array.shape), role=Role.WEIGHT)
     state.parameters.add(value)

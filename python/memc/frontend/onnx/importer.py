@@ -125,7 +125,9 @@ def _import(
     used: set[str] = set()
     builder = IRBuilder(module, function, function.ops, names=_fresh(names | {t.name for t in graph.initializer}, used))
     functions = {("" if f.domain == "ai.onnx" else f.domain, f.name, f.overload): f for f in model.functions}
-    state = State(builder, store, functions, used, trainable=trainable, sizes=Sizes(max_size))
+    state = State(
+        builder, store, functions, used, producer=model.producer_name, trainable=trainable, sizes=Sizes(max_size)
+    )
     scope = Scope()
     add_initializers(state, graph, scope)
     _add_inputs(state, graph, scope, dims, input_shapes, bind)
