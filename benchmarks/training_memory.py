@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of training steps beside what PyTorch reserves for them, and the duration of planning them.
 
-    python benchmarks/training_memory.py --models DIR --cache CACHE [--batch 1 32] [--out FILE.md] [NAME ...]
+    python benchmarks/training_memory.py --models DIR --cache CACHE [--batch 1 32] [--mirror POLICY] [--out FILE.md]
+        [NAME ...]
 
 A step is forward pass, cross entropy, gradients and a plain SGD update, planned at -O2 for CUDA (alignment 256) without
-recomputing anything. memc's total is weights, arena (gradients and workspaces lie there) and the batch with its labels.
+recomputing anything, but for what `--mirror` drops. memc's total is weights, arena (gradients and workspaces lie there) and the batch with its labels.
 PyTorch's numbers come from `data/pytorch_training_memory.json`. Seconds are of CPU time, from the ONNX file to the plan, and of
 the plan alone. Prints Markdown.
 """
@@ -16,14 +17,15 @@ import json
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from training_steps import NAMES, training_module
+from training_steps import NAMES, SGD, training_module
 
 import memc
+from memc.passes.training.mirror import POLICIES, Policy
 from memc.report.compile_report import Report
 
 BASELINE = Path(__file__).resolve().parent / "data" / "pytorch_training_memory.json"
@@ -57,10 +59,10 @@ class Row:
         return f"| {' | '.join(cells)} |"
 
 
-def measure(name: str, batch: int, folder: Path, cache: Path, kernels: str) -> Row:
+def measure(name: str, batch: int, folder: Path, cache: Path, kernels: str, mirror: Policy) -> Row:
     baseline = json.loads(BASELINE.read_text())[f"{name}.b{batch}"]
     start = time.process_time()
-    module = training_module(name, batch, folder, cache)
+    module = training_module(name, batch, folder, cache, replace(SGD, mirror=mirror))
     imported = time.process_time()
     done = memc.compile(module, target="cuda", arch="sm_90", kernels=kernels, plan_only=True)
     return Row(
@@ -101,13 +103,14 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, required=True, metavar="CACHE", help="where seeded weights are kept")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32], choices=(1, 32))
     parser.add_argument("--kernels", default="auto", choices=("auto", "generated"))
+    parser.add_argument("--mirror", default="none", choices=POLICIES)
     parser.add_argument("--out", type=Path, metavar="FILE.md")
     options = parser.parse_args()
     tables = []
     for batch in options.batch:
         rows = []
         for name in options.names or NAMES:
-            rows.append(measure(name, batch, options.models, options.cache, options.kernels))
+            rows.append(measure(name, batch, options.models, options.cache, options.kernels, options.mirror))
             print(rows[-1].markdown(), file=sys.stderr, flush=True)
         tables.append(table(batch, rows))
     text = "\n".join(tables)

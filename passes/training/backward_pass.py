@@ -17,6 +17,7 @@ from memc.ir.core import Function, Op, Value, fresh_names
 from memc.ir.errors import UnsupportedError
 from memc.ir.module import Module
 from memc.ir.ops.shared.op_def import lookup
+from memc.passes.training.batch_statistics import normalized_again
 
 
 def append_gradients(
@@ -40,8 +41,10 @@ def append_gradients(
         raise UnsupportedError(f"loss %{loss.name}: expected a float of one element, got {loss.type}")
     forward = list(function.ops if forward is None else forward)
     wanted = _between(forward, wrt, loss)
-    mirrored = _Mirrors(forward, fresh_names(v.name for v in function.values()) if names is None else names)
-    builder = IRBuilder(module, function, [], mirrored.names)
+    builder = IRBuilder(
+        module, function, [], fresh_names(v.name for v in function.values()) if names is None else names
+    )
+    mirrored = _Mirrors(forward, builder)
     sums = _Sums(builder)
     one = builder.op("broadcast", [builder.scalar(1.0, loss.type.dtype)], shape=loss.type.shape)
     sums.add(loss, one)
@@ -165,8 +168,8 @@ def _slice_of(grad: Value) -> _Slice | None:
 class _Mirrors:
     """The copies of mirrored ops, and which of them the function holds already."""
 
-    def __init__(self, forward: Sequence[Op], names: Iterator[str]) -> None:
-        self.names = names
+    def __init__(self, forward: Sequence[Op], builder: IRBuilder) -> None:
+        self.builder = builder
         self.latest: dict[Value, Value] = {}
         """a[v] of Algorithm 2: the copy that gradients read."""
         self.pending: set[Op] = set()
@@ -177,11 +180,25 @@ class _Mirrors:
                     self._copy(op, level)
 
     def _copy(self, op: Op, level: int) -> None:
-        results = [Value(next(self.names), v.type) for v in op.results]
         operands = [self.latest.get(v, v) for v in op.operands]
-        plan = replace(op.plan, mirror=0, recompute=(level,))
+        if op.name == "batch_norm_training":
+            self._normalize(op, operands[0], level)
+            return
+        results = [Value(next(self.builder.names), v.type) for v in op.results]
+        plan = replace(op.plan, mirror=0, recompute=(level, *op.plan.recompute))
         self.pending.add(Op(op.name, operands, results, dict(op.attrs), plan, location=op.location))
         self.latest.update(zip(op.results, results))
+
+    def _normalize(self, op: Op, x: Value, level: int) -> None:
+        """A copy of batch normalization, by the statistics that it made."""
+        self.builder.location = op.location
+        found = normalized_again(self.builder, op, x)
+        for made in self.builder.ops:
+            if made.name != "constant":
+                made.plan = replace(made.plan, recompute=(level, *made.plan.recompute))
+        self.pending.update(self.builder.ops)
+        self.builder.ops.clear()
+        self.latest[op.results[0]] = found
 
     def view(self, op: Op) -> Op:
         """`op` as its gradient sees it: with the copies of its operands and results."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """mirror: which results of the forward pass are dropped and recomputed for the gradients (Chen et al. 2016).
 
-Sets `plan {mirror = k}` on ops; `build-gradient` honours it (their Algorithm 2). Two policies:
+Sets `plan {mirror = k}` on ops; `build-gradient` honours it (their Algorithm 2). Three policies:
 
     cheap       section 4.2: results that cost little to recompute are dropped
+    min-cut     the cheapest of all choices of what to keep, of results that cost little to recompute: `min_cut.py`
     sublinear   Algorithm 3: the function is cut into stages, and only what crosses a cut is kept. The approximate
                 budget B of a stage is searched as in their appendix, by the exact memory of each plan
 
@@ -14,7 +15,8 @@ places that fewest bytes cross, and all values that cross one are kept: so resid
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar, Literal
@@ -22,6 +24,7 @@ from typing import Annotated, ClassVar, Literal
 from memc.ir.build import IRBuilder
 from memc.ir.checked_options import Range
 from memc.ir.core import Function, Op, Role, Value
+from memc.ir.cost_model import DEVICES
 from memc.ir.errors import UsageError
 from memc.ir.liveness import ALIGNMENT
 from memc.ir.module import Module
@@ -33,13 +36,11 @@ from memc.passes.base import Pass
 from memc.passes.placement.alias_plan import planned_peak
 from memc.passes.rewrite.canonicalize import remove_dead
 from memc.passes.training.backward_pass import append_gradients, set_mirrors
+from memc.passes.training.min_cut import CHEAP, min_cut_counts, read_by
 
-CHEAP = frozenset({"batch_norm", "layer_norm", "max_pool", "avg_pool", "sum_pool", "dropout"})
-"""Ops that are cheap to compute again although they are not marked so: a few operations for each byte."""
+Policy = Literal["none", "cheap", "min-cut", "sublinear"]
 
-Policy = Literal["none", "cheap", "sublinear"]
-
-POLICIES: tuple[Policy, ...] = ("none", "cheap", "sublinear")
+POLICIES: tuple[Policy, ...] = ("none", "cheap", "min-cut", "sublinear")
 
 Depth = Annotated[int, Range(least=1, most=64)]
 
@@ -166,6 +167,13 @@ def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) 
     By the planner itself, for all float weights and the first result as loss, or its mean square if it has several
     elements. Leaves the function as it was.
     """
+    with _tried(module, function, counts):
+        return planned_peak(function, module.target.alignment)
+
+
+@contextmanager
+def _tried(module: Module, function: Function, counts: Mapping[Op, int]) -> Iterator[None]:
+    """The forward and backward pass, as `training_peak` sees them, in the place of the function."""
     before = Snapshot.of(module, function)
     try:
         set_mirrors(counts)
@@ -179,9 +187,21 @@ def training_peak(module: Module, function: Function, counts: Mapping[Op, int]) 
         gradients = append_gradients(module, function, loss, weights, list(function.ops), b.names)
         function.returns = [loss, *gradients.values()]
         remove_dead(module, function)
-        return planned_peak(function, module.target.alignment)
+        yield
     finally:
         before.restore()
+
+
+def cheapest_counts(module: Module, function: Function) -> dict[Op, int]:
+    """The mirror counts of `min-cut`, beside those that ops have already; only the latter if the others do not lower the peak."""
+    forward = set(function.ops)
+    present = {op: op.plan.mirror for op in function.ops}
+    with _tried(module, function, present):
+        needed = read_by(function.ops, forward)
+        peak = planned_peak(function, module.target.alignment)
+    found = min_cut_counts(function, needed, DEVICES[module.target.kind])
+    counts = {op: max(count, present[op]) for op, count in found.items()}
+    return counts if training_peak(module, function, counts) < peak else present
 
 
 def added_flops(counts: Mapping[Op, int]) -> int:
@@ -208,6 +228,8 @@ class Mirror(Pass):
             counts = dict.fromkeys(function.ops, 0)
         elif self.policy == "cheap":
             counts = cheap_counts(function)
+        elif self.policy == "min-cut":
+            counts = cheapest_counts(module, function)
         else:
             memory = partial(training_peak, module, function)
             counts = sublinear_counts(function, memory, self.depth, module.target.alignment)

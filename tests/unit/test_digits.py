@@ -106,7 +106,7 @@ def test_the_same_curve_with_and_without_mirrors(example: dict[str, Any], kind: 
         dims = {"batch": example["BATCHES"][kind]}
         step = memc.compile(example["build_model"](kind), dims=dims, train=how, opt_level=1).load()
         curves.append(example["train"](step, digits, example["EPOCHS"][kind]))
-    assert curves[0] == curves[1] == curves[2]
+    assert all(curve == curves[0] for curve in curves)
     step.export_onnx(tmp_path / "trained.onnx")
     reached = example["accuracy"](tmp_path / "trained.onnx", digits)
     assert reached > 0.97

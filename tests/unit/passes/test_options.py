@@ -157,7 +157,7 @@ def test_choices_are_refused_from_every_side(kind: type[Pass]) -> None:
         ({"optimizer": "Adam"}, "build-gradient: optimizer: expected one of none, sgd, adam, adamw, rmsprop, adagrad, adadelta, adamax, nadam, radam, adafactor, lion, adamw8bit, got 'Adam'; did you mean adam?"),
         ({"optimizer": "lbfgs"}, "got 'lbfgs'"),
         ({"loss": "cross-entropy"}, "did you mean softmax-cross-entropy?"),
-        ({"mirror": "foo"}, "mirror: expected one of none, cheap, sublinear, got 'foo'"),
+        ({"mirror": "foo"}, "mirror: expected one of none, cheap, min-cut, sublinear, got 'foo'"),
         ({"momentum": 1.5}, "momentum: expected a number from 0 to below 1, got 1.5"),
         ({"frozen": "b1"}, "frozen: expected a list of names, got 'b1'"),
         ({"frozen": ["b1", 3]}, "frozen: expected a list of names, got ['b1', 3]"),

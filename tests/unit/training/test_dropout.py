@@ -162,7 +162,7 @@ def test_nothing_of_a_mask_is_kept() -> None:
     assert readers <= {"matmul", "mul", "transpose"}
 
 
-@pytest.mark.parametrize("mirror", ["cheap", "sublinear"])
+@pytest.mark.parametrize("mirror", ["cheap", "min-cut", "sublinear"])
 def test_recomputed_dropout_draws_the_same(mirror: str) -> None:
     plain, again = trained(level=1), trained(level=1, mirror=mirror)
     assert [plain(X, LABELS) for _ in range(4)] == [again(X, LABELS) for _ in range(4)]

@@ -145,6 +145,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "halves": {"accumulate": 2},
     "thirds": {"accumulate": 3},
     "cheap": {"mirror": "cheap"},
+    "min-cut": {"mirror": "min-cut"},
     "sublinear": {"mirror": "sublinear"},
     "bf16": {"precision": "bf16"},
     "f16": {"precision": "f16", "loss_scale": "128"},

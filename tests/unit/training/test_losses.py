@@ -223,7 +223,9 @@ SOFTMAXES = {
 }
 
 
-@pytest.mark.parametrize("options", [{"accumulate": 2}, {"mirror": "cheap"}, {"mirror": "sublinear"}])
+@pytest.mark.parametrize(
+    "options", [{"accumulate": 2}, {"mirror": "cheap"}, {"mirror": "min-cut"}, {"mirror": "sublinear"}]
+)
 def test_scores_of_recomputed_and_accumulated_steps(options: dict[str, Any]) -> None:
     twice = options.get("accumulate", 1)
     feeds = {"x": np.tile(X, (twice, 1)), "labels": np.tile(CLASSES, twice)}

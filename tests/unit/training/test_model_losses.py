@@ -85,7 +85,9 @@ def test_a_result_of_one_element_can_be_the_loss_and_what_cannot_is_refused() ->
         trained(model(SIGMOIDS["plain"]), {}, loss="mse", labels="probabilities")
 
 
-@pytest.mark.parametrize("options", [{"accumulate": 2}, {"mirror": "cheap"}, {"mirror": "sublinear"}])
+@pytest.mark.parametrize(
+    "options", [{"accumulate": 2}, {"mirror": "cheap"}, {"mirror": "min-cut"}, {"mirror": "sublinear"}]
+)
 def test_a_loss_of_the_model_accumulates_and_recomputes(options: dict[str, Any]) -> None:
     source = model(mean_of_squares(), {"t": TARGETS})
     twice = options.get("accumulate", 1)
