@@ -25,6 +25,7 @@ SUBJECTS = {
     "Memory": (
         "arena",
         "training_memory",
+        "training_memory_min_cut",
         "attention",
         "gpu_attention",
         "gpu_planned_memory",
