@@ -9,14 +9,19 @@ import numpy as np
 
 from ..build import IRBuilder
 from ..core import Array, Op, Value
+from ..errors import OpError
 from ..types import TensorType
+from .library.cpu_attention import ATTENTION_CPU
 from .library.cuda_attention import ATTENTION_CUDA
 from .shared.attention_parts import (
     build_back,
+    build_blind,
     build_heads,
     build_scores,
     evaluate_scores,
     heads_of,
+    is_zero_blind,
+    parts_of,
     repeated_heads,
     require_fitting,
     seen_scores,
@@ -28,6 +33,8 @@ from .shared.op_def import Attrs, Decompose, OpDef, Trait, register
 
 def infer(operands: Sequence[TensorType], attrs: Attrs) -> Sequence[TensorType]:
     require_fitting(operands, attrs)
+    if parts_of(operands).seed is not None:
+        raise OpError("expected no dropout in inference, got a seed")
     q, _, v = operands[:3]
     return [q.with_shape((*q.shape[:-1], v.shape[-1]))]
 
@@ -38,10 +45,14 @@ def evaluate(inputs: Sequence[Array], attrs: Attrs, results: Sequence[TensorType
     wide = [x.astype(np.float32) if x.dtype == dtype.numpy and dtype in HALF else x for x in inputs]
     q, k, v = (np.moveaxis(x, axis, -2) for x in wide[:3])
     k, v = (repeated_heads(x, q.shape[:-2]) for x in (k, v))
-    scores = evaluate_scores(q, k, wide[3:], attrs)
+    scores, _ = evaluate_scores(q, k, wide[3] if len(wide) > 3 else None, attrs)
     with np.errstate(invalid="ignore", over="ignore"):
-        powers = np.exp(scores - np.max(scores, axis=-1, keepdims=True, initial=-np.inf))
-        found = np.matmul(powers / np.sum(powers, axis=-1, keepdims=True), v)
+        most = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+        powers = np.exp(scores - most)
+        weights = powers / np.sum(powers, axis=-1, keepdims=True)
+        if is_zero_blind(attrs):
+            weights = np.where(most == -np.inf, weights.dtype.type(0), weights)
+        found = np.matmul(weights, v)
     return [np.moveaxis(found, -2, axis).astype(dtype.numpy)]
 
 
@@ -50,8 +61,11 @@ def decompose(b: IRBuilder, op: Op) -> Sequence[Value]:
     axis = axis_of(op.attrs, q.type)
     heads = heads_of(q.type, axis)
     q, k, v = (build_heads(b, x, axis, heads) for x in (q, k, v))
-    scores = build_scores(b, q, k, mask, op.attrs)
+    scores, _ = build_scores(b, q, k, mask[0] if mask else None, op.attrs)
     weights = b.op("softmax", [scores], axis=scores.type.rank - 1)
+    if is_zero_blind(op.attrs):
+        most = b.op("reduce_max", [scores], axes=(scores.type.rank - 1,), keepdims=True)
+        weights = b.op("select", [build_blind(b, most), b.scalar(0, weights.type.dtype), weights])
     found = b.op("matmul", [weights, v], transpose_a=False, transpose_b=False)
     return [cast(b, build_back(b, found, axis, heads), op.result.type.dtype)]
 
@@ -74,8 +88,9 @@ register(
         "[heads..., M, N]; the result is [..., M, E]. Attributes `scale`, and `axis`: where M and N are, before the\n"
         "last one; all other axes are heads, of which k and v have as many as q, or a divisor: head h of q reads head\n"
         "h // (q's heads / k's heads). A mask of floats, of their type or as wide as sums are, is added; one of bool says which keys a query sees. `diagonal`,\n"
-        "which may be missing: query i sees no key beyond i + diagonal. Half precision is computed in f32. A row that\n"
-        "sees no key is nan, as softmax of only -inf.",
+        "which may be missing: query i sees no key beyond i + diagonal, and with `window` no more than so many up to there. `cap`: scores are\n"
+        "cap tanh(scores / cap) before the mask. A row that sees no key is nan, as softmax of only -inf, or 0 with `blind = zero`. Half\n"
+        "precision is computed in f32.",
         spec="https://onnx.ai/onnx/operators/onnx__Attention.html",
         infer=infer,
         evaluate=evaluate,
@@ -85,7 +100,7 @@ register(
         slices=None,
         flops=flops,
         lower=Decompose(decompose),
-        library=(ATTENTION_CUDA,),
+        library=(ATTENTION_CPU, ATTENTION_CUDA),
         traits=frozenset({Trait.REDUCTION}),
     )
 )

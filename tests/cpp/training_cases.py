@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from attention_cases import causal
@@ -29,7 +30,7 @@ class Training:
     width: int
     axis: int
     mask: Array | tuple[int, ...] | None = None
-    attrs: dict[str, int] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
     dtype: DType = DType.F32
     wide_mask: bool = False
     """Whether a mask of floats stays f32."""
@@ -40,15 +41,16 @@ class Training:
 
     @property
     def operands(self) -> list[Array]:
-        """q, k, v, maybe a mask, and g."""
+        """q, k, v, maybe a mask, the seed of a dropout if there is one, and g."""
         rng = np.random.default_rng(zlib.crc32(str(self).encode()))
         shapes = [self.q, self.k, (*self.k[:-1], self.width), (*self.q[:-1], self.width)]
         q, k, v, g = (np.asarray(rng.standard_normal(shape), self.dtype.numpy) for shape in shapes)
+        seed = [np.array(7, np.int64)] if "ratio" in self.attrs else []
         if self.mask is None:
-            return [q, k, v, g]
+            return [q, k, v, *seed, g]
         mask = self.mask if isinstance(self.mask, np.ndarray) else rng.standard_normal(self.mask)
         kept = mask.dtype == bool or self.wide_mask
-        return [q, k, v, mask if kept else mask.astype(self.dtype.numpy), g]
+        return [q, k, v, mask if kept else mask.astype(self.dtype.numpy), *seed, g]
 
     def op(self, name: str, arrays: list[Array]) -> Op:
         attrs = {"axis": self.axis, "scale": self.q[-1] ** -0.5, **self.attrs}
@@ -60,9 +62,14 @@ class Training:
         """What an op gives by its reference."""
         return list(run_op(self.op(name, arrays), arrays))
 
+    def of_mask(self, given: list[Array]) -> Array:
+        """The gradient in the mask, in f64, of what attention_grad is given."""
+        wide = [x if x.dtype == np.int64 else x.astype(np.float64) for x in given]
+        return self.of("attention_mask_grad", wide)[0]
+
     def expected(self) -> tuple[list[Array], list[Array]]:
         """Of f64: result and log-sum-exp; and the gradients in q, k and v."""
-        wide = [x if x.dtype == bool else x.astype(np.float64) for x in self.operands]
+        wide = [x if x.dtype in (bool, np.int64) else x.astype(np.float64) for x in self.operands]
         forward = self.of("attention_training", wide[:-1])
         given = [*wide[:-1], forward[1], (wide[-1] * forward[0]).sum(axis=-1), wide[-1]]
         return forward, self.of("attention_grad", given)
@@ -105,3 +112,24 @@ def no_key_beyond() -> Training:
     mask = np.ones((2, 70, 130), bool)
     mask[0, 5] = False
     return Training((2, 70, 8), (2, 130, 8), 8, 1, mask, {"diagonal": 0})
+
+
+DROPPED = {"ratio": 0.3, "stream": 2}
+WINDOWED = {"diagonal": 0, "window": 40}
+FORMS = [
+    Training((2, N, 3, 64), (2, N, 3, 64), 64, 1, None, WINDOWED),
+    Training((3, 200, 8), (3, 200, 8), 8, 1, None, {"diagonal": 0, "window": 1}),
+    Training((3, N, 8), (3, 200, 8), 8, 1, (3, 1, 200), {"diagonal": 130, "window": 65}),
+    Training((2, 6, 130, 33), (2, 2, N, 33), 17, 2, (6, 130, N), {"cap": 1.5}),
+    Training((2, 3, 20, 80), (2, 3, 130, 80), 96, 2, (3, 20, 1), {"cap": 0.5, "blind": "zero"}),
+    Training((2, N, 3, 16), (2, 2 * N, 3, 16), 16, 1, None, DROPPED),
+    Training((2, 6, 130, 20), (2, 2, 130, 20), 20, 2, (1, 1, 130, 130), {**WINDOWED, **DROPPED, "cap": 2.0}),
+]
+"""Windows, caps, dropout and masks that are spread out."""
+
+
+def blind_rows() -> Training:
+    """Rows that see no key, which are zero."""
+    mask = np.ones((2, 70, 130), bool)
+    mask[0, 5] = mask[1] = False
+    return Training((2, 70, 8), (2, 130, 8), 8, 1, mask, {"diagonal": 0, "blind": "zero"})

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 
 from ...core import Op
 from ...types import DType
-from ..shared.attention_parts import diagonal_of, heads_of
+from ..shared.attention_parts import FORM, diagonal_of, heads_of
 from ..shared.axes import axis_of
 from ..shared.casts import HALF
 from ..shared.op_def import LibraryKernel
 from .cpu_attention import MOST_HEAD_COLUMNS
 from .cuda_call import MAX_ELEMENTS, tf32
+
+
+def _is_plain(op: Op) -> bool:
+    """Whether an op says nothing that these kernels do not do."""
+    return not set(FORM) & set(op.attrs) - {"diagonal"}
+
 
 MOST_COLUMNS = 128
 """The most columns of a head that the kernels have room for."""
@@ -24,6 +30,7 @@ def _attention_supports(op: Op) -> bool:
     axis = axis_of(op.attrs, q)
     return (
         2 <= q.rank <= 4
+        and _is_plain(op)
         and heads_of(q, axis) == heads_of(k, axis)
         and diagonal_of(op.attrs) is None
         and max(q.shape[-1], v.shape[-1]) <= MOST_COLUMNS
@@ -58,6 +65,7 @@ def _training_supports(op: Op) -> bool:
     mask = types[3:forward]
     return (
         q.dtype in (DType.F32, *HALF)
+        and _is_plain(op)
         and 2 <= q.rank <= 4
         and max(q.shape[-1], types[2].shape[-1]) <= MOST_HEAD_COLUMNS
         and all(t.dtype is DType.F32 for t in numbers)

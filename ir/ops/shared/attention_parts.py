@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the attention ops share: which operands fit each other, and the scores, in numpy and as ops.
 
-Operands q [..., M, D], k [..., N, D], v [..., N, E] and maybe a mask. Attribute `axis` says where M and N are; the other axes but
-the last are heads. q may have a multiple of k's heads along an axis: head h of q then reads head h // (q's heads / k's heads).
+Operands q [..., M, D], k [..., N, D], v [..., N, E], maybe a mask, and maybe the seed of a dropout. Attribute `axis` says where M
+and N are; the other axes but the last are heads. q may have a multiple of k's heads along an axis: head h of q then reads head
+h // (q's heads / k's heads).
+
+Attributes that may be missing are `FORM`: `diagonal` and `window`, which keys a query sees; `cap`, a bound of the scores; `blind`, what
+a row that sees no key is; `ratio` and `stream`, those of a dropout of the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -16,7 +22,9 @@ from ...core import Array, Op, Value
 from ...errors import OpError
 from ...types import DType, TensorType
 from .axes import axis_of, number_of
+from .common import int_attr
 from .op_def import Attrs
+from .philox import drawn, require_draw
 from .window import accumulator
 
 
@@ -43,14 +51,84 @@ def diagonal_of(attrs: Attrs) -> int | None:
     return diagonal
 
 
+FORM = ("diagonal", "window", "cap", "blind", "ratio", "stream")
+"""Attributes that may be missing."""
+
+
+def window_of(attrs: Attrs) -> int | None:
+    """Attribute `window`, which a `diagonal` ends; None if it is missing. Raises OpError for what is none."""
+    window = attrs.get("window")
+    if window is None:
+        return None
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1 or diagonal_of(attrs) is None:
+        raise OpError(f"expected attribute `window` to be a number of keys, with a `diagonal`, got {window}")
+    return window
+
+
+def cap_of(attrs: Attrs) -> float | None:
+    """Attribute `cap`; None if it is missing. Raises OpError for what is no positive number."""
+    cap = number_of(attrs, "cap") if "cap" in attrs else None
+    if cap is not None and not 0 < cap < np.inf:
+        raise OpError(f"expected attribute `cap` above 0, got {cap}")
+    return cap
+
+
+def is_zero_blind(attrs: Attrs) -> bool:
+    """Whether a row that sees no key is 0. Raises OpError for another attribute `blind`."""
+    blind = attrs.get("blind")
+    if blind not in (None, "zero"):
+        raise OpError(f"expected attribute `blind` to be missing or zero, got {blind}")
+    return blind is not None
+
+
+def ratio_of(attrs: Attrs) -> float:
+    """Attribute `ratio`, 0 if it is missing. Raises OpError for what is none."""
+    ratio = number_of(attrs, "ratio") if "ratio" in attrs else 0.0
+    if not 0 <= ratio < 1:
+        raise OpError(f"expected attribute `ratio` from 0 to below 1, got {ratio}")
+    return ratio
+
+
+Part = TypeVar("Part", bound=TensorType | Array | Value)
+
+
+@dataclass(frozen=True)
+class Parts(Generic[Part]):
+    """The operands of attention, by what they are."""
+
+    q: Part
+    k: Part
+    v: Part
+    mask: Part | None
+    seed: Part | None
+
+
+def parts_of(operands: Sequence[Part]) -> Parts[Part]:
+    """q, k, v, and a mask and a seed as far as there are; the seed is i64, which no mask is."""
+    q, k, v, *more = operands
+    masks = [x for x in more if not _is_seed(x)]
+    seeds = [x for x in more if _is_seed(x)]
+    return Parts(q, k, v, masks[-1] if masks else None, seeds[-1] if seeds else None)
+
+
+def _is_seed(x: TensorType | Array | Value) -> bool:
+    if isinstance(x, np.ndarray):
+        return x.dtype == np.int64
+    return (x.type if isinstance(x, Value) else x).dtype is DType.I64
+
+
 def require_fitting(operands: Sequence[TensorType], attrs: Attrs) -> None:
-    """Raise OpError unless q, k, v and maybe a mask fit each other and the attributes."""
-    if len(operands) not in (3, 4):
-        raise OpError(f"expected the operands q, k, v and maybe a mask, got {len(operands)}")
+    """Raise OpError unless q, k, v, a mask and a seed as far as there are fit each other and the attributes."""
+    if len(operands) not in (3, 4, 5):
+        raise OpError(f"expected the operands q, k, v and maybe a mask and a seed, got {len(operands)}")
     q, k, v = operands[:3]
     axis = axis_of(attrs, q)
     number_of(attrs, "scale")
+    window_of(attrs)
     diagonal_of(attrs)
+    cap_of(attrs)
+    is_zero_blind(attrs)
+    _require_dropout(operands, attrs)
     if not q.dtype.is_float or any(t.dtype is not q.dtype for t in (k, v)):
         raise OpError(f"expected floats of one type, got {', '.join(map(str, operands))}")
     if q.rank < 2 or axis == q.rank - 1:
@@ -59,8 +137,18 @@ def require_fitting(operands: Sequence[TensorType], attrs: Attrs) -> None:
         raise OpError(f"expected keys of {q} with any extent of axis {axis}, and as many heads or a divisor, got {k}")
     if v.rank != q.rank or v.shape[:-1] != k.shape[:-1]:
         raise OpError(f"expected values for the keys {k}, got {v}")
-    if len(operands) == 4:
+    mask = parts_of(operands).mask
+    if len(operands) == 5 or mask is not None:  # One of two seeds is no mask.
         _require_mask(operands[3], q.with_shape(scores_of(q, k, axis)))
+
+
+def _require_dropout(operands: Sequence[TensorType], attrs: Attrs) -> None:
+    """A seed where there is a `ratio`, and neither or both."""
+    seed = parts_of(operands).seed
+    if (ratio_of(attrs) > 0) != (seed is not None) or ("stream" in attrs) != (seed is not None):
+        raise OpError(f"expected a seed, `ratio` and `stream`, or none of them, got {seed} and {dict(attrs)}")
+    if seed is not None:
+        require_draw(seed, attrs)
 
 
 def _divide(fewer: tuple[int, ...], heads: tuple[int, ...]) -> bool:
@@ -94,18 +182,37 @@ def summed_heads(x: Array, fewer: Sequence[int]) -> Array:
     return x
 
 
-def evaluate_scores(q: Array, k: Array, mask: Sequence[Array], attrs: Attrs) -> Array:
-    """scale q k^T, masked; q and the repeated k are [heads..., rows, columns]."""
+def evaluate_scores(q: Array, k: Array, mask: Array | None, attrs: Attrs) -> tuple[Array, Array | None]:
+    """scale q k^T, capped and masked, and what a gradient in it is times by its cap, if there is one; q and the repeated k are
+    [heads..., rows, columns]."""
+    slope, cap = None, cap_of(attrs)
     with np.errstate(invalid="ignore", over="ignore"):
         scores: Array = np.matmul(q, k.swapaxes(-1, -2)) * q.dtype.type(number_of(attrs, "scale"))
-        for m in mask:
-            scores = np.where(m, scores, scores.dtype.type(-np.inf)) if m.dtype == bool else scores + m
-    diagonal = diagonal_of(attrs)
+        if cap is not None:
+            share = np.tanh(scores / scores.dtype.type(cap))
+            scores, slope = share * scores.dtype.type(cap), 1 - share * share
+        if mask is not None:
+            hidden = scores.dtype.type(-np.inf)
+            scores = np.where(mask, scores, hidden) if mask.dtype == bool else scores + mask
+    diagonal, window = diagonal_of(attrs), window_of(attrs)
     if diagonal is None:
-        return scores
+        return scores, slope
     rows, columns = scores.shape[-2:]
     seen = np.tri(rows, columns, k=diagonal, dtype=bool)
-    return np.where(seen, scores, scores.dtype.type(-np.inf))
+    if window is not None:
+        seen &= ~np.tri(rows, columns, k=diagonal - window, dtype=bool)
+    return np.where(seen, scores, scores.dtype.type(-np.inf)), slope
+
+
+def kept_weights(seed: Array | None, attrs: Attrs, weights: Array) -> Array | None:
+    """What dropout multiplies weights [heads..., rows, columns] by; None if there is none."""
+    if seed is None:
+        return None
+    ratio = ratio_of(attrs)
+    word = drawn(seed, int_attr(attrs, "stream"), weights.shape)[0]
+    one = weights.dtype.type(1 / (1 - ratio))
+    kept: Array = np.where(word < np.uint64(round(ratio * 2**32)), weights.dtype.type(0), one)
+    return kept
 
 
 def build_heads(b: IRBuilder, x: Value, axis: int, heads: Sequence[int]) -> Value:
@@ -135,20 +242,42 @@ def build_back(b: IRBuilder, x: Value, axis: int, fewer: Sequence[int]) -> Value
     return b.op("transpose", [x], perm=tuple(perm.index(d) for d in range(x.type.rank)))
 
 
-def build_scores(b: IRBuilder, q: Value, k: Value, mask: Sequence[Value], attrs: Attrs) -> Value:
+def build_scores(b: IRBuilder, q: Value, k: Value, mask: Value | None, attrs: Attrs) -> tuple[Value, Value | None]:
     """As `evaluate_scores`, written out."""
     scores = b.op("matmul", [q, k], transpose_a=False, transpose_b=True)
-    scores = b.op("mul", [scores, b.scalar(number_of(attrs, "scale"), scores.type.dtype)])
-    for m in mask:
-        scores = _hidden(b, m, scores) if m.type.dtype is DType.BOOL else b.op("add", [scores, m])
-    diagonal = diagonal_of(attrs)
+    dtype = scores.type.dtype
+    scores = b.op("mul", [scores, b.scalar(number_of(attrs, "scale"), dtype)])
+    slope, cap = None, cap_of(attrs)
+    if cap is not None:
+        share = b.op("tanh", [b.op("mul", [scores, b.scalar(1 / cap, dtype)])])
+        scores = b.op("mul", [share, b.scalar(cap, dtype)])
+        slope = b.op("sub", [b.scalar(1, dtype), b.op("mul", [share, share])])
+    if mask is not None:
+        scores = _hidden(b, mask, scores) if mask.type.dtype is DType.BOOL else b.op("add", [scores, mask])
+    diagonal, window = diagonal_of(attrs), window_of(attrs)
     if diagonal is None:
-        return scores
+        return scores, slope
     rows, columns = scores.type.shape[-2:]
     row = b.op("iota", [], shape=(rows, 1), axis=0, dtype=DType.I64)
     column = b.op("iota", [], shape=(1, columns), axis=1, dtype=DType.I64)
     last = b.op("add", [row, b.scalar(diagonal, DType.I64)])
-    return _hidden(b, b.op("less_equal", [column, last]), scores)
+    seen = b.op("less_equal", [column, last])
+    if window is not None:
+        late = b.op("greater", [column, b.op("sub", [last, b.scalar(window, DType.I64)])])
+        seen = b.op("logical_and", [seen, late])
+    return _hidden(b, seen, scores), slope
+
+
+def build_blind(b: IRBuilder, most: Value) -> Value:
+    """Which rows see no key, of the greatest score of each; one of nan is none of them."""
+    return b.op("equal", [most, b.scalar(-np.inf, most.type.dtype)])
+
+
+def build_dropped(b: IRBuilder, x: Value, seed: Value | None, attrs: Attrs) -> Value:
+    """Weights, or their gradient, that dropout leaves."""
+    if seed is None:
+        return x
+    return b.op("dropout", [x, seed], ratio=ratio_of(attrs), stream=int_attr(attrs, "stream"))
 
 
 def _hidden(b: IRBuilder, seen: Value, scores: Value) -> Value:
@@ -156,11 +285,15 @@ def _hidden(b: IRBuilder, seen: Value, scores: Value) -> Value:
 
 
 def seen_scores(op: Op) -> int:
-    """How many scores the softmax of an attention op is of: those beyond its `diagonal` do not count."""
+    """How many scores the softmax of an attention op is of: those that its `diagonal` and `window` hide do not count."""
     q, k = (v.type for v in op.operands[:2])
     *heads, rows, columns = scores_of(q, k, axis_of(op.attrs, q))
-    diagonal = diagonal_of(op.attrs)
-    seen = rows * columns if diagonal is None else sum(min(max(i + diagonal + 1, 0), columns) for i in range(rows))
+    diagonal, window = diagonal_of(op.attrs), window_of(op.attrs)
+    seen = rows * columns
+    if diagonal is not None:
+        ends = [i + diagonal + 1 for i in range(rows)]
+        seen = sum(min(max(end, 0), columns) for end in ends)
+        seen -= sum(min(max(end - window, 0), columns) for end in ends) if window is not None else 0
     for n in heads:
         seen *= n
     return seen

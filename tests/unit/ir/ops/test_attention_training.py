@@ -196,6 +196,12 @@ SHAPES = {"q": (2, 4, 8), "k": (2, 5, 8), "v": (2, 5, 6), "log_sum": (2, 4), "sh
         ({"g": (2, 4, 8)}, {}, "expected g"),
         ({}, {"diagonal": 0.5}, "an integer"),
         ({}, {"axis": 2}, "before the last"),
+        ({}, {"window": 2}, "with a `diagonal`"),
+        ({}, {"window": 0, "diagonal": 0}, "a number of keys"),
+        ({}, {"cap": 0.0}, "`cap` above 0"),
+        ({}, {"blind": "nan"}, "missing or zero"),
+        ({}, {"ratio": 0.5, "stream": 0}, "a seed, `ratio` and `stream`, or none"),
+        ({}, {"ratio": 1.0, "stream": 0}, "from 0 to below 1"),
     ],
 )
 def test_contract(make_op, changed, attrs, message: str) -> None:

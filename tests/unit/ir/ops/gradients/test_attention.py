@@ -31,6 +31,25 @@ def test_every_operand(check_op_gradient, operands: list[np.ndarray], attrs: dic
     check_op_gradient("attention_training", operands, scale=0.7, **attrs)
 
 
+SEED = np.array(7, np.int64)
+DROPPED = {"ratio": 0.4, "stream": 3}
+
+
+@pytest.mark.parametrize(
+    ("operands", "attrs"),
+    [
+        ([some(5, 4), some(5, 4), some(5, 2)], {"axis": 0, "diagonal": 0, "window": 2}),
+        ([some(2, 3, 4), some(2, 5, 4), some(2, 5, 2)], {"axis": 1, "cap": 0.6}),
+        ([some(2, 3, 4), some(2, 3, 4), some(2, 3, 4), some(3, 3)], {"axis": 1, "cap": 0.6, "blind": "zero"}),
+        ([some(2, 3, 4), some(2, 5, 4), some(2, 5, 2), SEED], {"axis": 1, **DROPPED}),
+        ([some(3, 2, 4), some(3, 1, 4), some(3, 1, 2), some(2, 3, 1), SEED], {"axis": 0, "cap": 0.6, **DROPPED}),
+    ],
+)
+def test_windows_caps_and_dropout(check_op_gradient, operands: list[np.ndarray], attrs: dict[str, object]) -> None:
+    """Of every operand but the seed, masks that are spread out included."""
+    check_op_gradient("attention_training", operands, scale=0.7, **attrs)
+
+
 def test_infinite_entries_of_a_mask(check_gradient) -> None:
     """They have no finite differences, so the mask is a constant."""
     mask = np.where(SEEN, 0.3, -np.inf)

@@ -14,6 +14,7 @@ from memc.ir.types import DType
 NO_GRADIENT = {
     "attention": "recognized after gradients are built",
     "attention_grad": "a second derivative",
+    "attention_mask_grad": "a second derivative",
     "bitcast": "bits are not numbers",
     **{
         f"{kind}_{end}": "inserted after gradients are built"
