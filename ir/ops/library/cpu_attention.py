@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from ...core import Op
 from ...types import DType
-from ..shared.attention_parts import cap_of, diagonal_of, is_zero_blind, parts_of, ratio_of, window_of
+from ..shared.attention_parts import (
+    cap_of,
+    diagonal_of,
+    dropped_words,
+    is_zero_blind,
+    parts_of,
+    ratio_of,
+    window_of,
+)
 from ..shared.casts import HALF
 from ..shared.op_def import LibraryKernel
 
@@ -24,16 +32,18 @@ def forward_operands(op: Op) -> int:
 
 
 def _supports(op: Op) -> bool:
-    """Of f32 or halves, with numbers of rows of f32, and a mask of bool, of the same type or of f32."""
+    """Of f32 or halves, with numbers of rows of f32, and a mask of bool, of the same type or of f32; a dropout drops something."""
     types = [v.type for v in (*op.operands, *op.results)]
     q, v, forward = types[0], types[2], forward_operands(op)
-    mask = parts_of(types[:forward]).mask
+    parts = parts_of(types[:forward])
+    mask, is_dropout = parts.mask, parts.seed is not None
     rows = types[forward : forward + 2] if forward < len(op.operands) else types[len(op.operands) + 1 :]
     return (
         q.dtype in (DType.F32, *HALF)
         and max(q.shape[-1], v.shape[-1]) <= MOST_HEAD_COLUMNS
         and all(t.dtype is DType.F32 for t in rows)
         and (mask is None or mask.dtype in (DType.BOOL, DType.F32, q.dtype))
+        and is_dropout == (dropped_words(op.attrs) > 0)
         and all(t.elements > 0 for t in types)
     )
 
@@ -48,7 +58,7 @@ def _scalars(op: Op) -> Sequence[int | float]:
     return (
         *(len(op.operands), int(parts.mask is not None), axis, float(scale)),
         *(int(diagonal is not None), diagonal or 0, window_of(attrs) or 0, cap_of(attrs) or 0.0),
-        *(int(is_zero_blind(attrs)), round(ratio * 2**32), 1 / (1 - ratio), stream),
+        *(int(is_zero_blind(attrs)), dropped_words(attrs), 1 / (1 - ratio), stream),
     )
 
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeGuard, TypeVar
 
 import numpy as np
 
 from ...build import IRBuilder
-from ...core import Array, Op, Value
+from ...core import Array, Attr, Op, Value
 from ...errors import OpError
 from ...types import DType, TensorType
 from .axes import axis_of, number_of
@@ -44,11 +44,19 @@ def scores_of(q: TensorType, k: TensorType, axis: int) -> tuple[int, ...]:
 
 
 def diagonal_of(attrs: Attrs) -> int | None:
-    """Attribute `diagonal`; None if it is missing. Raises OpError for what is no integer."""
+    """Attribute `diagonal`; None if it is missing. Raises OpError for what is no integer, or too far away to add to."""
     diagonal = attrs.get("diagonal")
-    if diagonal is not None and (isinstance(diagonal, bool) or not isinstance(diagonal, int)):
-        raise OpError(f"expected attribute `diagonal` to be an integer, got {diagonal}")
+    if diagonal is not None and not _is_near(diagonal):
+        raise OpError(f"expected attribute `diagonal` to be an integer within {FARTHEST} of 0, got {diagonal}")
     return diagonal
+
+
+FARTHEST = 2**53
+"""As far as a diagonal is from 0, and as wide as a window: sums with positions have no overflow in i64."""
+
+
+def _is_near(number: Attr | None) -> TypeGuard[int]:
+    return isinstance(number, int) and not isinstance(number, bool) and -FARTHEST <= number <= FARTHEST
 
 
 FORM = ("diagonal", "window", "cap", "blind", "ratio", "stream")
@@ -60,7 +68,7 @@ def window_of(attrs: Attrs) -> int | None:
     window = attrs.get("window")
     if window is None:
         return None
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1 or diagonal_of(attrs) is None:
+    if not _is_near(window) or window < 1 or diagonal_of(attrs) is None:
         raise OpError(f"expected attribute `window` to be a number of keys, with a `diagonal`, got {window}")
     return window
 
@@ -87,6 +95,11 @@ def ratio_of(attrs: Attrs) -> float:
     if not 0 <= ratio < 1:
         raise OpError(f"expected attribute `ratio` from 0 to below 1, got {ratio}")
     return ratio
+
+
+def dropped_words(attrs: Attrs) -> int:
+    """How many of the 2^32 words drop the weight that draws one: those below it."""
+    return round(ratio_of(attrs) * 2**32)
 
 
 Part = TypeVar("Part", bound=TensorType | Array | Value)
@@ -137,8 +150,9 @@ def require_fitting(operands: Sequence[TensorType], attrs: Attrs) -> None:
         raise OpError(f"expected keys of {q} with any extent of axis {axis}, and as many heads or a divisor, got {k}")
     if v.rank != q.rank or v.shape[:-1] != k.shape[:-1]:
         raise OpError(f"expected values for the keys {k}, got {v}")
-    mask = parts_of(operands).mask
-    if len(operands) == 5 or mask is not None:  # One of two seeds is no mask.
+    if len(operands) == 5 and not _is_seed(operands[4]):
+        raise OpError(f"expected a mask and then a seed, got {operands[3]} and {operands[4]}")
+    if len(operands) == 5 or parts_of(operands).mask is not None:  # One of two seeds is no mask.
         _require_mask(operands[3], q.with_shape(scores_of(q, k, axis)))
 
 
@@ -208,10 +222,9 @@ def kept_weights(seed: Array | None, attrs: Attrs, weights: Array) -> Array | No
     """What dropout multiplies weights [heads..., rows, columns] by; None if there is none."""
     if seed is None:
         return None
-    ratio = ratio_of(attrs)
     word = drawn(seed, int_attr(attrs, "stream"), weights.shape)[0]
-    one = weights.dtype.type(1 / (1 - ratio))
-    kept: Array = np.where(word < np.uint64(round(ratio * 2**32)), weights.dtype.type(0), one)
+    one = weights.dtype.type(1 / (1 - ratio_of(attrs)))
+    kept: Array = np.where(word < np.uint64(dropped_words(attrs)), weights.dtype.type(0), one)
     return kept
 
 

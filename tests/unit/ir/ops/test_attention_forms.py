@@ -153,6 +153,17 @@ def test_cuda_has_no_kernel_of_these(make_op, name: str, attrs: dict[str, object
     assert library_kernel(made, "llvm") is not None
 
 
+def test_a_dropout_that_drops_nothing_is_written_out(make_op, check_op) -> None:
+    """No word is below 2^32 times such a ratio, and kernels know a dropout by those that are."""
+    given = operands(None)
+    attrs = {"axis": 1, "scale": SCALE}
+    plain = make_op("attention_training", given, **attrs)
+    wanted = definition(plain).evaluate(given, attrs, [r.type for r in plain.results])
+    rarely = {**attrs, "ratio": 1e-11, "stream": 0}
+    assert library_kernel(make_op("attention_training", [*given, SEED], **rarely), "llvm") is None
+    check_op("attention_training", [*given, SEED], wanted, rtol=1e-5, atol=1e-5, **rarely)
+
+
 def test_flops_count_the_keys_of_a_window(make_op) -> None:
     given = operands(None)
     made = make_op("attention_training", given, axis=1, scale=SCALE, diagonal=1, window=3)

@@ -183,6 +183,7 @@ def test_a_row_that_sees_no_key_is_nan(make_op, check_op) -> None:
     check_op("attention_grad", given, [of_q, of_k, of_v], **attrs)
 
 
+SEED = np.array(1, np.int64)
 SHAPES = {"q": (2, 4, 8), "k": (2, 5, 8), "v": (2, 5, 6), "log_sum": (2, 4), "share": (2, 4), "g": (2, 4, 6)}
 
 
@@ -195,6 +196,9 @@ SHAPES = {"q": (2, 4, 8), "k": (2, 5, 8), "v": (2, 5, 6), "log_sum": (2, 4), "sh
         ({"share": (2, 4, 1)}, {}, "expected share"),
         ({"g": (2, 4, 8)}, {}, "expected g"),
         ({}, {"diagonal": 0.5}, "an integer"),
+        ({}, {"diagonal": 2**63 - 1}, "an integer within"),
+        ({}, {"diagonal": -(2**63)}, "an integer within"),
+        ({}, {"diagonal": 0, "window": 2**63 - 1}, "a number of keys"),
         ({}, {"axis": 2}, "before the last"),
         ({}, {"window": 2}, "with a `diagonal`"),
         ({}, {"window": 0, "diagonal": 0}, "a number of keys"),
@@ -218,6 +222,10 @@ def test_operands_and_masks_of_other_types(make_op) -> None:
         make_op("attention_grad", given[:5], axis=1, scale=1.0)
     with pytest.raises(OpError, match="a mask of bool"):
         make_op("attention_training", [*given[:3], np.ones((4, 5), np.int32)], axis=1, scale=1.0)
+    mask, dropped = np.ones((4, 5), np.float32), {"ratio": 0.5, "stream": 0}
+    for more, attrs in (([mask, mask], {}), ([SEED, mask], dropped), ([SEED, SEED], dropped)):
+        with pytest.raises(OpError, match="expected .* mask"):
+            make_op("attention_training", [*given[:3], *more], axis=1, scale=1.0, **attrs)
 
 
 def test_flops_and_bytes(make_op) -> None:
