@@ -16,6 +16,11 @@ def has(op: Op, trait: Trait) -> bool:
     return definition is not None and trait in definition.traits
 
 
+def draws(op: Op) -> bool:
+    """Whether an op draws at random: by its trait, or attention with a dropout, whose last operand is a seed, too."""
+    return has(op, Trait.RANDOM) or (op.name == "attention_training" and "stream" in op.attrs)
+
+
 def flops(op: Op) -> int:
     """Floating-point operations of an op or of all ops of a fused group; 0 for a foreign op."""
     if op.region is not None:

@@ -12,7 +12,8 @@ import numpy as np
 from memc.ir.core import Array, Function, Op, Role, Value
 from memc.ir.evaluate import run_op
 from memc.ir.module import Module
-from memc.ir.ops.shared.op_def import Trait, lookup
+from memc.ir.op_queries import draws
+from memc.ir.ops.shared.op_def import lookup
 
 MOST_OPS = 64
 """Ops of a mask that are computed to see what it is."""
@@ -93,8 +94,7 @@ def constant_array(module: Module, trained: Collection[Value], value: Value) -> 
 def _may_be_constant(module: Module, trained: Collection[Value], value: Value) -> bool:
     if value.op is None:
         return value.role is Role.WEIGHT and value not in trained and value.name in module.weights
-    definition = lookup(value.op.name)
-    return definition is not None and Trait.RANDOM not in definition.traits
+    return lookup(value.op.name) is not None and not draws(value.op)
 
 
 def _sorted(ops: list[Op]) -> list[Op]:

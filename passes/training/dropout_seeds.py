@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from memc.ir.core import Op, Role, Value
 from memc.ir.errors import UsageError
-from memc.ir.op_queries import has
-from memc.ir.ops.shared.op_def import Trait
+from memc.ir.op_queries import draws
 from memc.ir.types import DType, TensorType
 
 MAX_SEED = 2**31 - 1
@@ -35,7 +34,7 @@ def share_seed(ops: Sequence[Op]) -> Value | None:
 
     A seed that is computed or given to the function stays: the model draws from it by its own choice.
     """
-    drawing = [op for op in ops if op.region is None and has(op, Trait.RANDOM)]
+    drawing = [op for op in ops if op.region is None and draws(op)]
     constant = [op for op in drawing if _is_constant(op.operands[-1])]
     if not constant:
         return None
@@ -50,13 +49,16 @@ def _is_constant(seed: Value) -> bool:
 
 
 def without_dropout(ops: Sequence[Op], output: Value) -> tuple[list[Op], Value]:
-    """The ops without dropout, whose readers read its operand, and what `output` is then."""
+    """The ops without dropout, whose readers read its operand, and what `output` is then; attention drops no weights."""
     source: dict[Value, Value] = {}
     kept = []
     for op in ops:
         op.operands = [source.get(v, v) for v in op.operands]
         if op.name == "dropout":
             source[op.result] = op.operands[0]
-        else:
-            kept.append(op)
+            continue
+        if op.name == "attention_training" and draws(op):
+            op.operands = op.operands[:-1]
+            op.attrs = {name: value for name, value in op.attrs.items() if name not in ("ratio", "stream")}
+        kept.append(op)
     return kept, source.get(output, output)

@@ -17,8 +17,7 @@ from memc.ir.core import Array, Role, Value
 from memc.ir.errors import UnsupportedError, UsageError
 from memc.ir.messages import shown
 from memc.ir.module import Module
-from memc.ir.op_queries import has
-from memc.ir.ops.shared.op_def import Trait
+from memc.ir.op_queries import draws
 from memc.measure.compare import Difference, Tolerance
 from memc.measure.random_data import random_inputs
 from memc.measure.references import run_onnxruntime, run_reference, with_all_outputs
@@ -221,7 +220,7 @@ def random_results(module: Module) -> set[str]:
     """The names of the results that depend on random numbers; not the counter that these are drawn by."""
     found: set[Value] = set()
     for op in module.main.ops:
-        if has(op, Trait.RANDOM) or not found.isdisjoint(op.operands):
+        if draws(op) or not found.isdisjoint(op.operands):
             found.update(op.results)
     return {name for name, value in zip(_output_names(module), module.main.returns) if value in found}
 
