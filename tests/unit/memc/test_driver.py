@@ -147,7 +147,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "bind": (3, ["x"], {3: 3}, None),
     "offload_states": (True, "All", "some", "", 3),
     "max_size": (-1, 1.5, "9", True, [3]),
-    "alignment": (0, 96, -64, 64.0, "64", True, 2**63, 10**30),
+    "alignment": (0, 96, -64, 64.0, "many", "3KB", True, 2**63, 10**30),
     "kernels": ("Auto", "", None, 1),
     "precision": ("F16", "fp16", None, 16),
     "workspace": (-1, 1.5, "lots", None, True, float("inf"), 2**70),

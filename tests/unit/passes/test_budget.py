@@ -94,5 +94,7 @@ def test_capacities_as_text(tmp_path: Path) -> None:
     problem.write_text("id,lower,upper,size,space\na,0,2,2048,\nb,0,2,1024,other\n")
     limits = {"arena": "2KiB", "other": 1024}
     assert [space.capacity for space in memc.plan(problem, capacity=limits).spaces] == [2048, 1024]
-    with pytest.raises(UsageError, match="capacity: .*expected a whole number or a size such as 4GiB, got '50%'"):
+    with pytest.raises(BudgetError, match="capacity of 1024 bytes .* of arena is not met"):
         memc.plan(problem, capacity={"arena": "50%"})
+    with pytest.raises(UsageError, match="capacity: .*expected a whole number or text such as 4GiB or 50%, got '150%'"):
+        memc.plan(problem, capacity={"arena": "150%"})

@@ -37,7 +37,7 @@ def test_which_options_are_numbers(fuzzers: Any) -> None:
         ("verify", "seed"),
         ("verify", "rtol"),
         ("bench", "threads"),
-        ("plan", "alignment"),
+        ("plan", "threads"),
     } <= found
     assert found.isdisjoint({("compile", "dims"), ("compile", "output"), ("run", "quiet"), ("plan", "time_limit")})
 

@@ -159,7 +159,7 @@ def test_huge_values_are_planned_and_not_allocated(memc, shape: str) -> None:
 @pytest.mark.parametrize("alignment", [2**41, 2**63, 10**40, 0, -64, 3])
 def test_alignment(memc, text: str, alignment: int) -> None:
     result = memc("compile", text, "--plan-only", "--alignment", str(alignment))
-    assert result.code == 2 and f"got {alignment}" in result.err and result.err.count("\n") == 1
+    assert result.code == 2 and str(alignment)[:40] in result.err and result.err.count("\n") == 1
 
 
 def test_long_chains_take_linear_time(memc) -> None:

@@ -19,7 +19,7 @@ from memc.frontend.memir import parse
 from memc.ir.types import DType
 from memc.runtime.code_target import CodeTarget
 from memc.runtime.codegen import compile_units
-from memc.runtime.codegen.compile_units import MOST, USUAL, side_by_side, units_of
+from memc.runtime.codegen.compile_units import MOST, USUAL, Unit, side_by_side, units_of
 
 LLVM = CodeTarget.create("llvm")
 
@@ -47,9 +47,10 @@ def test_another_kernel_changes_one_unit() -> None:
 
 def test_results_in_order_and_errors_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4))
-    assert side_by_side(lambda n: n * n, range(50)) == [n * n for n in range(50)]  # type: ignore[arg-type, return-value]
+    units = [Unit({"kernel": None}, str(n)) for n in range(50)]  # type: ignore[dict-item]
+    assert side_by_side(lambda unit: int(unit.key) ** 2, units) == [n * n for n in range(50)]  # type: ignore[arg-type, return-value, comparison-overlap]
     with pytest.raises(ZeroDivisionError):
-        side_by_side(lambda n: 1 // (3 - n), range(50))  # type: ignore[arg-type, return-value, operator]
+        side_by_side(lambda unit: 1 // (3 - int(unit.key)), units)  # type: ignore[arg-type, return-value]
 
 
 def test_work_grows_with_the_parts_of_a_concat(monkeypatch: pytest.MonkeyPatch) -> None:

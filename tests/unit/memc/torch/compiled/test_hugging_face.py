@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -13,7 +14,12 @@ from memc.cli import main
 
 from .conftest import TorchSite
 
-pytestmark = pytest.mark.phantom
+pytestmark = [
+    pytest.mark.phantom,
+    pytest.mark.skipif(
+        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
+    ),
+]
 
 ROOT = Path(__file__).resolve().parents[5]
 SCRIPT = ROOT / "examples/train_hugging_face.py"
