@@ -6,7 +6,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal, Optional, get_args
 
 import numpy as np
 
@@ -28,7 +28,7 @@ OptimizerName = Literal[
     "lion",
     "adamw8bit",
 ]
-OPTIMIZERS: tuple[OptimizerName, ...] = OptimizerName.__args__  # type: ignore[attr-defined]
+OPTIMIZERS: tuple[OptimizerName, ...] = get_args(OptimizerName)
 
 Decay = Annotated[float, Range(least=0, below=1)]
 """What remains of a running average after a step."""

@@ -4,16 +4,10 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 STEADY = """
 import json, torchvision

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from memc.ir.build import IRBuilder
 from memc.ir.core import Value
 from memc.ir.ops.shared.casts import cast
+from memc.ir.ops.shared.derivatives import zeros
 from memc.ir.ops.shared.op_def import lookup
 
 from ..context import NodeContext, converter_of, converts
@@ -51,12 +51,7 @@ def _of_input(ctx: NodeContext, target: str, x: Value, **changed: Any) -> Value:
     mark = len(ctx.b.ops)
     y = _as_forward(ctx, target, x, **changed)
     (found,) = pulled_back(ctx, mark, y, ctx.value("grad_output"), [x])
-    return zeros(ctx.b, x) if found is None else found
-
-
-def zeros(b: IRBuilder, like: Value) -> Value:
-    """Zeros of a value's type."""
-    return b.op("broadcast", [b.scalar(0, like.type.dtype)], shape=like.type.shape)
+    return zeros(ctx.b, x.type) if found is None else found
 
 
 @converts("aten.convolution_backward.default")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,7 @@ from memc.cli import main
 from memc.estimation import Estimate, estimate
 from memc.ir.errors import UnsupportedError
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 ROOT = Path(__file__).resolve().parents[5]
 MIB = 2**20

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,7 @@ import pytest
 from memc.estimation.gpus import gpu_named
 from memc.estimation.phantom import Script, ScriptOutOfMemory, run_script
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 BENCHMARKS = Path(__file__).resolve().parents[5] / "benchmarks"
 MEASURED = json.loads((BENCHMARKS / "data/pytorch_h200_limits.json").read_text())

@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from memc.estimation import Estimate, estimate
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 GROUPS = """
 import torch, torch.distributed as dist

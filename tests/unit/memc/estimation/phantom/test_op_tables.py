@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ from memc.estimation.phantom import Script, run_script
 
 ROOT = Path(__file__).parents[5]
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(not os.environ.get("MEMC_PHANTOM_PYTHON"), reason="MEMC_PHANTOM_PYTHON names no PyTorch"),
-]
+pytestmark = pytest.mark.phantom
 
 
 @pytest.mark.parametrize(

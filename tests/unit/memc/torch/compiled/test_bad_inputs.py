@@ -3,16 +3,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 MODELS = """
 x, y, z = torch.randn(6, 4), torch.randint(0, 3, (6,)), torch.randn(6, 3)

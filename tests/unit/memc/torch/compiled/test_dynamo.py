@@ -3,17 +3,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 
 def test_the_entry_point_names_the_backend() -> None:

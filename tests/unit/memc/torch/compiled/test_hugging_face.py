@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from pathlib import Path
@@ -14,12 +13,7 @@ from memc.cli import main
 
 from .conftest import TorchSite
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 ROOT = Path(__file__).resolve().parents[5]
 SCRIPT = ROOT / "examples/train_hugging_face.py"

@@ -3,16 +3,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 NET = """
 base = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))

@@ -3,16 +3,9 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 NET = """
 base = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 16, bias=False), nn.LayerNorm(16), nn.Linear(16, 3))

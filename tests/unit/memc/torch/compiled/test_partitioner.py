@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from .conftest import ROOT
 
-pytestmark = [
-    pytest.mark.phantom,
-    pytest.mark.skipif(
-        "MEMC_PHANTOM_PYTHON" not in os.environ, reason="MEMC_PHANTOM_PYTHON names no Python with PyTorch"
-    ),
-]
+pytestmark = pytest.mark.phantom
 
 TOOLS = """
 from torch._dynamo.backends.common import aot_autograd
